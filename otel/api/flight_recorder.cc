@@ -70,6 +70,7 @@ class Ring {
       if (bytes > max_bytes) {
         ++*left_out;
       } else {
+        // `bytes` counts what did not fit, too, so that nothing older follows a gap.
         newest.push_back(*item);
       }
     }
@@ -199,6 +200,7 @@ class FlightRecorder::Lines final : public absl::LogSink {
 
 FlightRecorder::FlightRecorder(const FlightRecorderOptions& options)
     : sink_(KeepForever(std::make_unique<Sink>(options.max_bytes))), lines_(std::make_unique<Lines>(*sink_)) {
+  // The sink is never destroyed, as a thread may be in it at any time (trace_sink.h).
   InstallTraceSink(SinkKind::kRecorder, sink_);
 }
 
@@ -221,6 +223,7 @@ size_t ExportSpans(const std::vector<KeptSpan>& spans) {
   for (const KeptSpan& span : spans) known.insert(span.context.span_id);
   // Sampled and begun, whatever the process thought of it that recorded the span.
   const auto sampled = [](TraceContext context) {
+    // The bridge records what is sampled only, and these spans are wanted however they came out.
     context.flags |= TraceContext::kSampled;
     context.trace_state.clear();
     return context;

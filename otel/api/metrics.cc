@@ -59,6 +59,7 @@ void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
     entry->callback = nullptr;
   }
   absl::MutexLock lock(&registry().mutex);
+  // Entries that were never taken out (expired) go by the way.
   std::erase_if(registry().entries[entry->id],
                 [&](const auto& other) { return other.expired() || other.lock() == entry; });
   for (const auto& [labels, value] : last_words.values()) registry().last_words[entry->id][labels] = value;
@@ -71,6 +72,7 @@ void InstallMetricSink(MetricSink* sink) {
     absl::MutexLock lock(&registry().mutex);
     registry().last_words.clear();  // these were for the previous sink
   }
+  // Last: from here on other threads use the sink.
   internal::metric_sink.store(sink, std::memory_order_release);
 }
 

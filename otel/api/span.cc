@@ -107,6 +107,7 @@ void Span::RecordError(std::string_view type, std::string_view message) {
   }
 }
 
+// Frees the records: a span that has ended does nothing more.
 void Span::EndStarted(SteadyTime end) {
   for (auto& record : state_->records) {
     if (record != nullptr) record->End(ToSpanTime(end));
@@ -127,6 +128,7 @@ TraceContext ReserveSpan(const TraceContext& parent) {
 const TraceContext& Span::context() const { return state_.has_value() ? state_->context : kNoContext; }
 
 void Scope::Enter(const TraceContext& context, Span* span) {
+  // Scopes are a list on the stacks of their thread, so entering and leaving one needs no lock.
   context_ = &context;
   span_ = span;
   outer_ = std::exchange(current_scope, this);

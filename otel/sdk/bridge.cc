@@ -158,6 +158,7 @@ class BridgeImpl final : public Bridge {
       record->SetSpanId(SpanId(opentelemetry::nostd::span<const uint8_t, 8>(line.trace.span_id.data(), 8)));
       record->SetTraceFlags(TraceFlags(line.trace.flags));
     }
+    // A full queue drops the line here, and counts it.
     if (guard(Signal::kLogs)->Admit()) logger_->EmitLogRecord(std::move(record));
   }
 

@@ -34,6 +34,7 @@ Exporters MakeAll(const BridgeOptions& options) {
 
 }  // namespace
 
+// All exporters are made; those of signals that are off, or go to the console, are replaced.
 Exporters MakeExporters(const BridgeOptions& options) {
   Exporters exporters = MakeAll(options);
   // A signal may go to the console while the others go to a collector.

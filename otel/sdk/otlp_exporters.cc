@@ -75,6 +75,7 @@ class EncodedExporter final : public Exporter {
     if (items.empty()) return ExportResult::kSuccess;
     const SendResult sent = sender_->Send(EncodeRequest(items));
     if (sent.error.empty()) return ExportResult::kSuccess;
+    // Read by the guard around this exporter, on the same thread: whether another try makes sense, and when.
     export_trouble.final = !sent.retryable;
     export_trouble.retry_after = sent.retry_after;
     OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << "] " << sent.error);

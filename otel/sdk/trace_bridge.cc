@@ -121,6 +121,7 @@ class Record final : public SpanRecord {
 
   void SetError(std::string_view type, std::string_view message) override {
     std::string hidden;
+    // Paths tell what users work on, and leave the host only where that is configured.
     if (!pipeline_.file_paths) message = hidden = HidePaths(message);
     SetAttribute(attr::kErrorType.name(), type);
     const Attribute attributes[] = {{attr::kExceptionType, type}, {attr::kExceptionMessage, message}};
@@ -165,6 +166,7 @@ class SpanSink final : public TraceSink {
     const TraceContext& parent = *start.parent;
     // Ids are there already where the span was reserved, or another sink gave them.
     if (!context.IsValid()) Identify(parent, start.name, start.kind, context);
+    // A span that is not sampled costs its ids and no more.
     if (!context.IsSampled()) return nullptr;
     const bool is_child = parent.IsValid() && !parent.IsUnstarted();
     return StartRecorded(start, is_child ? ToSpanId(parent) : api::SpanId(), ToSpanContext(context, false));
@@ -196,6 +198,7 @@ class SpanSink final : public TraceSink {
     trace_id.CopyBytesTo(context.trace_id);
     span_id.CopyBytesTo(context.span_id);
     context.flags = recorded ? api::TraceFlags::kIsSampled : 0;
+    // What other vendors wrote there is passed on as it is.
     if (is_child) context.trace_state = parent.trace_state;
   }
 

@@ -180,6 +180,7 @@ bool ReceivedTelemetry::TakeMetrics(const std::string& request) {
 void ReceivedTelemetry::TakePoint(ReceivedMetric point) {
   std::string series = absl::StrCat(point.resource["service.instance.id"], " ", point.name);
   for (const auto& [key, value] : point.labels) absl::StrAppend(&series, " ", key, "=", value);
+  // Of each series the last point: counters are cumulative.
   metrics_.insert_or_assign(std::move(series), std::move(point));
 }
 
