@@ -44,6 +44,7 @@ struct BundleFlags {
 
 // What a node that hangs may cost.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
+// Nodes that are asked at a time.
 constexpr size_t kThreads = 8;
 // Each node adds up to some MiB; a larger fleet's other nodes are listed as left out.
 constexpr size_t kMaxNodes = 256;

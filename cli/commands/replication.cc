@@ -61,6 +61,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ConfirmedArtifactId(*admin, context, flags.artifact));
   // Without targets the request has none, and the global store cancels all tasks of the artifact.
   if (!flags.to.empty()) {
+    // Names and gpu:all are resolved here, from what the global store knows now.
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
     TC_RETURN_IF_ERROR(AddNamed(cluster, flags, request.mutable_targets()));
   }

@@ -64,6 +64,7 @@ std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Qu
   std::string key = EncodeUrl(view);
   for (const auto& [name, value] : query) absl::StrAppend(&key, "&", EncodeUrl(name), "=", EncodeUrl(value));
   const absl::MutexLock lock(&mutex_);
+  // The first tab of a view begins its poller; the last one ends it (Leave).
   std::unique_ptr<Topic>& topic = topics_[key];
   if (topic == nullptr) {
     topic = std::make_unique<Topic>();

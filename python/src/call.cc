@@ -107,6 +107,7 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
   }
   RequestContext context = ContextOf(state_->cancellation, deadline, traceparent);
   try {
+    // The thread uses the state by its address: the destructor joins it before the state goes.
     state_->thread = std::thread([state = state_.get(), work = std::move(work), context]() mutable {
       Run(*state, std::move(work), context);
     });
@@ -210,6 +211,7 @@ nb::object Call::Result() {
 // end.
 void CancelAllCalls() {
   if (AllRunning().process.Forked()) return;
+  // First, so that no thread of ours is on its way back to an interpreter that goes.
   BlockGilReturns();
   const WithoutGil released;
   std::vector<Cancellation> cancellations;
@@ -219,6 +221,7 @@ void CancelAllCalls() {
   }
   for (const Cancellation& cancellation : cancellations) cancellation.Cancel();
   absl::MutexLock lock(&AllRunning().mutex);
+  // A call that does not end in time is left alone: the process is about to exit.
   AllRunning().mutex.AwaitWithTimeout(absl::Condition(&AllRunning(), &Running::IsEmpty), kEndOfAll);
 }
 

@@ -34,6 +34,7 @@ nb::object DictOfKey(const client::KeyInfo& key) {
   made["name"] = key.name;
   made["artifact_id"] = key.artifact_id;
   made["revision"] = key.revision;
+  // Seconds since 1970, as time.time() has them.
   made["updated"] = absl::ToDoubleSeconds(key.updated - absl::UnixEpoch());
   made["deleted"] = key.deleted;
   made["unconfirmed"] = key.unconfirmed;
@@ -91,6 +92,7 @@ absl::StatusOr<Maker> Import(const Caller& to, Text path, client::PutOptions put
   return Made(to.plain().Import(to.context, path, put), DictOfPut);
 }
 
+// The only call that borrows memory of Python: all others take texts and numbers, which are copied.
 Call Put(const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
          client::PutOptions put, const CallOptions& options) {
   // With the GIL: the work then reads the arrays' memory without it. The call keeps them until it has ended.

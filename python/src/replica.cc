@@ -29,6 +29,8 @@ struct Lease {
   std::unique_ptr<client::Replica> replica;
 };
 
+// What Python holds of a replica. Its arrays hold the lease as well, and the lease ends with the last of
+// them.
 struct Replica {
   std::shared_ptr<Lease> lease;
   const client::Replica& operator*() const { return *lease->replica; }
@@ -152,6 +154,7 @@ int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   buffer->ndim = static_cast<int>(array->shape().size());
   const bool shaped = (flags & PyBUF_ND) != 0;
   buffer->shape = shaped ? const_cast<Py_ssize_t*>(array->shape().data()) : nullptr;  // NOLINT(*-const-cast)
+  // Only what was asked for may be filled in; the rest has to be null.
   const bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
   buffer->strides = strided ? const_cast<Py_ssize_t*>(array->strides().data()) : nullptr;  // NOLINT
   // Without a shape the taker sees one dimension.
@@ -231,6 +234,7 @@ nb::object InPython(const char* function, nb::handle self) {
   return nb::module_::import_("tensorcast.arrays").attr(function)(self);
 }
 
+// No bytes are touched: an array is a view of mapped memory.
 nb::dict TensorsOf(const Replica& replica) {
   nb::dict tensors;
   for (const client::TensorView& view : replica->tensors()) {
@@ -252,6 +256,7 @@ nb::object TransferSummary(const std::optional<TransferReport>& report) {
   nb::dict summary;
   summary["transfer_id"] = report->transfer_id;
   summary["bytes"] = report->bytes;
+  // From the request to the end, the wait in the queue included.
   summary["seconds"] = absl::ToDoubleSeconds(report->end - report->queued);
   summary["verified_chunks"] = report->verified_chunks;
   nb::list sources;
