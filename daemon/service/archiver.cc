@@ -120,6 +120,7 @@ absl::StatusOr<std::string> Archiver::FolderOf(std::string_view place) const {
 }
 
 absl::Status Archiver::CheckPlace(std::string_view place) const {
+  // A place may be written with a '/' at its end or without.
   const bool listed = std::ranges::any_of(
       options_.places, [&](const std::string& one) { return WithoutSlash(one) == WithoutSlash(place); });
   if (listed) return FolderOf(place).status();

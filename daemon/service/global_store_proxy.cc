@@ -52,6 +52,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   TC_FORWARD(CancelReplicationTasks)
 #undef TC_FORWARD
 
+  // This node remembers what clients change through it, for the time when the global store is away.
   Unary* BindKey(Call* call, const v1::BindKeyRequest* request, v1::BindKeyResponse* response) override {
     return Forward(call, &Stub::BindKey, request, response,
                    [this, response](SteadyTime asked) { known_keys_.Note(response->key(), asked); });

@@ -104,6 +104,7 @@ ImportJoins::ReadingTurn::~ReadingTurn() {
   ended_.Notify();
   // One deadline for the last renewal and the end.
   RequestContext call = RequestContext::Background(kEndTimeout);
+  // Only a turn that has a claim renews it.
   if (renewing_.joinable()) {
     // A renewal that the store heard after the end would be a new claim, so it goes first, where it can.
     if (!renewed_.WaitForNotificationWithTimeout(kEndTimeout)) renewal_.Cancel();

@@ -7,6 +7,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+// The global store's questions to this node: whether it has bytes, and whether they are still right.
 class PossessionService final : public v1::Possession::CallbackService {
  public:
   PossessionService(Possession* possession, rpc::Executor* quick, rpc::Executor* waiting)

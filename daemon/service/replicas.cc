@@ -16,6 +16,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+// How often the progress of an ingest is looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 // Shared with callbacks that may outlive the wait.

@@ -87,6 +87,7 @@ void ReplicationTasks::Begin(const v1::ReplicationTask& task) {
     if (!is_new) return;
     attempt->second.cancellation = cancellation;
   }
+  // The attempt is in the table before it runs, so that its end finds it there.
   const absl::Status scheduled =
       executor_.Schedule([this, task, cancellation] { End(task.task_id(), Run(task, cancellation)); });
   // Without a thread the attempt has failed, and is reported so.

@@ -84,6 +84,7 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
   // One call finds all addresses.
   const absl::StatusOr<std::vector<v1::Node>> nodes =
       options_.global_store->FindNodes(Within(context, kTimeOfOne), {names.begin(), names.end()});
+  // Where a node is, the global store says. A peer could name any address.
   std::map<std::string, PeerAddress> peers;
   if (nodes.ok()) {
     for (const v1::Node& node : *nodes) {
@@ -108,6 +109,7 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
   };
   for (size_t i = 0; i < questions.size(); ++i) {
     const auto peer = peers.find(questions[i].node);
+    // Without addresses all questions have one answer: why there are none.
     if (!nodes.ok()) {
       answer(i, nodes.status());
     } else if (peer == peers.end()) {
@@ -138,6 +140,7 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
   // All questions share this time. The caller's own deadline may be shorter.
   const RequestContext bounded = Within(context, kTime);
   v1::ExplainTransferResponse response;
+  // This node's own report is the first hop, so nothing is asked about it.
   Asked asked = {{own->node(), own->replica_id()}};
   std::vector<Question> questions = QuestionsOf(*own, asked);
   *response.add_hops() = *std::move(own);

@@ -26,6 +26,7 @@ absl::StatusOr<std::shared_ptr<SegmentMapping>> SegmentMapping::Map(int fd, uint
 
 SegmentMapping::~SegmentMapping() { munmap(const_cast<std::byte*>(base_), bytes_); }
 
+// A pull holds the mappings that it reads: one reference is the table's own.
 bool PeerPools::Entry::InUse() const {
   return std::ranges::any_of(segments, [](const auto& segment) { return segment.second.use_count() > 1; });
 }

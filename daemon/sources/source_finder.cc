@@ -80,6 +80,7 @@ class ReplicaSourceProvider : public SourceProvider {
     return stalled_;
   }
 
+  // For the transfer's report: sources that never were one for the engine.
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
   void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
