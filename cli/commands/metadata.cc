@@ -65,6 +65,7 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
         leader = other.address;
         waits.cancellation.Cancel();
       });
+  // Before the status is looked at: it says only that the wait was cancelled.
   if (!leader.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("metadata copy: the global store ", leader,

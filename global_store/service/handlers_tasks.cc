@@ -29,6 +29,7 @@ absl::StatusOr<std::vector<TaskTarget>> TargetsOf(
   return all;
 }
 
+// Lanes of requests. Whether auto means a broadcast is decided with the plan (tasks/groups).
 absl::StatusOr<TaskLane> ParseLane(std::string_view lane) {
   if (lane.empty() || lane == "auto") return TaskLane::kAuto;
   if (lane == "nccl") return TaskLane::kNccl;

@@ -137,6 +137,7 @@ class BridgeImpl final : public Bridge {
     if (exporters.logs != nullptr) StartLogs(options, std::move(exporters.logs), resource);
   }
 
+  // Null where the signal is off.
   TraceSink* traces() override { return traces_; }
   MetricSink* metrics() override { return metrics_; }
 

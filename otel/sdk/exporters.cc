@@ -51,6 +51,7 @@ Exporters MakeExporters(const BridgeOptions& options) {
   return exporters;
 }
 
+// What all signals of this process are labelled with.
 opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options) {
   opentelemetry::sdk::resource::ResourceAttributes attributes;
   for (const auto& [key, value] : options.resource) attributes.SetAttribute(key, value);

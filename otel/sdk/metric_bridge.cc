@@ -100,6 +100,7 @@ class Sink final : public MetricSink {
 
   void Add(MetricId metric, int64_t value, LabelValues labels) override {
     const Instrument& instrument = instruments_[static_cast<size_t>(metric)];
+    // A metric of another kind takes no counts: the catalogue decides.
     if (instrument.counted != nullptr) instrument.counted->cells.Add(value, labels);
   }
 

@@ -319,6 +319,7 @@ Origin FromProto(const v1::Origin& message) {
   return origin;
 }
 
+// The first source stands by itself as well, beside the list of all.
 v1::Progress ToProto(const TransferProgress& progress) {
   v1::Progress message;
   message.set_bytes_done(progress.bytes_done);
