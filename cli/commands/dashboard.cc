@@ -67,7 +67,8 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
   // show.
   TC_RETURN_IF_ERROR(LoadConfig(common).status());
   dashboard::Documents::Options source;
-  // Read anew for each connection, so that a configuration that changes counts without a restart.
+  // The credentials are read anew for each connection, so that a configuration that changes counts without a
+  // restart.
   source.connect = [&common] { return ConfiguredClient(common); };
   source.version = TENSORCAST_VERSION;
   const auto documents = std::make_shared<dashboard::Documents>(std::move(source));

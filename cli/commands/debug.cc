@@ -184,7 +184,7 @@ void AddNodes(Bundle& bundle, const std::vector<v1::Node>& nodes, const client::
 
 // The archive, by the system's tar. Only this user may read it: log lines and addresses are in it.
 absl::Status Archive(const std::string& folder, const std::string& out) {
-  // Never over a file that is there.
+  // The archive never replaces a file that is there.
   const UniqueFd file(open(out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return ErrnoStatus(errno, "create the archive", out);
   posix_spawn_file_actions_t actions;
@@ -220,7 +220,7 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
   bundle.Write("cluster.json", ToJson(*cluster));
   std::vector<v1::Node> nodes;
   for (const v1::Node& node : cluster->nodes()) {
-    // It was asked first, as "this-node".
+    // The daemon on this node was asked first, as "this-node".
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
       bundle.LeaveOut(absl::StrCat("node ", node.name()),

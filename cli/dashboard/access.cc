@@ -52,7 +52,7 @@ std::optional<std::string> Access::Redeem(std::string_view token) {
   const absl::MutexLock lock(&mutex_);
   const auto found = Find(token, &tokens_);
   if (found == tokens_.end()) return std::nullopt;
-  // Good once: an address that stays in a browser's history or in a log gives nothing away.
+  // A token is good once: an address that stays in a browser's history or in a log gives nothing away.
   tokens_.erase(found);
   return Add(kSessionLife, kMaxSessions, &sessions_);
 }

@@ -79,7 +79,7 @@ Connection::Connection(UniqueFd socket) : socket_(std::move(socket)) {}
 Connection::~Connection() = default;
 
 bool Connection::Wait(short events, SteadyTime deadline) const {
-  // Rounded up, since a wait of 0 ms would turn the last moment into a busy loop.
+  // The time is rounded up, since a wait of 0 ms would turn the last moment into a busy loop.
   const int64_t left = absl::ToInt64Milliseconds(absl::Ceil(TimeLeft(deadline), absl::Milliseconds(1)));
   pollfd polled{.fd = socket_.get(), .events = events, .revents = 0};
   return left > 0 && poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX))) > 0;
@@ -154,7 +154,8 @@ void Connection::Finish(SteadyTime deadline) {
   if (tls_ != nullptr) SSL_shutdown(tls_.get());
   shutdown(socket_.get(), SHUT_WR);
   char unread[4096];
-  // Bounded in bytes, too: a peer that never stops sending must not keep the thread until the deadline.
+  // The reading is bounded in bytes, too: a peer that never stops sending must not keep the thread until the
+  // deadline.
   for (int i = 0; i < 256 && Wait(POLLIN, deadline); ++i) {
     const ssize_t got = recv(socket_.get(), unread, sizeof(unread), 0);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;

@@ -165,7 +165,7 @@ Dashboard::Dashboard(Options options, std::unique_ptr<HttpServer> server)
              return lively ? min : 2 * min;
            }),
       server_(std::move(server)) {
-  // Last: from here on requests come, on threads that use all members.
+  // The server starts last: from here on requests come, on threads that use all members.
   server_->Serve(
       [this](const HttpRequest& request, bool certificate) { return Handle(request, certificate); });
 }
@@ -189,7 +189,7 @@ HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certi
                           "open ",
                           base_, "\n"));
   }
-  // Before the session is looked at, since both lead to one.
+  // These two paths are answered before the session is looked at, since a session begins with them.
   if (request.path == "/login") return Login(request);
   if (request.path.substr(1) == kLoginStyle) return Page(request);
   const std::string session = request.Cookie(cookie_);
@@ -210,7 +210,8 @@ HttpResponse Dashboard::Login(const HttpRequest& request) {
     const auto found = request.query.find(name);
     return found == request.query.end() ? "" : found->second;
   };
-  // It comes from the address, which another site may have made: it must not lead to another server.
+  // The address gives `next`, and another site may have made the address: `next` must not lead to another
+  // server.
   const std::string next = LocalPath(parameter("next"));
   const std::string token(absl::StripAsciiWhitespace(parameter("token")));
   if (token.empty()) return LoginPage(next, "");

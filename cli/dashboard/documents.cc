@@ -191,8 +191,8 @@ class Documents::Maker {
       const absl::MutexLock lock(&mutex_);
       if (own_ != nullptr) return own_;
     }
-    // Without the lock, since connecting takes time. Of two calls that connect at once the later one's
-    // connection stays.
+    // The connection is made without the lock, since connecting takes time. Of two calls that connect at once
+    // the later one's connection stays.
     TC_ASSIGN_OR_RETURN(const client::ClientOptions options, options_.connect());
     TC_ASSIGN_OR_RETURN(std::shared_ptr<client::AdminClient> own, client::AdminClient::Connect(options));
     const absl::MutexLock lock(&mutex_);
@@ -208,7 +208,7 @@ class Documents::Maker {
     TC_ASSIGN_OR_RETURN(const auto own, Own());
     auto answer = call(*own, RequestContext::Background(kTimeout));
     if (absl::IsUnavailable(answer.status())) {
-      // Unless another call has connected again meanwhile.
+      // Another call may have connected again meanwhile; its connection stays.
       const absl::MutexLock lock(&mutex_);
       if (own_ == own) own_ = nullptr;
     }
@@ -343,7 +343,8 @@ absl::StatusOr<json> Documents::Maker::Status(const Query& /*query*/) {
     return document;
   }
   document["nodes"] = (*cluster)->nodes_size();
-  // Whole minutes, since a time that changes with each look would send the document each time.
+  // The leader's time is given in whole minutes, since a time that changes with each look would send the
+  // document each time.
   v1::GetClusterStatusResponse counts = **cluster;
   counts.clear_nodes();
   if (counts.has_leads_for()) {
@@ -470,7 +471,7 @@ absl::StatusOr<json> Documents::Maker::Node(const Query& query) {
   TC_RETURN_IF_ERROR(AddPage(
       query, "replicas", replicas->size(), [&](size_t i) { return (*replicas)[i].replica_id(); },
       [&](size_t i) { return ToDocument((*replicas)[i]); }, &document));
-  // Only for the artifacts of this page.
+  // The page needs the keys of its own artifacts alone.
   std::set<std::string> shown;
   for (const json& replica : document["replicas"]) shown.insert(replica.value("artifact_id", ""));
   if (const auto keys = AllKeys(); keys.ok()) {
@@ -483,7 +484,7 @@ absl::StatusOr<json> Documents::Maker::Node(const Query& query) {
 
 absl::StatusOr<json> Documents::Maker::Artifacts(const Query& query) {
   TC_ASSIGN_OR_RETURN(const auto all, AllArtifacts());
-  // Searched here, in the list that all tabs share: a search costs the store nothing.
+  // The search runs here, in the list that all tabs share, so it costs the store nothing.
   const std::string text = ParameterOf(query, "q");
   const auto has = [&](const std::string& part) { return absl::StrContains(part, text); };
   std::vector<const v1::Artifact*> artifacts;
@@ -562,7 +563,7 @@ absl::StatusOr<json> Documents::Maker::Keys(const Query& query) {
 }
 
 absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
-  // From the global store itself, since what this node remembers may be behind.
+  // The global store itself is asked, since what this node remembers may be behind.
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                       Ask([&](client::AdminClient& own, const RequestContext& context) {
                         return own.ResolveKey(context, ParameterOf(query, "name"), /*confirmed=*/true);

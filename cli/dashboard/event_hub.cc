@@ -60,7 +60,7 @@ EventHub::EventHub(DocumentSource source, std::function<absl::Duration(const std
 EventHub::~EventHub() = default;
 
 std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Query& query) {
-  // Encoded, so that no value can look like another parameter.
+  // Names and values are encoded, so that no value can look like another parameter.
   std::string key = EncodeUrl(view);
   for (const auto& [name, value] : query) absl::StrAppend(&key, "&", EncodeUrl(name), "=", EncodeUrl(value));
   const absl::MutexLock lock(&mutex_);
@@ -84,8 +84,8 @@ size_t EventHub::pollers() const {
 
 void EventHub::Leave(Topic& topic) {
   std::unique_ptr<Topic> last;
-  // Taken out with the hub's lock, so that no new tab finds the topic. Ended without it, since a poll may
-  // take its time.
+  // The topic is taken out with the hub's lock, so that no new tab finds it, and ended without the lock,
+  // since a poll may take its time.
   {
     const absl::MutexLock lock(&mutex_);
     if (--topic.tabs > 0) return;

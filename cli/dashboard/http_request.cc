@@ -121,7 +121,7 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   for (const std::string_view line : lines) {
     if (!status.ok() || line.empty()) break;
     if (count++ == 0) continue;  // the request line
-    // One more for the request line.
+    // The request line counts as one more.
     if (count > kMaxHeaders + 1) {
       return Refuse(431, absl::StrCat("the request has more than ", kMaxHeaders, " headers\n"), refusal);
     }
@@ -157,7 +157,7 @@ absl::StatusOr<std::string> DecodeUrl(std::string_view text, bool plus) {
       i += 2;
     }
   }
-  // After the decoding, since %00 is a control character, too.
+  // Control characters are looked for after the decoding, since %00 is one, too.
   if (!IsPrintable(decoded)) {
     return absl::InvalidArgumentError("the address is not UTF-8, or has control characters");
   }

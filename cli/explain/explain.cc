@@ -198,7 +198,8 @@ std::string Losses(const TransferReport& report) {
     if (!source.loss.has_value()) continue;
     absl::StrAppend(&text, "after ", Clock(report, source.left), " s ", source.source.lane, " ",
                     source.source.name, " ", LossText(*source.loss), ": ", source.status.ToString(), "\n");
-    // Its own node would have found it: what differs was changed on the way, or in the memory of one end.
+    // The source's own node would have found damage that it holds: these bytes were changed on the way, or in
+    // the memory of one end.
     if (*source.loss == SourceLoss::kBadDigest && !source.source.grant_id.empty()) {
       absl::StrAppend(&text, "  It arose between ", source.source.name,
                       " and this node: a node passes on only what it has verified.\n");
