@@ -35,7 +35,7 @@ OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Stor
   comparer.find_manifest = [&engine, client = store.client.get()](const std::string& artifact_id) {
     return FindManifest(RequestContext::Background(kManifestTimeout), engine, *client, artifact_id);
   };
-  // In this node's own name: the comparison is upkeep, and no caller asked for it.
+  // The comparison runs in this node's own name: it is upkeep, and no caller asked for it.
   comparer.publish = [&store](const Manifest& manifest, const Origin& origin) {
     v1::PublishArtifactRequest first;
     *first.mutable_node() = store.link.identity();

@@ -61,7 +61,7 @@ GlobalStoreSide::GlobalStoreSide(const DaemonOptions& options, const v1::Node& n
         transfers.Add(report);
         RecordTransfer(report);
         LogTransfer(report);
-        // Last, since the exporter reads the spans that RecordTransfer has recorded.
+        // The export comes last, since the exporter reads the spans that RecordTransfer has recorded.
         if (traces != nullptr) traces->OnTransfer(report);
       }),
       link({.node = node, .client = client.get(), .feed = &feed, .on_replaced = options.on_replaced}),

@@ -162,7 +162,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                          .groups = groups.get(),
                                                          .status = &calls->status,
                                                          .port = reachability_probe.get()});
-  // Last of what others see: with the registration come pulls and tasks.
+  // Other nodes see the registration last: with it come pulls and tasks.
   store->link.Start(agent.get(), grpc_address);
   gauges = std::make_unique<NodeGauges>(NodeGauges::Options{.engine = replicas->engine.get(),
                                                             .pool = &storage->pool(),
@@ -224,7 +224,8 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   chores.reset();
   lost_files.reset();
   gauges.reset();
-  // After the servers: the goodbye says that this node holds nothing, so no call may make a replica after it.
+  // The link stops after the servers: the goodbye says that this node holds nothing, so no call may make a
+  // replica after it.
   if (store != nullptr) store->link.Stop(/*goodbye=*/true);
   // The keeper is told nothing from here on, so the next daemon finds what is kept now.
   if (kept != nullptr) kept->Stop();

@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<EngineSide>> EngineSide::Start(const DaemonOption
   engine.distrust_other_hosts = options.security.credentials != nullptr;
   engine.peer_timeout = options.peer_timeout;
   TC_ASSIGN_OR_RETURN(side->engine, StoreEngine::Create(engine));
-  // Before any client can come: the node is never seen without the replicas that were kept.
+  // The kept replicas come back before any client can come: the node is never seen without them.
   if (kept != nullptr) {
     kept->SetEngine(side->engine.get());
     side->engine->Adopt(kept->TakeReplicas(),

@@ -54,7 +54,7 @@ std::shared_ptr<GlobalStoreChannel::Stub> GlobalStoreChannel::stub() const {
 }
 
 void GlobalStoreChannel::LookUpAgain() {
-  // Without the lock, since a name server may take its time.
+  // The lock is not held here, since a name server may take its time.
   std::string found = look_up_(address_);
   absl::MutexLock lock(&mutex_);
   if (found.empty() || found == found_) return;

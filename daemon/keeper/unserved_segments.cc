@@ -70,7 +70,7 @@ void UnservedSegments::DropEnded() {
       room_.pop_back();
     }
   }
-  // Without the lock, since each call may wait for the keeper's socket.
+  // The lock is not held here, since each call may wait for the keeper's socket.
   for (const Attachment& holder : ended) DropAttachment(*keeper_, holder);
   for (const std::string& segment : gone) keeper_->Drop(SegmentName(segment));
 }

@@ -158,7 +158,8 @@ absl::StatusOr<Origin> Archiver::Archive(const RequestContext& context, const Re
       return origin;
     }
   }
-  // Until both objects are there, so that Collect of this daemon does not take the first one for a leftover.
+  // The URI counts as in flight until both objects are there, so that Collect of this daemon does not take
+  // the first one for a leftover.
   const InFlight in_flight(*this, packed_uri);
   TC_ASSIGN_OR_RETURN(ObjectIdentity packed,
                       options_.writer->Write(context, packed_uri, image.bytes(),

@@ -103,7 +103,7 @@ absl::StatusOr<std::string> BroadcastGroups::Version() const {
   return options_.broadcaster->version();
 }
 
-// With every heartbeat, as the store keeps what it was told last.
+// Every heartbeat carries this, as the store keeps what it was told last.
 void BroadcastGroups::Report(v1::HeartbeatRequest* heartbeat) const {
   const absl::StatusOr<std::string> version = Version();
   if (version.ok()) heartbeat->set_nccl_version(*version);

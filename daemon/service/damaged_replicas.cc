@@ -44,7 +44,7 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
     found_.push_front(damaged);
     if (found_.size() > kMaxRemembered) found_.pop_back();
   }
-  // On a thread of its own, since a transfer takes its time. The damaged replica is gone already.
+  // The repair has a thread of its own, since a transfer takes its time. The damaged replica is gone already.
   replacing_.Post([this, damaged = std::move(damaged)] { Replace(damaged); });
 }
 

@@ -139,7 +139,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
         call, quick_,
         [this, method, request, response, on_answer,
          options = OnceFor(*call, client_.fence())](const RequestContext& context) -> absl::Status {
-          // Taken before the call: KnownKeys orders answers by when they were asked for.
+          // The time is taken before the call: KnownKeys orders answers by when they were asked for.
           const SteadyTime asked = SteadyNow();
           absl::StatusOr<Response> answer =
               rpc::CallUnary(*channel_->stub(), method, context, *request, options);

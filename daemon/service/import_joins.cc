@@ -35,7 +35,7 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     ++counted->imports;
     waits = counted->reading;
   }
-  // Without the lock, since the callback may take its time.
+  // The lock is not held here, since the callback may take its time.
   if (waits) on_wait("another import of these objects on this node");
   {
     // Taking and leaving the mutex makes Await look at its condition again.

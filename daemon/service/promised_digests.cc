@@ -49,7 +49,7 @@ absl::Status CheckOne(const RequestContext& context, const PromisedObject& promi
   TC_ASSIGN_OR_RETURN(
       const std::shared_ptr<objects::Sha256> digest,
       DigestFront(context, promised.object, here ? promised.extents.front().object_offset : identity.bytes));
-  // In the order of the object, as the promised digest covers it.
+  // The bytes are read in the order of the object, as the promised digest covers it.
   if (here) {
     for (const ObjectExtent& extent : promised.extents) {
       for (uint64_t at = 0; at < extent.bytes; at += kStepBytes) {

@@ -70,7 +70,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContex
                                                              GlobalStoreClient& global_store,
                                                              const std::string& artifact_id,
                                                              const std::string& received) {
-  // By what an answer costs: this node's replicas, what the caller has received already, then a call.
+  // The places are asked in the order of what an answer costs: this node's replicas, what the caller has
+  // received already, then a call.
   absl::StatusOr<std::shared_ptr<const Manifest>> held = engine.FindManifest(artifact_id);
   if (held.ok()) return held;
   if (!received.empty()) return DecodeManifest(received, artifact_id);

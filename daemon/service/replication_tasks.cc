@@ -28,7 +28,7 @@ void ReplicationTasks::Stop() {
     stopping_ = true;
     for (const auto& [task_id, attempt] : attempts_) running.push_back(attempt.cancellation);
   }
-  // Without the lock: callbacks of a cancellation run in this thread, and may end an attempt.
+  // The lock is not held here: callbacks of a cancellation run in this thread, and may end an attempt.
   for (const Cancellation& cancellation : running) cancellation.Cancel();
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -195,7 +195,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           auto result = Measured(request->location(), SourceOf, [&] {
             return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);
           });
-          // Before the result: a client that has that has everything.
+          // The manifest goes before the result: a client that has the result has everything.
           if (result.ok() && request->manifest() && !Knows(*request, manifest->id())) {
             const auto next = rpc::ManifestPieces<Response>(manifest, manifest->bytes());
             while (std::optional<Response> piece = next()) {
@@ -217,7 +217,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
 
   Unary* EvictReplica(Call* call, const v1::EvictReplicaRequest* request,
                       v1::EvictReplicaResponse*) override {
-    // On `waiting_`, since the eviction asks the global store for its consent.
+    // The call runs on `waiting_`, since the eviction asks the global store for its consent.
     return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
       TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
       // So that the next list of replicas does not have it. It is gone, whether the global store heard of it
