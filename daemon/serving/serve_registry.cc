@@ -181,7 +181,7 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
                                                          std::string_view caller, const TraceContext& trace) {
   TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims, CheckGrant(asked, caller));
   std::optional<v1::OpenPullResponse> open;
-  // Looked up before anything is opened: a repeated call gets the same pull.
+  // The table is looked at before anything is opened: a repeated call gets the same pull.
   {
     absl::MutexLock lock(&mutex_);
     TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
@@ -247,7 +247,7 @@ absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::st
     }
     ended = Take(grant_id, why);
   }
-  // Without the lock: the transport may have to wait for the receiver.
+  // The lock is not held here: the transport may have to wait for the receiver.
   return ended->End();
 }
 

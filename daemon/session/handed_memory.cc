@@ -28,7 +28,7 @@ absl::Status CheckParts(const std::vector<HandedMemory>& handed, uint64_t image_
   for (const HandedMemory& memory : handed) {
     parts.insert(parts.end(), memory.parts.begin(), memory.parts.end());
   }
-  // Sorted by their place in the image, so that an overlap is always one of neighbours.
+  // The parts are sorted by their place in the image, so that an overlap is always one of neighbours.
   std::ranges::sort(parts, {}, &HandedPart::image_offset);
   uint64_t end = 0;
   for (const HandedPart& part : parts) {

@@ -204,8 +204,8 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
   parts_.running->Remove(grant_id);
   if (absl::IsDeadlineExceeded(status)) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
   if (held.opening != nullptr && !status.ok()) held.opening->Cancel();
-  // In the background, since the calls may wait for a peer that hangs. The task has all that it needs: this
-  // object may go before it.
+  // The calls run in the background, since they may wait for a peer that hangs. The task has all that it
+  // needs: this object may go before it.
   parts_.background->Post([parts = parts_, held = std::move(held), status = std::move(status), corrupt,
                            after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
     const otel::Scope scope(trace);
@@ -218,7 +218,7 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
         status = over ? absl::CancelledError("the transfer ended before this source was opened") : late;
         if (!over) parts.overtaken->NoteOvertaken(held.peer(), SteadyNow());
       }
-      // Its thread has to end first: only then is it known whether there is a pull to close.
+      // The opening's thread has to end first: only then is it known whether there is a pull to close.
       held.opening->Cancel();
       held.opening->AwaitEnd(SteadyTime::InfiniteFuture());
       held.pull_opened = held.opening->Take().pull_opened;  // its source, if any, is closed by this

@@ -85,7 +85,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
                                                    handles.ipc.bytes, " bytes, fewer than the image's ",
                                                    image_bytes, "; take another source"));
   }
-  // Before the memory is opened here: the source may free it only after AcknowledgeClosed.
+  // The source is told before the memory is opened here: the source may free the memory only after
+  // AcknowledgeClosed.
   TC_RETURN_IF_ERROR(claim->AnnounceOpening());
   absl::StatusOr<DevicePtr> opened = devices->OpenIpc(handles.ipc);
   if (!opened.ok()) {

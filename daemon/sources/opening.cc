@@ -25,7 +25,7 @@ Opening::~Opening() {
 void Opening::Run() {
   RequestContext context = plan_.context;
   context.cancellation = cancellation_;
-  // Without the lock: this may take long, and the transfer's thread looks whether it is over.
+  // The lock is not held here: this may take long, and the transfer's thread looks whether it is over.
   GrantOpening opened = plan_.opener->Open(context, plan_.grant, *plan_.manifest, plan_.lane, plan_.revoked);
   {
     absl::MutexLock lock(&mutex_);
@@ -33,8 +33,8 @@ void Opening::Run() {
     took_ = SteadyNow() - since_;
     over_ = true;
   }
-  // Last: the transfer's thread then takes the result, and may destroy this object once this thread has
-  // ended.
+  // The end is told last: the transfer's thread then takes the result, and may destroy this object once this
+  // thread has ended.
   plan_.on_over();
 }
 

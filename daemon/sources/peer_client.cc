@@ -56,7 +56,7 @@ class GrpcPeerClient : public PeerClient {
   }
 
  private:
-  // One channel a peer, which stays: a later call need not connect again.
+  // A peer has one channel, which stays: a later call need not connect again.
   Stubs StubsOf(const PeerAddress& peer) {
     absl::MutexLock lock(&mutex_);
     Stubs& stubs = stubs_[peer];

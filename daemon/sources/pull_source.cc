@@ -66,8 +66,8 @@ class PullSource : public ChunkSource {
     if (absl::Status wanted = context.Check("pull of a chunk"); !wanted.ok()) return done(std::move(wanted));
     const auto fetch = std::make_shared<RunningFetch>();
     const ByteRange& range = request.range;
-    // Counted before the request leaves: what a source serves is never more than what was asked for
-    // (Conservation).
+    // The bytes are counted before the request leaves: what a source serves is never more than what was asked
+    // for (Conservation).
     pulled_->asked += range.bytes;
     transport::FetchDone ended = [this, context, done, fetch,
                                   bytes = range.bytes](const transport::FetchResult& result) {

@@ -80,7 +80,7 @@ class ReplicaSourceProvider : public SourceProvider {
     return stalled_;
   }
 
-  // For the transfer's report: sources that never were one for the engine.
+  // The transfer's report names these, too: sources that could not be opened, so the engine never had them.
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
   void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
@@ -132,7 +132,7 @@ class ReplicaSourceProvider : public SourceProvider {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
       OpenAll(context);
-      // Ever later, so that a cluster that hangs is not asked more and more often.
+      // The pause grows each time, so that a cluster that hangs is not asked more and more often.
       look_elsewhere_after_ *= 2;
       look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
     }

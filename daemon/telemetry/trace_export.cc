@@ -40,7 +40,7 @@ void TraceExporter::OnTransfer(const TransferReport& report) {
   {
     absl::MutexLock lock(&mutex_);
     if (waiting_.size() >= kMaxWaiting || !waiting_.insert(report.trace.trace_id).second) return;
-    // At most one export in a pause, however many transfers fail at once.
+    // There is at most one export in a pause, however many transfers fail at once.
     when = std::max(when, next_);
     next_ = when + options_.pause;
   }
