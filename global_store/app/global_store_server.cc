@@ -209,7 +209,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
             << rpc::AccessOf(state->server->addresses()[0], {}, security::kEveryRole,
                              options.security.credentials.get())
                    .ToString();
-  // Last: where the lease has ended meanwhile, this calls `on_lost` at once.
+  // The call comes last: where the lease has ended meanwhile, it calls `on_lost` at once.
   if (leadership != nullptr && options.etcd.on_lost != nullptr) {
     group->leadership()->OnLost(options.etcd.on_lost);
   }

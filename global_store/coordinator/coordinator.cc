@@ -156,7 +156,7 @@ absl::StatusOr<std::string> Coordinator::Make(std::string_view request, Prepare 
     under_way_.Release(names);
   }
   TC_RETURN_IF_ERROR(committed);
-  // With the names released: watchers may be slow, and no change waits for them.
+  // The names are released before: watchers may be slow, and no change waits for them.
   TellOfKeys();
   return std::move(change.response);
 }

@@ -86,7 +86,8 @@ ArtifactView ViewOf(const Catalog::Artifact& artifact, const Inventory& inventor
 // Those after `after`, into the room that is left of `bytes`, which it takes.
 void AddReplicas(const Inventory& inventory, ArtifactView& view, std::string_view after, size_t& bytes) {
   const Inventory::Holders& all = inventory.HoldersOf(view.record.artifact_id);
-  // Behind the last replica of the page before, where that page ended among the replicas of this artifact.
+  // The list begins behind the last replica of the page before, where that page ended among the replicas of
+  // this artifact.
   for (auto it = after.empty() ? all.begin() : all.upper_bound(SplitName(after)); it != all.end(); ++it) {
     const ReplicaInfo& replica = inventory.Find(it->first, it->second)->facts;
     if (!Take(bytes, SizeOf(replica), view.replicas.empty())) {
@@ -145,7 +146,7 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
   return page;
 }
 
-// In the order of the nodes' ids, which is also that of the token.
+// The nodes come in the order of their ids, which is also that of the token.
 NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds,
                    SteadyTime now) {
   NodePage page;
@@ -165,7 +166,7 @@ NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std
                         std::string_view after, const PageBounds& bounds, SteadyTime now) {
   NodePage page;
   size_t room = bounds.bytes;
-  // In the order of their names, which is also that of the token.
+  // The nodes come in the order of their names, which is also that of the token.
   for (auto name = names.upper_bound(after); name != names.end(); ++name) {
     const Node* live = nodes.FindNamed(*name);
     if (live == nullptr) continue;

@@ -92,8 +92,8 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
                      .evicting = ToProve(*nodes_.Find(replica.facts.node_id), replica),
                      .copies = std::move(copies)}};
   };
-  // In the order of what an answer costs: a question to nodes that hold copies, the deletion of a version
-  // that no key keeps, a look at origins. Each step is left for the next only where it gave no copy.
+  // The steps have the order of what an answer costs: a question to nodes that hold copies, the deletion of a
+  // version that no key keeps, a look at origins. Each step is left for the next only where it gave no copy.
   Copies copies = FindCopies(replica, proofs);
   if (copies.counted) return std::nullopt;
   if (!copies.to_prove.empty()) return to_be_proven(std::move(copies.to_prove));

@@ -189,7 +189,8 @@ absl::Time LimitOf(Ageing ageing, const PurgeTimes& before) {
 // The '/' ends the id, so that the tasks of one artifact are one range of names.
 std::string TaskPrefix(std::string_view artifact_id) { return absl::StrCat(artifact_id, "/"); }
 
-// In the order of their kinds: a fact that names an artifact comes after it (CopyMetadata relies on this).
+// The records come in the order of their kinds: a fact that names an artifact comes after it (CopyMetadata
+// relies on this).
 std::vector<Fact> Encode(const DurableFacts& facts) {
   std::vector<Fact> all;
   const auto add = [&all](const auto& records) {

@@ -89,7 +89,7 @@ class Asking {
 
   void Start(const OriginToCheck& checked) {
     Call& call = calls_.emplace_back(context_, checked, credentials_);
-    // Counted before the call begins: its end may be reported before the next line runs.
+    // The call is counted before it begins: its end may be reported before the next line runs.
     {
       absl::MutexLock lock(&mutex_);
       ++running_;

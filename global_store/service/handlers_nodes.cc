@@ -118,7 +118,8 @@ absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
   return response;
 }
 
-// Before a stream of many messages: a node that is unknown or was replaced need not send them.
+// The node is checked before a stream of many messages: one that is unknown or was replaced need not send
+// them.
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.membership().CheckIdentity(FromProto(node));

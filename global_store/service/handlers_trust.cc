@@ -19,7 +19,7 @@ namespace {
 
 // Each round asks other holders than the rounds before, for the time of one proof.
 constexpr int kRoundsOfProofs = 3;
-// For all attempts at one replica together.
+// This time is for all attempts at one replica together.
 constexpr absl::Duration kLongestDigest = absl::Minutes(10);
 constexpr absl::Duration kPauseBetweenDigests = absl::Seconds(1);
 constexpr int kTriesToDigest = 5;

@@ -52,8 +52,7 @@ class ImportsService final : public v1::Imports::CallbackService {
     using Response = absl::StatusOr<v1::ClaimImportResponse>;
     return coordinator_.WithDirectory([&](const Directory& directory, SteadyTime now) -> Response {
       TC_RETURN_IF_ERROR(directory.membership().CheckIdentity(node));
-      // With the directory's lock held, so that the claim and the existence of its artifact are of one
-      // moment.
+      // The directory's lock is held, so that the claim and the existence of its artifact are of one moment.
       absl::MutexLock lock(&mutex_);
       v1::ClaimImportResponse response;
       // The node reads no more, whether it made the artifact or not.

@@ -332,7 +332,7 @@ absl::Status Store::ForEach(const std::string& folder, bool values, const EachPa
   pb::RangeRequest request;
   request.set_key(folder);
   request.set_range_end(EndOf(folder));
-  // In pages: a range of all facts could be as large as the database.
+  // The facts are read in pages: a range of all facts could be as large as the database.
   request.set_limit(kPage);
   request.set_keys_only(!values);
   while (true) {
@@ -495,8 +495,8 @@ absl::Status Store::SweepPieces() {
 
 absl::Status Store::Compact() {
   TC_ASSIGN_OR_RETURN(const pb::StatusResponse status, client_.Status(leadership_.While(kPatience)));
-  // To the revision of the previous purge, so that ForEach can still read its later pages at the revision of
-  // the first.
+  // Only the history before the previous purge goes, so that ForEach can still read its later pages at the
+  // revision of the first.
   const int64_t revision = std::exchange(compact_next_, status.header().revision());
   if (revision == 0) return absl::OkStatus();
   const absl::Status compacted = client_.Compact(leadership_.While(kPatience), revision);
