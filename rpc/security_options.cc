@@ -28,7 +28,7 @@ void SecurityOptions::FromConfig(ConfigReader& config) {
   config.findings().Add("security.keys", parsed.status());
   if (parsed.ok()) key_rules = *std::move(parsed);
   if (!certified()) return;
-  // Read now, so that damaged files are found before anything listens.
+  // The files are read now, so that damaged ones are found before anything listens.
   absl::StatusOr<std::shared_ptr<security::Identity>> identity = security::Identity::Load(files);
   config.findings().Add("security", identity.status());
   if (identity.ok()) credentials = std::make_shared<const Credentials>(*std::move(identity));

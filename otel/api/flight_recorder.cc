@@ -205,7 +205,7 @@ FlightRecorder::FlightRecorder(const FlightRecorderOptions& options)
 }
 
 FlightRecorder::~FlightRecorder() {
-  // Unless another recorder was installed meanwhile.
+  // Another recorder may have been installed meanwhile; it stays.
   if (internal::InstalledSink(SinkKind::kRecorder) == sink_) InstallTraceSink(SinkKind::kRecorder, nullptr);
   sink_->End();
 }

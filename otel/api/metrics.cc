@@ -72,7 +72,7 @@ void InstallMetricSink(MetricSink* sink) {
     absl::MutexLock lock(&registry().mutex);
     registry().last_words.clear();  // these were for the previous sink
   }
-  // Last: from here on other threads use the sink.
+  // The sink is set last: from here on other threads use it.
   internal::metric_sink.store(sink, std::memory_order_release);
 }
 
@@ -103,7 +103,7 @@ GaugeRegistration internal::RegisterGauge(MetricId id, std::function<void(GaugeO
 }
 
 void CollectGauge(MetricId id, GaugeObserver& to) {
-  // Copied, so that callbacks run without the registry's lock: they take locks of their own.
+  // The entries are copied, so that callbacks run without the registry's lock: they take locks of their own.
   Entries entries;
   Values last_words;
   {

@@ -40,8 +40,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const GrpcSenderOptions& options) {
                                    arguments);
 }
 
-// One blocking call at a time: the thread of the export queue has nothing else to do. The message is encoded
-// already, so the call is a generic one, of bytes.
+// There is one blocking call at a time: the thread of the export queue has nothing else to do. The message is
+// encoded already, so the call is a generic one, of bytes.
 class GrpcSender final : public Sender {
  public:
   GrpcSender(const GrpcSenderOptions& options, const std::string& method)

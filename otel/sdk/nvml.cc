@@ -66,7 +66,7 @@ Nvml::Nvml(void* library, std::unique_ptr<Functions> functions)
 }
 
 Nvml::~Nvml() {
-  // Before the library goes, which the functions are in.
+  // NVML is shut down before the library goes, which the functions are in.
   functions_->shutdown();
   dlclose(library_);
 }

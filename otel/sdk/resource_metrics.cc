@@ -113,7 +113,7 @@ void ObserveProcess(const std::string& proc, std::vector<GaugeRegistration>& out
   }));
   out.push_back(metrics::kProcessOpenFiles.Observe([proc](auto& observer) {
     std::error_code error;
-    // One of them is that of this listing itself.
+    // One of the open files is that of this listing itself.
     const std::filesystem::directory_iterator files(proc + "/self/fd", error);
     if (!error) observer.Observe(static_cast<double>(std::distance(files, {})));
   }));

@@ -127,7 +127,7 @@ Call::~Call() {
     borrowed_.release();
     return;
   }
-  // Without the GIL: the call takes its time to see that it is cancelled, and other threads may run
+  // The GIL is released here: the call takes its time to see that it is cancelled, and other threads may run
   // meanwhile.
   const WithoutGil released;
   state_->cancellation.Cancel();
@@ -211,7 +211,8 @@ nb::object Call::Result() {
 // end.
 void CancelAllCalls() {
   if (AllRunning().process.Forked()) return;
-  // First, so that no thread of ours is on its way back to an interpreter that goes.
+  // Threads are kept from taking the GIL again first, so that none of ours is on its way back to an
+  // interpreter that goes.
   BlockGilReturns();
   const WithoutGil released;
   std::vector<Cancellation> cancellations;

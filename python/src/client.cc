@@ -95,7 +95,8 @@ absl::StatusOr<Maker> Import(const Caller& to, Text path, client::PutOptions put
 // The only call that borrows memory of Python: all others take texts and numbers, which are copied.
 Call Put(const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
          client::PutOptions put, const CallOptions& options) {
-  // With the GIL: the work then reads the arrays' memory without it. The call keeps them until it has ended.
+  // The GIL is held here: the work then reads the arrays' memory without it. The call keeps them until it has
+  // ended.
   PutTensors borrowed = BorrowTensors(tensors);
   const auto on_gpu = [](const client::PutTensor& tensor) { return static_cast<bool>(tensor.device); };
   return Start(

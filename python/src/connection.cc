@@ -112,7 +112,7 @@ absl::StatusOr<client::Client*> Connection::WithGpus(const Cancellation& cancell
 }
 
 absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cancellation) {
-  // As WithGpus does it: connected without the lock, and the first of two stays.
+  // The client is connected without the lock, as WithGpus does it, and the first of two stays.
   {
     absl::MutexLock lock(&mutex_);
     if (admin_ != nullptr) return admin_.get();

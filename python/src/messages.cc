@@ -57,7 +57,7 @@ nb::object Value(const Message& message, const FieldDescriptor& field, int i = 0
     case FieldDescriptor::CPPTYPE_BOOL:
       return nb::bool_(get(&Reflection::GetBool, &Reflection::GetRepeatedBool));
     case FieldDescriptor::CPPTYPE_ENUM:
-      // By name, as numbers would mean nothing without the .proto files.
+      // Enums are given by name, as numbers would mean nothing without the .proto files.
       return nb::str(get(&Reflection::GetEnum, &Reflection::GetRepeatedEnum)->name().c_str());
     case FieldDescriptor::CPPTYPE_STRING:
       return Text(field, get(&Reflection::GetString, &Reflection::GetRepeatedString));

@@ -50,7 +50,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   const auto name = nb::cast<std::string>(item[0]);
   const auto dtype = nb::cast<std::optional<std::string>>(item[1]);
   const auto shape = nb::cast<std::optional<std::vector<uint64_t>>>(item[2]);
-  // Without a conversion, which would make a copy in silence.
+  // There is no conversion, which would make a copy in silence.
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
     Refuse(name, "it is not a packed array in row-major order that DLPack or the buffer protocol can show");

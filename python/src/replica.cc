@@ -83,7 +83,7 @@ class Array {
 
   // In bytes, for the buffer protocol, which borrows them.
   const std::vector<Py_ssize_t>& shape() const { return shape_; }
-  // Made when they are first asked for: most arrays are never read by the buffer protocol.
+  // The strides are made when they are first asked for: most arrays are never read by the buffer protocol.
   const std::vector<Py_ssize_t>& strides() {
     if (strides_.size() != shape_.size()) {
       strides_.resize(shape_.size());
@@ -256,7 +256,7 @@ nb::object TransferSummary(const std::optional<TransferReport>& report) {
   nb::dict summary;
   summary["transfer_id"] = report->transfer_id;
   summary["bytes"] = report->bytes;
-  // From the request to the end, the wait in the queue included.
+  // The time runs from the request to the end, the wait in the queue included.
   summary["seconds"] = absl::ToDoubleSeconds(report->end - report->queued);
   summary["verified_chunks"] = report->verified_chunks;
   nb::list sources;

@@ -84,8 +84,8 @@ class PythonTelemetry {
  public:
   explicit PythonTelemetry(std::shared_ptr<void> telemetry) : telemetry_(std::move(telemetry)) {}
   void Stop() {
-    // Taken out with the GIL, so that a second stop finds nothing. Ended without it, since what is left is
-    // sent now.
+    // The telemetry is taken out with the GIL held, so that a second stop finds nothing, and ended without
+    // it, since what is left is sent now.
     std::shared_ptr<void> ending = std::move(telemetry_);
     const WithoutGil released;
     ending.reset();

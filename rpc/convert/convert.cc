@@ -262,7 +262,7 @@ v1::Replica ToProto(const ReplicaInfo& replica) {
   message.set_artifact_id(replica.artifact_id);
   message.set_node_id(replica.node_id);
   *message.mutable_location() = ToProto(replica.location);
-  // Beside the ordinal, since other processes may number GPUs in another way.
+  // The UUID stands beside the ordinal, since other processes may number GPUs in another way.
   message.mutable_location()->set_device_uuid(replica.device_uuid);
   message.set_state(ToProto(replica.state));
   message.set_image_bytes(replica.image_bytes);
