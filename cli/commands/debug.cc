@@ -42,9 +42,9 @@ struct BundleFlags {
   std::string out;  // empty: a name with the time, in the working folder
 };
 
-// What a node that hangs may cost.
+// A node that hangs may cost this much time.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
-// Nodes that are asked at a time.
+// So many nodes are asked at a time.
 constexpr size_t kThreads = 8;
 // Each node adds up to some MiB; a larger fleet's other nodes are listed as left out.
 constexpr size_t kMaxNodes = 256;

@@ -119,7 +119,7 @@ size_t Connection::Read(std::span<char> buffer, SteadyTime deadline) {
   }
   while (Wait(POLLIN, deadline)) {
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
-    // 0: the peer has ended.
+    // A result of 0 means that the peer has ended.
     if (got >= 0) return got;
     if (errno != EAGAIN && errno != EINTR) return 0;
   }

@@ -40,13 +40,14 @@ using nlohmann::json;
 constexpr absl::Duration kTimeout = absl::Seconds(8);  // of a call for one document
 constexpr absl::Duration kLate = absl::Seconds(30);
 constexpr absl::Duration kRecent = absl::Seconds(10);  // edges of transfers that ended are shown for so long
-// The most rows of one document. What is left out is counted.
+// A document has at most so many rows. What is left out is counted.
 constexpr size_t kMaxRunning = 500;
 constexpr size_t kMaxRecent = 100;
 constexpr size_t kMaxStatusBytes = 512 << 10;
 
 template <class Message>
-// Protobuf's own JSON, as the commands print it. Parsed, since documents are joined and compared.
+// The document is Protobuf's own JSON, as the commands print it. The text is parsed, since documents are
+// joined and compared.
 json ToDocument(const Message& message) {
   return json::parse(cli::ToJson(message), nullptr, /*allow_exceptions=*/false);
 }
@@ -508,7 +509,7 @@ absl::StatusOr<json> Documents::Maker::Artifacts(const Query& query) {
 absl::StatusOr<json> Documents::Maker::Artifact(const Query& query) {
   std::string wanted = ParameterOf(query, "artifact");
   if (wanted.empty()) return absl::InvalidArgumentError("show artifact: the parameter artifact is missing");
-  // A key: the document is of the artifact that it names now.
+  // A key was given: the document is of the artifact that the key names now.
   if (!IsArtifactId(wanted)) {
     TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                         Ask([&](client::AdminClient& own, const RequestContext& context) {
@@ -658,7 +659,7 @@ absl::StatusOr<json> Documents::Maker::Transfers(const Query& query) {
       recent.emplace_back(end, row(report));
     }
   }
-  // The newest first, of all nodes together.
+  // The newest come first, of all nodes together.
   std::ranges::stable_sort(recent, std::greater<>(), &std::pair<absl::Time, json>::first);
   json rows = json::array();
   size_t bytes = running.dump(-1, ' ', false, json::error_handler_t::replace).size();
@@ -679,7 +680,7 @@ absl::StatusOr<json> Documents::Maker::Transfers(const Query& query) {
   json edge_rows = json::array();
   for (const auto& [key, edge] : edges) {
     const auto& [source, receiver, lane, is_running] = key;
-    // A bound for the document, as for its lists.
+    // The document is bounded, as its lists are.
     if (edge_rows.size() == 2000) break;
     edge_rows.push_back({{"source", source},
                          {"receiver", receiver},
@@ -769,7 +770,7 @@ Documents::~Documents() = default;
 
 absl::StatusOr<json> Documents::Make(const std::string& view, const Query& query) {
   TC_ASSIGN_OR_RETURN(json document, maker_->Make(view, query));
-  // The last bound: lists are bounded by their views, but messages may be large.
+  // This bound is the last one: lists are bounded by their views, but messages may be large.
   if (ToText(document).size() > kMaxDocumentBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("show ", view, ": the document has more than ",
                                                      kMaxDocumentBytes, " bytes; give a smaller page_size"));

@@ -36,8 +36,8 @@ std::string ToText(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// A view with its parameters, and its poller. Tabs hold its address: it lives until the last of them has
-// left.
+// A topic is a view with its parameters, and has a poller. Tabs hold its address: the topic lives until the
+// last of them has left.
 struct EventHub::Topic {
   std::string key;
   std::string view;

@@ -21,7 +21,7 @@ namespace tensorcast::dashboard {
 namespace {
 
 constexpr int kBacklog = 128;
-// How long a connection that was answered is read until its peer closes.
+// A connection that was answered is read until its peer closes, and for at most this time.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 
 // What keeps a browser from running, embedding or passing on anything that is not of this server.

@@ -155,7 +155,7 @@ std::string LaneText(const TransferReport& report, const SourceReport& source) {
 std::string Sources(const TransferReport& report) {
   uint64_t bytes = 0;
   for (const SourceReport& source : report.sources) bytes += source.bytes;
-  // A share where there is something to share, else a dash.
+  // A share is given where there is something to share, else a dash.
   const auto part = [](double of, double all) {
     return all > 0 ? absl::StrFormat("%.0f %%", 100 * of / all) : std::string("-");
   };
