@@ -23,8 +23,8 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Two sets of threads, so that calls which wait for transfers cannot take the threads of those that answer at
-// once.
+// There are two sets of threads, so that calls which wait for transfers cannot take the threads of those that
+// answer at once.
 constexpr int kQuickThreads = 64;
 constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
 
@@ -46,7 +46,7 @@ OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Stor
   return comparer;
 }
 
-// No retries: an import asks again by itself, or reads without a claim.
+// There are no retries: an import asks again by itself, or reads without a claim.
 ImportJoins::Claim ClaimBy(GlobalStoreSide& store) {
   return [&store](const RequestContext& context,
                   v1::ClaimImportRequest request) -> absl::StatusOr<v1::ClaimImportResponse> {

@@ -32,7 +32,7 @@ namespace {
 
 constexpr absl::Duration kChoreInterval = absl::Seconds(1);
 constexpr absl::Duration kPeerCheckInterval = absl::Seconds(10);
-// How often lost packed files are looked for: each look reads the disk.
+// Lost packed files are looked for at this interval, since each look reads the disk.
 constexpr absl::Duration kLostFilesInterval = absl::Seconds(10);
 constexpr absl::Duration kPortCheckInterval = absl::Seconds(2);
 constexpr absl::Duration kPortCheckTimeout = absl::Seconds(5);

@@ -17,7 +17,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// One GPU that gives and two that take: a single receiver is as well served by a copy.
+// A broadcast needs one GPU that gives and two that take: a single receiver is as well served by a copy.
 constexpr size_t kMinReceiversForBroadcast = 3;
 
 // Lanes show the certificate that this process's servers show.
@@ -102,7 +102,7 @@ uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {
     std::ifstream(absl::StrCat(sysfs, "/class/net/", interface, "/speed")) >> speed;
     if (speed > 0) mbit += static_cast<uint64_t>(speed);
   }
-  // From bytes to megabits a second.
+  // The factor turns bytes into megabits a second.
   const uint64_t limit = lanes.send_limit * 8 / 1'000'000;
   return limit > 0 && (mbit == 0 || limit < mbit) ? limit : mbit;
 }

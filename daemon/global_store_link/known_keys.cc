@@ -306,7 +306,7 @@ void KnownKeys::Load() {
   }
   absl::MutexLock lock(&mutex_);
   for (auto key = known.keys().rbegin(); key != known.keys().rend(); ++key) {
-    // Remembered, to see when the file has to be written again.
+    // `filed_` is what the file holds. By it this object sees when the file has to be written again.
     filed_[key->name()] = Filing(*key);
     if (!by_name_.contains(key->name())) Put({.key = *key, .noted = SteadyTime::InfinitePast()});
   }

@@ -36,7 +36,7 @@ bool Attachment::ended() const {
 }
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder) {
-  // The segments first: a holder that is found without them would seem to map nothing.
+  // The segments are written first: a holder that is found without them would seem to map nothing.
   keeper.Put(MappedName(holder), WriteKept(absl::StrJoin(holder.segments, "\n")));
   keeper.Put(HolderName(holder), Duplicate(holder.process.get()));
 }

@@ -27,11 +27,11 @@ extern char** environ;
 namespace tensorcast::daemon {
 namespace {
 
-// A letter before the name and a zero byte at least after it; the rest is padding. All messages have one
-// size, so that their borders are known on a stream socket.
+// A message has a letter before the name and a zero byte at least after it; the rest is padding. All messages
+// have one size, so that their borders are known on a stream socket.
 constexpr size_t kMessageBytes = kMaxKeptName + 8;
 constexpr int kReadyFd = 3;  // in the keeper
-// How long the daemon waits for a keeper that it started to listen.
+// The daemon waits for so long until a keeper that it started listens.
 constexpr int kReadyMs = 5000;
 // The keeper is this program itself, by the file that runs even where that was replaced on disk.
 constexpr char kProgram[] = "/proc/self/exe";
@@ -91,7 +91,8 @@ Message ReceiveMessage(int socket) {
   } while (size < 0 && errno == EINTR);
   Message received;
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  // Taken before the size is looked at: a descriptor that came with a part of a message must be closed, too.
+  // The descriptor is taken before the size is looked at: one that came with a part of a message must be
+  // closed, too.
   if (size > 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
@@ -116,7 +117,7 @@ bool Obey(int socket, Held& held) {
     case 'D':
       held.erase(message.name);
       return true;
-    // All descriptors, then an end: without the E the daemon knows that it did not get all.
+    // All descriptors are sent, then an end: without the E the daemon knows that it did not get all.
     case 'L':
       for (const auto& [name, fd] : held) {
         if (!SendMessage(socket, 'N', name, fd.get()).ok()) return false;

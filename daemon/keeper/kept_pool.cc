@@ -77,7 +77,7 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
 }
 
 uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
-  // The most frequent size: the pool's last segment may be a smaller one.
+  // The most frequent size counts: the pool's last segment may be a smaller one.
   absl::flat_hash_map<uint64_t, int> segments;
   for (const KeptSegment& segment : segments_) ++segments[KeptBytes(segment.fd.get())];
   const auto max = std::ranges::max_element(segments, {}, [](const auto& size) { return size.second; });
@@ -91,8 +91,8 @@ uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
 std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes,
                                                 uint64_t max_bytes) {
   absl::flat_hash_map<std::string, uint64_t> bytes;
-  // In three steps, each with the bytes that the one before left: segments that processes map, room for those
-  // which are mapped and do not fit, and then whole replicas.
+  // The work has three steps, each with the bytes that the one before left: segments that processes map, room
+  // for those which are mapped and do not fit, and then whole replicas.
   for (const KeptSegment& segment : segments_) bytes[segment.name] = KeptBytes(segment.fd.get());
   std::set<std::string> wanted;
   uint64_t wanted_bytes = 0;
@@ -330,7 +330,7 @@ void KeptPool::DropHolders(absl::FunctionRef<bool(const Attachment&)> goes) {
 std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles) {
   auto holder = std::make_unique<Attachment>(Attachment{
       .id = NewUuid(), .pid = pid, .artifact_id = handles.artifact_id, .process = std::move(process)});
-  // By name, since segments get other numbers in the next pool.
+  // Segments are noted by name, since they get other numbers in the next pool.
   for (const SegmentHandle& segment : std::get<HostHandles>(handles.memory).segments) {
     holder->segments.push_back(pool_->segment_name(segment.number));
   }

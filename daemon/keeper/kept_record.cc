@@ -40,7 +40,7 @@ std::string EncodeRecord(const KeptRecord& record) {
   out.Put(kMagic);
   writer(kVersion, record.extents);
   out.PutString<uint32_t>(record.manifest);
-  // Over all bytes before it: DecodeRecord refuses a record that was changed.
+  // The checksum is over all bytes before it: DecodeRecord refuses a record that was changed.
   out.Put(Checksum(out.bytes()));
   return out.Take();
 }

@@ -65,7 +65,7 @@ class PackedImage {
   }
 
  private:
-  // From one of three parts: the front, the image, and the zeros up to the file's end.
+  // The bytes come from one of three parts: the front, the image, and the zeros up to the file's end.
   size_t FillSome(uint64_t offset, HostSpan destination) const {
     if (offset < front_.size()) {
       const size_t size = std::min<size_t>(destination.size(), front_.size() - offset);

@@ -13,7 +13,7 @@ namespace tensorcast::daemon {
 namespace {
 
 constexpr absl::Duration kGivingUp = absl::Seconds(2);  // for the call that tells it
-// Between questions to a global store that does not answer.
+// This pause lies between questions to a global store that does not answer.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 
 class GlobalStoreMeeting final : public BroadcastMeeting {

@@ -12,7 +12,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// For the status. The log has all of them.
+// The status shows the last ones. The log has all of them.
 constexpr size_t kMaxRemembered = 64;
 constexpr absl::Duration kMaxTry = absl::Minutes(10);
 
@@ -22,8 +22,8 @@ DamagedReplicas::~DamagedReplicas() { cancellation_.Cancel(); }
 
 void DamagedReplicas::Note(v1::DamagedReplica damaged) {
   const std::string& replica_id = damaged.replica_id();
-  // The eviction first: from then on no process gets a lease, so that Fence reaches all that have one. A pin
-  // would keep the replica.
+  // The eviction comes first: from then on no process gets a lease, so that Fence reaches all that have one.
+  // A pin would keep the replica.
   options_.engine->SetPinned(replica_id, false).IgnoreError();
   const absl::Status dropped = options_.engine->Evict(replica_id, /*force=*/true);
   LOG_IF(ERROR, !dropped.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << dropped;

@@ -70,7 +70,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   }
   Unary* ResolveKey(Call* call, const v1::ResolveKeyRequest* request,
                     v1::ResolveKeyResponse* response) override {
-    // Not forwarded as it is: while the global store is away, this node answers with what it knows.
+    // The call is not forwarded as it is: while the global store is away, this node answers with what it
+    // knows.
     return rpc::HandleUnary(
         call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
           TC_ASSIGN_OR_RETURN(*response, known_keys_.Resolve(context, request->key(), request->confirmed()));

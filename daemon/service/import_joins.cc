@@ -102,7 +102,7 @@ void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
 
 ImportJoins::ReadingTurn::~ReadingTurn() {
   ended_.Notify();
-  // One deadline for the last renewal and the end.
+  // The last renewal and the end share one deadline.
   RequestContext call = RequestContext::Background(kEndTimeout);
   // Only a turn that has a claim renews it.
   if (renewing_.joinable()) {

@@ -145,7 +145,7 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces 
   TC_ASSIGN_OR_RETURN(FoundModel found, places.offered.empty()
                                             ? FindModel(context, store, request)
                                             : ReadOffered(context, request, std::move(places.offered)));
-  // Files alone, without tensors: they are the artifact.
+  // There are files alone, without tensors: they are the artifact.
   if (found.model.objects.empty()) {
     TC_ASSIGN_OR_RETURN(OpenedModel files, SourceOf(context, *places.own, as_client, found.files));
     files.kind = ArtifactKind::kFiles;
@@ -170,7 +170,8 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces 
 
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request) {
-  // Aside, since opening files of a network file system may hang: the call can leave it alone.
+  // The files are opened aside, since opening files of a network file system may hang: the call can leave the
+  // opening alone.
   return RunAside<OpenedModel>(context, absl::StrCat("open ", QuoteName(ShownUri(request.path()))),
                                [context, places = std::move(places), request]() mutable {
                                  return OpenHere(context, std::move(places), request);

@@ -131,7 +131,7 @@ absl::Status Join(Sessions& sessions, v1::PutArtifactRequest&& next, ReceivedPut
   return absl::OkStatus();
 }
 
-// So that no client makes the daemon report without a pause.
+// This bound keeps clients from making the daemon report without a pause.
 constexpr absl::Duration kMinWatchInterval = absl::Milliseconds(50);
 
 // Two executors: calls that wait for a transfer, a disk or other nodes run on `waiting_`, those that answer
@@ -346,8 +346,8 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           response->set_intact(finding.intact);
           response->set_mutable_objects(finding.is_mutable);
           response->set_reason(std::move(finding.reason));
-          // Intact by size and time. As a copy such files count only after every digest was compared once.
-          // This asks how far that has come, and begins it.
+          // The files are intact by size and time. As a copy such files count only after every digest was
+          // compared once. This asks how far that has come, and begins it.
           if (!finding.intact || request->artifact_id().empty() || origin.compared || origin.untraceable ||
               IsShared(origin)) {
             return absl::OkStatus();

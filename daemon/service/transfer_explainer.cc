@@ -42,7 +42,7 @@ std::vector<TransferExplainer::Question> TransferExplainer::QuestionsOf(const v1
   for (const v1::SourceReport& source : hop.transfer().sources()) {
     if (!source.grant_id().empty() && !source.replica_id().empty()) sources.push_back(&source);
   }
-  // Those that gave most come first, as the number of questions is bounded.
+  // The sources that gave most come first, as the number of questions is bounded.
   std::ranges::stable_sort(sources, std::greater(), [](const auto* source) { return source->bytes(); });
   std::vector<Question> questions;
   for (const v1::SourceReport* source : sources) {
@@ -66,7 +66,7 @@ absl::StatusOr<v1::TransferHop> TransferExplainer::Ask(const RequestContext& con
                                                        const Question& question) const {
   TC_ASSIGN_OR_RETURN(v1::TransferHop hop,
                       options_.peers->DescribeHop(Within(context, kTimeOfOne), peer, question.request));
-  // Bounded, so that all answers fit into one message to the client.
+  // The answer is bounded, so that all answers fit into one message to the client.
   if (hop.ByteSizeLong() > kMaxAnswerBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("it answered with ", hop.ByteSizeLong(),
                                                      " bytes, which is more than the ", kMaxAnswerBytes,

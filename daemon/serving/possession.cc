@@ -19,7 +19,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Bounds of what one question may cost. The global store asks for 16 ranges of 4 KiB.
+// These bounds limit what one question may cost. The global store asks for 16 ranges of 4 KiB.
 constexpr int kMaxRanges = 64;
 constexpr uint64_t kMaxBytes = uint64_t{64} << 10;
 constexpr size_t kMaxNonceBytes = 64;
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   return DigestOf(bytes);
 }
 
-// For people, to find broken hardware: where the damaged bytes lie.
+// The text tells operators where the damaged bytes lie, so that they find broken hardware.
 std::string Possession::DescribeMemory(const ReplicaLease& lease, const ByteRange& chunk) const {
   const Location& location = lease.location();
   std::optional<uint64_t> pool_offset;
@@ -154,7 +154,7 @@ absl::StatusOr<std::optional<v1::DamagedReplica>> Possession::FindDamage(
                       ServeReplica(lease, options_.devices, options_.staging, options_.patience));
   const absl::Cleanup release = [&] { image->Release(); };
   const Manifest& manifest = *lease->manifest();
-  // Chunk by chunk, in the order of the image: the first difference is enough.
+  // The comparison goes chunk by chunk, in the order of the image: the first difference is enough.
   for (uint32_t chunk = 0; chunk < manifest.layout().chunk_count(); ++chunk) {
     TC_RETURN_IF_ERROR(context.Check("digesting a replica again"));
     const ByteRange range = manifest.layout().chunk(chunk);

@@ -65,7 +65,7 @@ ServeRegistry::Served::~Served() {
   v1::ServeReport report = Report();
   // A pull that its receiver ended without an error, or that gave the whole image, has not failed.
   if (!whole && !end_.ok()) *report.mutable_error() = rpc::ToProto(end_);
-  // The transport first: from here on no thread of it reads the replica, so its lease can end.
+  // The transport ends first: from here on no thread of it reads the replica, so its lease can end.
   serving_.reset();
   image_->Release();
   *report.mutable_closed() = rpc::ToProto(ToWallTime(SteadyNow()));
@@ -151,7 +151,7 @@ absl::StatusOr<ServeRegistry::ServedPtr> ServeRegistry::Serve(const v1::OpenPull
                                                       "this node does not serve the lane ", asked.lane(),
                                                       "; use a lane that `tensorcast status` lists"));
   }
-  // Leased before it is served, so that the memory stays until the serving has ended.
+  // The replica is leased before it is served, so that the memory stays until the serving has ended.
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(asked.replica_id()));
   if (!Matches(lease->manifest()->id(), asked.artifact_id())) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -195,7 +195,7 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   // Meanwhile it may have been revoked, or opened by a repetition of this call.
   TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
   if (open.has_value()) return *std::move(open);
-  // Moved on by each answer of the global store to a heartbeat (Renew).
+  // Each answer of the global store to a heartbeat moves this time on (Renew).
   served->expires = options_.now() + options_.grant_life;
   ServedPtr& entry = open_[asked.grant_id()];
   // One grant has one pull: the receiver goes on over another lane.
@@ -225,7 +225,7 @@ absl::StatusOr<std::optional<v1::OpenPullResponse>> ServeRegistry::FindOpen(
 }
 
 ServeRegistry::ServedPtr ServeRegistry::Take(std::string_view grant_id, absl::Status why) {
-  // Remembered first, so that a token which is still on its way cannot open the pull again.
+  // The grant is remembered first, so that a token which is still on its way cannot open the pull again.
   closed_[std::string(grant_id)] = options_.now() + kRememberClosed;
   auto taken = open_.extract(std::string(grant_id));
   if (taken.empty()) return nullptr;
@@ -312,7 +312,8 @@ std::vector<v1::ServeReport> ServeRegistry::Reports() const {
 }
 
 BytesByLane ServeRegistry::bytes() const {
-  // The ended ones first: a pull that ends in between is missed this once, and never counted twice.
+  // The ended ones are counted first: a pull that ends in between is missed this once, and never counted
+  // twice.
   BytesByLane bytes = ended_.bytes();
   absl::MutexLock lock(&mutex_);
   for (const auto& [id, served] : open_) bytes[served->lane()] += served->bytes();

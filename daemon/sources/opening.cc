@@ -9,7 +9,7 @@ namespace tensorcast::daemon {
 
 Opening::Opening(Plan plan) : plan_(std::move(plan)), since_(SteadyNow()) {
   result_.source = absl::InternalError("the source was not opened");
-  // A thread of its own, since a peer that hangs blocks an opening for the whole timeout.
+  // An opening has a thread of its own, since a peer that hangs blocks it for the whole timeout.
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error&) {

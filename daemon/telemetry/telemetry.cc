@@ -38,7 +38,7 @@ std::string_view IngestName(const TransferReport& report) {
   return name;
 }
 
-// One name for each kind of work, so that traces can be searched by it. A fetch is named after its source, a
+// Each kind of work has one name, so that traces can be searched by it. A fetch is named after its source, a
 // placement after its destination.
 std::string_view StageSpanName(const StageReport& stage, LocationKind destination) {
   switch (stage.stage) {
