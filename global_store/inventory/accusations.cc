@@ -44,7 +44,8 @@ std::vector<CopyToProve> Accusations::Take() {
 void Accusations::NoteIntact(const ReplicaName& name) {
   inventory_->Change(name, [&](HeldReplica& replica) {
     replica.digested_by = SteadyTime::InfinitePast();
-    // Weighed before the holder's answer is noted below: the answer takes weight from later accusations only.
+    // The accusation is weighed before the holder's answer is noted below: the answer takes weight from later
+    // accusations only.
     const auto with_weight = std::ranges::count_if(
         replica.accusers, [this](const std::string& accuser) { return HasWeight(accuser); });
     for (const std::string& accuser : replica.accusers) {

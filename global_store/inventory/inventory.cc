@@ -44,7 +44,7 @@ void Inventory::Admit(const Node& node) {
 
 void Inventory::Remove(const Node& node, SteadyTime now) {
   const auto held = held_.find(node.facts.node_id);
-  // Noted while the replicas are still here.
+  // The absence is noted while the replicas are still here.
   NoteAway(held->second, /*only_disk=*/false, now);
   while (!held->second.replicas.empty()) {
     Erase(held->second, std::string(held->second.replicas.begin()->first));

@@ -11,7 +11,7 @@ namespace {
 constexpr absl::Duration kWindow = absl::Minutes(15);
 // A transfer that is not heard of any more is one of a replica that went.
 constexpr absl::Duration kLongestTransfer = absl::Hours(6);
-// Bounds of memory, since nodes report what they like.
+// These bounds limit the memory, since nodes report what they like.
 constexpr size_t kMaxEnded = 1024;
 constexpr size_t kMaxPlaces = 256;
 constexpr size_t kMaxRunning = 65536;

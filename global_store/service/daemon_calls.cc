@@ -80,8 +80,8 @@ class Asking {
   Asking(const RequestContext& context, CallCredentials credentials)
       : context_(context), credentials_(std::move(credentials)) {
     context_.deadline = std::min(context.deadline, SteadyNow() + kReportTimeout);
-    // A cancellation of its own, which the caller's triggers: Await ends the remaining calls by it, and the
-    // caller goes on.
+    // This object has a cancellation of its own, which the caller's triggers: Await ends the remaining calls
+    // by it, and the caller goes on.
     context_.cancellation = Cancellation();
     given_up_ =
         context.cancellation.OnCancel([cancellation = context_.cancellation] { cancellation.Cancel(); });
@@ -158,7 +158,7 @@ constexpr absl::Duration kObjectProofTimeout = absl::Seconds(4);  // many reques
 constexpr int kRanges = 16;
 constexpr uint32_t kRangeBytes = 4096;
 
-// No retry: the time is short, and a holder that does not answer counts as unproven.
+// There is no retry: the time is short, and a holder that does not answer counts as unproven.
 rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "proof of possession"}; }
 
 // Ranges at random, with a nonce, so that no answer can be prepared or repeated without the bytes. All
@@ -231,7 +231,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
   const v1::ProveRequest question = MakeQuestion(copies);
   absl::StatusOr<std::string> own = absl::UnknownError("not asked");
   std::vector<absl::StatusOr<std::string>> answers(copies.copies.size(), own);
-  // A few threads at most: Evictions bounds how many holders are named at once.
+  // There are a few threads at most: Evictions bounds how many holders are named at once.
   std::vector<std::thread> askers;
   for (size_t i = 0; i < copies.copies.size(); ++i) {
     askers.emplace_back([&, i] { answers[i] = Ask(call, question, copies.copies[i], credentials); });

@@ -77,8 +77,8 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     return rpc::HandleReadStream<v1::ReconcileInventoryRequest>(
         call, LineOf<v1::ReconcileInventoryRequest>(),
         [this, inventory, peer = rpc::CallerOf(*call).peer](v1::ReconcileInventoryRequest&& message) {
-          // Checked with the first message, so that a caller which may not speak for the node, or was
-          // replaced, does not send everything before it is refused.
+          // The caller is checked with the first message, so that one which may not speak for the node, or
+          // was replaced, does not send everything before it is refused.
           const bool first = !inventory->node.has_value();
           const absl::Status known = first ? CheckStream(peer, message.node()) : absl::OkStatus();
           return known.ok() ? inventory->Add(message) : known;

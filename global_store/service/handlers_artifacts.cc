@@ -75,7 +75,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
         publish.response.set_existed(plan.existed);
         publish.response.set_key_revision(plan.key_revision);
         publish.response.set_files_id(plan.files_id);
-        // Written once, with the artifact: a publication of the same artifact finds the manifest there.
+        // The manifest is written once, with the artifact: a publication of the same artifact finds it there.
         if (!plan.existed) {
           publish.change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
         }

@@ -50,7 +50,7 @@ absl::StatusOr<v1::DeleteKeyResponse> Handlers::DeleteKey(const RequestContext& 
       });
 }
 
-// One visit for the key and its rule, so that both are of one moment.
+// The key and its rule are read in one visit, so that both are of one moment.
 absl::StatusOr<v1::Key> Handlers::FindKey(const std::string& name) {
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) -> absl::StatusOr<v1::Key> {
     TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.catalog().ResolveKey(name));

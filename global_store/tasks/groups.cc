@@ -138,7 +138,8 @@ std::vector<NodeGroup> Groups::Of(std::string_view node_id, SteadyTime now) {
                    .world_size = static_cast<uint32_t>(group.plan.ranks.size()),
                    .has_root = group.plan.root_node == node_id,
                    .forming = *group.forms_until - now};
-    // Too late to come. The group ends with the next call of Join or Expire.
+    // The time to form is over, so no node is told any more. The group ends with the next call of Join or
+    // Expire.
     if (told.forming <= absl::ZeroDuration()) continue;
     for (uint32_t rank = 0; rank < told.world_size; ++rank) {
       const GroupPlan::Rank& one = group.plan.ranks[rank];

@@ -319,7 +319,7 @@ TaskRecord Tasks::Settled(const HeldTask& task, absl::Time now) const {
   }
   ++record.failures;
   record.error = *task.ended;
-  // Failed for good after the last pause, or where another attempt cannot help.
+  // A task fails for good after the last pause, or where another attempt cannot help.
   const bool last = record.failures > options_.pauses.size() || !MayGoBetterAgain(record.error);
   if (last) record.state = TaskState::kFailed;
   return record;

@@ -181,7 +181,7 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
       const grpc::Status status = attempt(member.channel, call);
       if (status.ok()) return absl::OkStatus();
       last = ToStatus(status);
-      // One new token for each call: a second refusal is the answer.
+      // Each call gets one new token at most: a second refusal is the answer.
       if (WantsToken(status) && !options.user.empty() && !std::exchange(asked_for_token, true)) {
         absl::MutexLock lock(&mutex);
         token.clear();

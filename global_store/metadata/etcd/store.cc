@@ -470,8 +470,8 @@ absl::Status Store::PurgeFacts(const PurgeTimes& before) {
   return absl::OkStatus();
 }
 
-// Pieces of manifests that were replaced, or not written to their end. With `commit_mutex_` held alone no
-// manifest is being written, so a folder that no manifest names is garbage.
+// This drops the pieces of manifests that were replaced, or not written to their end. With `commit_mutex_`
+// held alone no manifest is being written, so a folder that no manifest names is garbage.
 absl::Status Store::SweepPieces() {
   std::set<std::string> found;  // folders
   TC_RETURN_IF_ERROR(
