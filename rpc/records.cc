@@ -144,7 +144,7 @@ void FillLine(const otel::KeptLine& line, v1::RecordedLine* message) {
 
 otel::KeptLine ReadLine(const v1::RecordedLine& message) {
   otel::KeptLine line;
-  // Another process wrote it: within what LogSeverity has.
+  // Another process wrote the severity, so it is kept within what LogSeverity has.
   line.severity = static_cast<absl::LogSeverity>(std::min<uint32_t>(message.severity(), 3));
   line.time = absl::FromUnixNanos(static_cast<int64_t>(message.time_ns()));
   line.message = message.message();
@@ -167,7 +167,7 @@ class RecordsService final : public v1::Records::CallbackService {
   grpc::ServerUnaryReactor* ReadTrace(grpc::CallbackServerContext* call, const v1::ReadTraceRequest* request,
                                       v1::RecordedSlice* response) override {
     return HandleUnary(call, runner_, [request, response](const RequestContext&) -> absl::Status {
-      // As a traceparent, so that its parser checks the id.
+      // The id is read as a traceparent, so that its parser checks it.
       const TraceContext named = ToContext(absl::StrCat("00-", request->trace_id(), "-0000000000000001-00"));
       if (!named.IsValid()) {
         return absl::InvalidArgumentError(

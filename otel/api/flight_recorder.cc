@@ -102,7 +102,7 @@ bool IsTransferSpan(std::string_view name) {
 // Never destroyed, as every sink; inert once its recorder ended.
 class FlightRecorder::Sink final : public TraceSink {
  public:
-  // Half of the memory for each, so that many log lines cannot drive out the spans.
+  // Each has half of the memory, so that many log lines cannot drive out the spans.
   explicit Sink(size_t max_bytes) : spans_(max_bytes / 2), lines_(max_bytes / 2) {}
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override;

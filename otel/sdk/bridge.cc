@@ -168,7 +168,7 @@ class BridgeImpl final : public Bridge {
     const bool spans = FlushBy(deadline, Signal::kTraces, span_processor_.get());
     const bool logs = FlushBy(deadline, Signal::kLogs, logger_provider_.get());
     const bool done = spans && logs;
-    // Metrics last, since they tell what became of the spans and the log lines.
+    // The metrics end last, since they tell what became of the spans and the log lines.
     return done && ExportMetrics();
   }
 

@@ -49,7 +49,7 @@ class GrpcSender final : public Sender {
 
   SendResult Send(const std::string& message) override {
     grpc::ClientContext context;
-    // 0: the call has no deadline.
+    // A time of 0 means that the call has no deadline.
     if (options_.timeout.count() > 0) {
       context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
     }

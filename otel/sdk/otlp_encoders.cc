@@ -122,7 +122,7 @@ void SpanEncoder::SetSpanKind(otel_api::trace::SpanKind kind) noexcept {
 }
 
 void SpanEncoder::SetStartTime(otel_api::common::SystemTimestamp time) noexcept {
-  // Kept, since OTLP has the end of a span where the SDK gives its duration.
+  // The start is kept, since OTLP has the end of a span where the SDK gives its duration.
   start_ = time.time_since_epoch();
   AppendFixed64(bytes_, span_field::kStart, start_.count());
 }

@@ -75,7 +75,8 @@ class EncodedExporter final : public Exporter {
     if (items.empty()) return ExportResult::kSuccess;
     const SendResult sent = sender_->Send(EncodeRequest(items));
     if (sent.error.empty()) return ExportResult::kSuccess;
-    // Read by the guard around this exporter, on the same thread: whether another try makes sense, and when.
+    // The guard around this exporter reads these on the same thread: whether another try makes sense, and
+    // when.
     export_trouble.final = !sent.retryable;
     export_trouble.retry_after = sent.retry_after;
     OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << "] " << sent.error);
@@ -90,8 +91,8 @@ class EncodedExporter final : public Exporter {
   std::string EncodeRequest(const opentelemetry::nostd::span<std::unique_ptr<Recordable>>& items) const {
     const auto encoded = [](const auto& item) { return static_cast<const Encoder&>(*item).bytes(); };
     const std::string_view schema_url = kSchemaUrl;
-    // The sizes from the inside out, since each part's size is written before it. Then the request is written
-    // in one go, into memory that is reserved once.
+    // The sizes are computed from the inside out, since each part's size is written before it. Then the
+    // request is written in one go, into memory that is reserved once.
     size_t of_scope = protobuf::FieldSize(scope_.size()) + protobuf::FieldSize(schema_url.size());
     for (const auto& item : items) of_scope += protobuf::FieldSize(encoded(item).size());
     const size_t of_resource = protobuf::FieldSize(resource_.size()) + protobuf::FieldSize(of_scope);

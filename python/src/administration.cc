@@ -130,7 +130,8 @@ void BindTasks(nb::class_<Client>& type) {
            nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
   type.def("watch_replication_tasks",
            AdminMethod<std::string>([](const Caller& to, client::AdminClient& admin, Text artifact_id) {
-             // Kept as a copy of the message: it becomes a dictionary when the caller takes it, with the GIL.
+             // The answer is kept as a copy of the message: it becomes a dictionary when the caller takes it,
+             // with the GIL.
              return Made(admin.WatchReplicationTasks(
                  to.context, artifact_id, [&](const v1::WatchReplicationTasksResponse& news) {
                    to.listener.OnNews([news] { return nb::object(DictOf(news)); });

@@ -47,7 +47,7 @@ struct Call::State {
 
 namespace {
 
-// How long the exit of the interpreter waits for the calls under way.
+// The exit of the interpreter waits for so long for the calls under way.
 constexpr absl::Duration kEndOfAll = absl::Seconds(5);
 
 // Those under way, for the end of the interpreter.
@@ -58,7 +58,7 @@ struct Running {
   bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return calls.empty(); }
 };
 
-// Never destroyed, since threads of calls may outlive the static objects.
+// The list is never destroyed, since threads of calls may outlive the static objects.
 Running& AllRunning() {
   static absl::NoDestructor<Running> running;
   return *running;
@@ -77,7 +77,7 @@ RequestContext ContextOf(const Cancellation& cancellation, SteadyTime deadline,
 void Run(Call::State& state, Call::Work work, const RequestContext& context) {
   absl::StatusOr<Maker> result = std::move(work)(context, Call::Listener(&state));
   {
-    // Out of the list first: once the result is seen, the state may go.
+    // The call leaves the list first: once the result is seen, the state may go.
     absl::MutexLock lock(&AllRunning().mutex);
     AllRunning().calls.erase(&state);
   }

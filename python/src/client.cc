@@ -140,7 +140,7 @@ void BindKeys(nb::class_<Client>& type) {
            nb::arg("prefix"), nb::kw_only(), nb::arg("options"));
   type.def("watch_keys", Method<std::string>([](const Caller& to, Text prefix) {
              return Made(to.plain().WatchKeys(to.context, prefix, [&](const client::KeyInfo& key) {
-               // A copy of the key: the dictionary is made later, with the GIL.
+               // The key is copied: the dictionary is made later, with the GIL.
                to.listener.OnNews([key] { return DictOfKey(key); });
                return true;
              }));

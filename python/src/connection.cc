@@ -57,8 +57,8 @@ void BindOptions(nb::module_& module) {
                 .ca = ca, .certificate = certificate, .key = key, .trust_domain = trust_domain};
           },
           nb::arg("ca") = "", nb::arg("certificate") = "", nb::arg("key") = "", nb::arg("trust_domain") = "");
-  // Copy-on-write, since libraries such as torch know no read-only arrays: a write takes a page of this
-  // process's own.
+  // The mapping is copy-on-write, since libraries such as torch know no read-only arrays: a write takes a
+  // page of this process's own.
   nb::class_<client::GetOptions>(module, "GetOptions", "The options of a get; arrays may be written to.")
       .def("__init__", [](client::GetOptions* get) { new (get) client::GetOptions{.copy_on_write = true}; })
       .def_rw("location", &client::GetOptions::location)

@@ -11,7 +11,7 @@ namespace {
 [[noreturn]] void RaiseAs(const std::string& code, std::string_view message) {
   const nanobind::object error =
       nanobind::module_::import_("tensorcast.errors").attr("of_status")(code, std::string(message));
-  // Set as Python's current error; the exception carries it out through C++.
+  // The exception is set as Python's current error, and a C++ exception carries it out.
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nanobind::python_error();
 }

@@ -23,7 +23,7 @@ namespace {
 // Calls `record` with the value as telemetry has it; any other value is told as its text.
 template <class Record>
 void WithValue(nb::handle value, Record record) {
-  // bool first: in Python a bool is an int, too.
+  // bool is tried first: in Python a bool is an int, too.
   if (nb::isinstance<nb::bool_>(value)) return record(nb::cast<bool>(value));
   if (nb::isinstance<nb::float_>(value)) return record(nb::cast<double>(value));
   int64_t number = 0;

@@ -348,7 +348,7 @@ TransferProgress FromProto(const v1::Progress& progress) {
 
 v1::WallTime ToProto(const WallTime& time) {
   v1::WallTime message;
-  // Nothing was recorded: an empty message says so.
+  // An empty message says that nothing was recorded.
   if (time.whole <= absl::ZeroDuration()) return message;
   *message.mutable_whole() = ToProto(time.whole);
   *message.mutable_idle() = ToProto(time[TimeUse::kIdle]);
