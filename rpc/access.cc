@@ -128,6 +128,7 @@ void AccessControl::CancelOverdue() {
   std::vector<Running> overdue;
   {
     absl::MutexLock lock(&mutex_);
+    // The certificate ran out, or its name was denied, since the call began.
     for (const auto& [call, running] : running_) {
       if (!options_.credentials->identity().CheckPeer(*running.certificate).ok()) overdue.push_back(running);
     }

@@ -88,6 +88,7 @@ std::shared_ptr<tls::CertificateVerifier> Verifier(const std::shared_ptr<securit
 
 Credentials::Credentials(std::shared_ptr<security::Identity> identity)
     : identity_(std::move(identity)),
+      // gRPC looks at the files itself, so that certificates are replaced without a restart.
       provider_(std::make_shared<tls::FileWatcherCertificateProvider>(
           identity_->files().key, identity_->files().certificate, identity_->files().ca, kLookSeconds)) {}
 

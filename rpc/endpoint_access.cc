@@ -19,6 +19,7 @@ namespace {
 
 using NameBuffer = std::array<char, 4096>;
 
+// The reentrant calls, since other threads may look up names at the same time.
 std::string GroupText(gid_t id) {
   group entry{};
   group* found = nullptr;
@@ -57,12 +58,14 @@ EndpointAccess AccessOf(const std::string& address, const std::vector<gid_t>& un
 
 std::string CallersOfSocket(const std::string& path, const std::vector<gid_t>& groups) {
   std::string text = absl::StrCat("user ", UserText(geteuid()));
+  // Root may open every socket, whatever its mode.
   if (geteuid() != 0) absl::StrAppend(&text, ", root");
   if (!groups.empty()) {
     const auto name = [](std::string* out, gid_t group) { out->append(GroupText(group)); };
     absl::StrAppend(&text, ", group", groups.size() == 1 ? " " : "s ", absl::StrJoin(groups, " ", name));
   }
   struct stat info{};
+  // The mode that the file has, which may not be the one that was asked for.
   if (stat(path.c_str(), &info) == 0) absl::StrAppendFormat(&text, ", mode %04o", info.st_mode & 07777);
   return text;
 }

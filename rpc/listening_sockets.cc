@@ -27,7 +27,7 @@ void SetPort(sockaddr_storage& address, uint16_t port) {
   field = htons(port);
 }
 
-// errno says why not.
+// An invalid descriptor where it cannot; errno says why.
 UniqueFd ListenOn(const SocketAddress& one, bool ipv6_only, int backlog) {
   const sa_family_t family = one.storage.ss_family;
   UniqueFd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

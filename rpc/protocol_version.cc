@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 16;
 
+// Each side names its version in the metadata of a call, and refuses one that differs.
 template <class Metadata>
 absl::Status Check(const Metadata& metadata, std::string_view who, std::string_view peer) {
   const auto said = metadata.find(kProtocolKey);

@@ -89,6 +89,7 @@ otel::KeptAttributes ReadAttributes(const Attributes& attributes) {
   return kept;
 }
 
+// Contexts are written as in the metadata of calls.
 void FillSpan(const otel::KeptSpan& span, v1::RecordedSpan* message) {
   message->set_name(Utf8(span.name));
   message->set_kind(static_cast<uint32_t>(span.kind));
@@ -116,6 +117,7 @@ otel::KeptSpan ReadSpan(const v1::RecordedSpan& message, const TraceContext& con
   span.context = context;
   span.parent = ToContext(message.parent());
   span.name = message.name();
+  // A kind that a newer version sent becomes the most general one.
   span.kind = message.kind() <= static_cast<uint32_t>(otel::SpanKind::kConsumer)
                   ? static_cast<otel::SpanKind>(message.kind())
                   : otel::SpanKind::kInternal;
@@ -142,6 +144,7 @@ void FillLine(const otel::KeptLine& line, v1::RecordedLine* message) {
 
 otel::KeptLine ReadLine(const v1::RecordedLine& message) {
   otel::KeptLine line;
+  // Another process wrote the severity, so it is kept within what LogSeverity has.
   line.severity = static_cast<absl::LogSeverity>(std::min<uint32_t>(message.severity(), 3));
   line.time = absl::FromUnixNanos(static_cast<int64_t>(message.time_ns()));
   line.message = message.message();
@@ -156,6 +159,7 @@ v1::RecordedSlice ReadSlice(const std::optional<otel::TraceId>& trace, size_t ma
   return slice.has_value() ? ToProto(*slice) : v1::RecordedSlice();
 }
 
+// What this process's flight recorder has, for exports of traces and `tensorcast debug`.
 class RecordsService final : public v1::Records::CallbackService {
  public:
   RecordsService(ProcessFacts facts, TaskRunner* runner) : facts_(std::move(facts)), runner_(*runner) {}
@@ -163,6 +167,7 @@ class RecordsService final : public v1::Records::CallbackService {
   grpc::ServerUnaryReactor* ReadTrace(grpc::CallbackServerContext* call, const v1::ReadTraceRequest* request,
                                       v1::RecordedSlice* response) override {
     return HandleUnary(call, runner_, [request, response](const RequestContext&) -> absl::Status {
+      // The id is read as a traceparent, so that its parser checks it.
       const TraceContext named = ToContext(absl::StrCat("00-", request->trace_id(), "-0000000000000001-00"));
       if (!named.IsValid()) {
         return absl::InvalidArgumentError(
@@ -203,6 +208,7 @@ v1::RecordedSlice ToProto(const otel::RecordedSlice& slice) {
 otel::RecordedSlice FromProto(const v1::RecordedSlice& message) {
   otel::RecordedSlice slice;
   for (const v1::RecordedSpan& span : message.spans()) {
+    // Without a valid context nothing says where in its trace a span belongs.
     const TraceContext context = ToContext(span.context());
     if (context.IsValid()) slice.spans.push_back(ReadSpan(span, context));
   }

@@ -28,6 +28,7 @@ void SecurityOptions::FromConfig(ConfigReader& config) {
   config.findings().Add("security.keys", parsed.status());
   if (parsed.ok()) key_rules = *std::move(parsed);
   if (!certified()) return;
+  // The files are read now, so that damaged ones are found before anything listens.
   absl::StatusOr<std::shared_ptr<security::Identity>> identity = security::Identity::Load(files);
   config.findings().Add("security", identity.status());
   if (identity.ok()) credentials = std::make_shared<const Credentials>(*std::move(identity));
@@ -50,6 +51,7 @@ void SecurityOptions::Validate(std::span<const ListenEndpoint> endpoints, Findin
     }
     return;
   }
+  // A setting about certificates protects nothing without them, though it looks as if it did.
   for (const auto& [key, value] :
        {std::pair<std::string_view, std::string_view>{"security.denied", files.denied},
         {"security.trust_domain", files.trust_domain}}) {
@@ -59,6 +61,7 @@ void SecurityOptions::Validate(std::span<const ListenEndpoint> endpoints, Findin
   if (!key_rules.empty()) {
     findings.Add("security.keys", absl::StrCat("the rules are about certificates", kNeedsCertificates));
   }
+  // TCP in clear is served only where the configuration says that this is meant.
   if (insecure) return;
   for (const ListenEndpoint& endpoint : endpoints) {
     const absl::StatusOr<HostPort> address = ParseHostPort(endpoint.listen);

@@ -66,6 +66,7 @@ absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
                            " goes to every host as security.ca, ", files.key, " stays here\n"));
 }
 
+// The key is made beside the authority's and has to be carried to its host.
 absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
   TC_ASSIGN_OR_RETURN(const security::AuthorityFolder authority,
                       security::AuthorityFolder::Open(flags.folder));

@@ -67,6 +67,8 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
   // show.
   TC_RETURN_IF_ERROR(LoadConfig(common).status());
   dashboard::Documents::Options source;
+  // The credentials are read anew for each connection, so that a configuration that changes counts without a
+  // restart.
   source.connect = [&common] { return ConfiguredClient(common); };
   source.version = TENSORCAST_VERSION;
   const auto documents = std::make_shared<dashboard::Documents>(std::move(source));
@@ -79,6 +81,7 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
   const std::string path = dashboard::TokenSocketPath(server->port());
   TC_ASSIGN_OR_RETURN(const auto tokens,
                       dashboard::TokenSocket::Listen(path, [&] { return server->NewLoginAddress(); }));
+  // A second signal ends the process at once: the socket's file goes all the same.
   RemoveWhenTerminatedAgain(path);
   const std::string address = server->NewLoginAddress();
   TC_RETURN_IF_ERROR(
@@ -86,6 +89,7 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
            absl::StrCat("dashboard at ", address, "\n",
                         "The address logs one browser in, once, within 15 minutes; `tensorcast "
                         "dashboard token` gives another one.\n")));
+  // A script that started this reads the address from a pipe.
   std::fflush(stdout);
   if (flags.open) Open(address);
   absl::Notification interrupted;

@@ -42,7 +42,9 @@ struct BundleFlags {
   std::string out;  // empty: a name with the time, in the working folder
 };
 
+// A node that hangs may cost this much time.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
+// So many nodes are asked at a time.
 constexpr size_t kThreads = 8;
 // Each node adds up to some MiB; a larger fleet's other nodes are listed as left out.
 constexpr size_t kMaxNodes = 256;
@@ -182,10 +184,12 @@ void AddNodes(Bundle& bundle, const std::vector<v1::Node>& nodes, const client::
 
 // The archive, by the system's tar. Only this user may read it: log lines and addresses are in it.
 absl::Status Archive(const std::string& folder, const std::string& out) {
+  // The archive never replaces a file that is there.
   const UniqueFd file(open(out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return ErrnoStatus(errno, "create the archive", out);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  // tar writes to the file that is open already.
   posix_spawn_file_actions_adddup2(&actions, file.get(), STDOUT_FILENO);
   const char* const arguments[] = {"tar", "-C", folder.c_str(), "-czf", "-", ".", nullptr};
   pid_t pid = 0;
@@ -198,6 +202,7 @@ absl::Status Archive(const std::string& folder, const std::string& out) {
     }
   }
   if (error == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  // A part of an archive would look like a whole one.
   unlink(out.c_str());
   if (error != 0) return ErrnoStatus(error, "run", "tar, which makes the archive; install the package tar");
   return absl::UnknownError(absl::StrCat("create the archive ", out, ": tar ended with code ",
@@ -215,6 +220,7 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
   bundle.Write("cluster.json", ToJson(*cluster));
   std::vector<v1::Node> nodes;
   for (const v1::Node& node : cluster->nodes()) {
+    // The daemon on this node was asked first, as "this-node".
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
       bundle.LeaveOut(absl::StrCat("node ", node.name()),

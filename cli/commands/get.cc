@@ -43,6 +43,7 @@ struct GetFlags {
 void PrintReplica(const client::Replica& replica, const GetFlags& flags) {
   PrintF("%s\nreplica %s at %s\n", replica.artifact_id(), replica.replica_id(),
          replica.location().ToString());
+  // The tensors that were asked for; the replica may have others, too.
   if (const size_t chosen = replica.tensors().size(); chosen < replica.tensor_count()) {
     uint64_t bytes = 0;
     for (const client::TensorView& tensor : replica.tensors()) bytes += tensor.nbytes;
@@ -158,6 +159,7 @@ absl::Status WriteFolder(client::Client& client, const client::Replica& replica,
   if (!files_id.empty()) {
     TC_ASSIGN_OR_RETURN(files, client.Get(context, files_id, {.wait_for_space = true}));
   }
+  // Readers look for an adapter's weights under a name of their own.
   const auto has = [&files](std::string_view path) { return files != nullptr && files->Find(path).ok(); };
   const bool adapter = has("adapter_config.json") && !has("config.json");
   const std::string_view name = adapter ? "adapter_model.safetensors" : "model.safetensors";
@@ -183,6 +185,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   ProgressBar bar("get");  // with several locations: the one that reported last
   client::GetOptions options = flags.get;
+  // Without --out the replica is made and not attached to, so this process does not hold it.
   options.attach = writes;
   options.on_progress = bar.callback();
   const RequestContext context = InterruptibleContext(flags.timeout);
@@ -193,6 +196,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
     const absl::Status written = IsFile(flags.out) ? WriteTensors(*replica, flags.out, context)
                                                    : WriteFolder(*client, *replica, flags, context);
     TC_RETURN_IF_ERROR(Annotate(written, absl::StrCat("get ", flags.artifact)));
+    // The warning comes after the work: a replica of the key as it was last known is a success.
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
   if (common.json) {

@@ -27,6 +27,7 @@ void AddFlags(Flags& flags, KeeperFlags& values) {
             {.required = true});
 }
 
+// The daemon starts it, and a later daemon finds it by the socket (daemon/keeper/keeper.h).
 absl::Status Keep(const CommonFlags&, const KeeperFlags& flags) {
   return daemon::RunKeeper(flags.socket, flags.linger, flags.ready_fd);
 }

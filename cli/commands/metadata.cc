@@ -65,6 +65,8 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
         leader = other.address;
         waits.cancellation.Cancel();
       });
+  // The leader is reported before the status is looked at: where there is a leader, the status says only that
+  // the wait was cancelled.
   if (!leader.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("metadata copy: the global store ", leader,

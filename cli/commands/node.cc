@@ -22,6 +22,7 @@ absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin
                                                       const RequestContext& context) {
   TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
   std::vector<v1::Node> nodes(cluster.nodes().begin(), cluster.nodes().end());
+  // The nodes are sorted by name, so that two listings can be compared.
   std::ranges::sort(nodes, {}, &v1::Node::name);
   return nodes;
 }

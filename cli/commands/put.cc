@@ -33,6 +33,7 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
     absl::StrAppend(&text, "no difference: ", result.no_difference(), "\n");
   }
   const absl::StatusOr<TransferReport> transfer = rpc::FromProto(result.transfer());
+  // A put that found the artifact has no transfer.
   if (!result.has_transfer() || !transfer.ok()) return text;
   const absl::Duration elapsed = transfer->end - transfer->start;
   return absl::StrCat(text, FormatBytes(transfer->bytes), " in ", FormatSeconds(elapsed), " s, ",
@@ -54,6 +55,7 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   ProgressBar bar("put");
   options.on_progress = bar.callback();
+  // The daemon reads the files; this process waits and shows the progress.
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
                       admin->Import(InterruptibleContext(), flags.model, options));
   return Show(common, result, [&] { return PutText(result, options.key); });

@@ -30,6 +30,7 @@ struct ListFlags {
   std::string artifact;  // a key or an id; empty: all
 };
 
+// One artifact needs no column for its id.
 std::string TasksText(const v1::ListReplicationTasksResponse& listed, bool of_one) {
   Table table(of_one ? std::vector<std::string>{"place", "state", "last error"}
                      : std::vector<std::string>{"artifact", "place", "state", "last error"});
@@ -60,6 +61,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ConfirmedArtifactId(*admin, context, flags.artifact));
   // Without targets the request has none, and the global store cancels all tasks of the artifact.
   if (!flags.to.empty()) {
+    // Names and gpu:all are resolved here, from what the global store knows now.
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
     TC_RETURN_IF_ERROR(AddNamed(cluster, flags, request.mutable_targets()));
   }
@@ -68,6 +70,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   return Show(common, cancelled, [&] {
     std::string text = cancelled.tasks().empty() ? "nothing was under way there\n" : "";
     for (const v1::ReplicationTask& task : cancelled.tasks()) {
+      // Its files have tasks of their own, which are cancelled with it.
       const bool files = task.artifact_id() != request.artifact_id();
       absl::StrAppend(&text, "cancelled ", PlaceText(task), files ? " (the files)\n" : "\n");
     }

@@ -15,6 +15,7 @@
 namespace tensorcast::dashboard {
 namespace {
 
+// So many random bits cannot be guessed: attempts that fail need no count.
 constexpr size_t kSecretBytes = 32;
 
 }  // namespace
@@ -22,6 +23,7 @@ constexpr size_t kSecretBytes = 32;
 std::string Access::Add(absl::Duration life, size_t max, std::vector<Secret>* secrets) {
   const SteadyTime now = now_();
   std::erase_if(*secrets, [&](const Secret& secret) { return secret.until <= now; });
+  // The oldest goes, so that a new login works however many tokens lie unused.
   if (secrets->size() >= max) secrets->erase(secrets->begin());
   Secret& secret = secrets->emplace_back();
   secret.text = RandomHex(kSecretBytes);
@@ -30,6 +32,7 @@ std::string Access::Add(absl::Duration life, size_t max, std::vector<Secret>* se
 }
 
 std::vector<Access::Secret>::iterator Access::Find(std::string_view text, std::vector<Secret>* secrets) {
+  // Every secret is compared, and each in constant time: how long it takes says nothing about the secrets.
   auto found = secrets->end();
   const SteadyTime now = now_();
   for (auto secret = secrets->begin(); secret != secrets->end(); ++secret) {
@@ -49,6 +52,7 @@ std::optional<std::string> Access::Redeem(std::string_view token) {
   const absl::MutexLock lock(&mutex_);
   const auto found = Find(token, &tokens_);
   if (found == tokens_.end()) return std::nullopt;
+  // A token is good once: an address that stays in a browser's history or in a log gives nothing away.
   tokens_.erase(found);
   return Add(kSessionLife, kMaxSessions, &sessions_);
 }
@@ -66,12 +70,14 @@ std::vector<std::string> AllowedHosts(const std::vector<std::string>& names, uin
     address.port = port;
     const std::string host = absl::AsciiStrToLower(FormatHostPort(address));
     hosts.push_back(host);
+    // A browser leaves out the port that its scheme has anyway.
     if (port == (tls ? 443 : 80)) hosts.push_back(host.substr(0, host.rfind(':')));
   }
   return hosts;
 }
 
 std::string LocalPath(std::string_view wanted) {
+  // A browser would take "//host" and "/\host" for another server.
   const bool local = absl::StartsWith(wanted, "/") && !absl::StartsWith(wanted, "//") &&
                      !absl::StrContains(wanted, '\\') && IsPrintable(wanted);
   return local ? std::string(wanted) : "/";

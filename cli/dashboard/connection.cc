@@ -79,6 +79,7 @@ Connection::Connection(UniqueFd socket) : socket_(std::move(socket)) {}
 Connection::~Connection() = default;
 
 bool Connection::Wait(short events, SteadyTime deadline) const {
+  // The time is rounded up, since a wait of 0 ms would turn the last moment into a busy loop.
   const int64_t left = absl::ToInt64Milliseconds(absl::Ceil(TimeLeft(deadline), absl::Milliseconds(1)));
   pollfd polled{.fd = socket_.get(), .events = events, .revents = 0};
   return left > 0 && poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX))) > 0;
@@ -89,6 +90,7 @@ int Connection::Repeat(SteadyTime deadline, Call call) {
   while (true) {
     const int result = call();
     if (result > 0) return result;
+    // A call that reads may have to write first, and the other way round, since TLS has messages of its own.
     const int error = SSL_get_error(tls_.get(), result);
     const short events = error == SSL_ERROR_WANT_READ ? POLLIN : error == SSL_ERROR_WANT_WRITE ? POLLOUT : 0;
     if (events == 0 || !Wait(events, deadline)) {
@@ -117,6 +119,7 @@ size_t Connection::Read(std::span<char> buffer, SteadyTime deadline) {
   }
   while (Wait(POLLIN, deadline)) {
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    // A result of 0 means that the peer has ended.
     if (got >= 0) return got;
     if (errno != EAGAIN && errno != EINTR) return 0;
   }
@@ -142,6 +145,7 @@ bool Connection::Write(std::string_view bytes, SteadyTime deadline) {
 }
 
 bool Connection::IsOpen() const {
+  // What the peer sends does not matter, only whether it has gone.
   pollfd polled{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
   return poll(&polled, 1, 0) == 0;
 }
@@ -150,12 +154,16 @@ void Connection::Finish(SteadyTime deadline) {
   if (tls_ != nullptr) SSL_shutdown(tls_.get());
   shutdown(socket_.get(), SHUT_WR);
   char unread[4096];
+  // The reading is bounded in bytes, too: a peer that never stops sending must not keep the thread until the
+  // deadline.
   for (int i = 0; i < 256 && Wait(POLLIN, deadline); ++i) {
     const ssize_t got = recv(socket_.get(), unread, sizeof(unread), 0);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
   }
 }
 
+// A thread that waits in a poll wakes up. The descriptor stays open, so that its number cannot become another
+// file's before the owner thread closes it.
 void Connection::Interrupt() { shutdown(socket_.get(), SHUT_RDWR); }
 
 }  // namespace tensorcast::dashboard

@@ -134,6 +134,7 @@ HostPort AddressFor(const HttpServer& server, const HostPort& listen) {
 std::vector<std::string> NamesOf(const HttpServer& server, const HostPort& listen) {
   std::vector<std::string> names = server.CertificateNames();
   if (!IsWildcard(listen)) names.push_back(listen.host);
+  // By these names a browser on this host reaches a loopback or wildcard address.
   if (IsLoopback(listen) || IsWildcard(listen)) names.insert(names.end(), {"127.0.0.1", "localhost", "::1"});
   return names;
 }
@@ -157,12 +158,14 @@ Dashboard::Dashboard(Options options, std::unique_ptr<HttpServer> server)
       // Cookies do not tell ports apart: each dashboard of a host needs a name of its own.
       cookie_(absl::StrCat("tensorcast_dashboard_", server->port())),
       hosts_(AllowedHosts(NamesOf(*server, options_.server.listen), server->port(), tls_)),
+      // Where bytes move, looks are twice as frequent as at lists.
       hub_(options_.documents,
            [min = options_.min_interval](const std::string& view) {
              const bool lively = view == "transfers" || view == "transfer" || view == "node";
              return lively ? min : 2 * min;
            }),
       server_(std::move(server)) {
+  // The server starts last: from here on requests come, on threads that use all members.
   server_->Serve(
       [this](const HttpRequest& request, bool certificate) { return Handle(request, certificate); });
 }
@@ -170,9 +173,12 @@ Dashboard::Dashboard(Options options, std::unique_ptr<HttpServer> server)
 std::string Dashboard::NewLoginAddress() { return absl::StrCat(base_, "/login?token=", access_.NewToken()); }
 
 bool Dashboard::IsOwn(const HttpRequest& request) const {
+  // A page of another site sends the name of that site, also where the name was made to mean this host (DNS
+  // rebinding).
   const std::string host = absl::AsciiStrToLower(request.Header("host"));
   if (std::ranges::find(hosts_, host) == hosts_.end()) return false;
   const std::string_view origin = request.Header("origin");
+  // A browser names the page that makes a request: pages of other sites may make none.
   return origin.empty() || origin == absl::StrCat(Scheme(tls_), host);
 }
 
@@ -183,6 +189,7 @@ HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certi
                           "open ",
                           base_, "\n"));
   }
+  // These two paths are answered before the session is looked at, since a session begins with them.
   if (request.path == "/login") return Login(request);
   if (request.path.substr(1) == kLoginStyle) return Page(request);
   const std::string session = request.Cookie(cookie_);
@@ -193,6 +200,7 @@ HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certi
         absl::UnauthenticatedError("the dashboard needs a login; run `tensorcast dashboard token` on its "
                                    "host, and open what it prints"));
   }
+  // A client certificate has no session that could end.
   if (request.path == "/api/events") return Events(request, has_client_certificate ? "" : session);
   return api ? Document(request) : Page(request);
 }
@@ -202,6 +210,8 @@ HttpResponse Dashboard::Login(const HttpRequest& request) {
     const auto found = request.query.find(name);
     return found == request.query.end() ? "" : found->second;
   };
+  // The address gives `next`, and another site may have made the address: `next` must not lead to another
+  // server.
   const std::string next = LocalPath(parameter("next"));
   const std::string token(absl::StripAsciiWhitespace(parameter("token")));
   if (token.empty()) return LoginPage(next, "");
@@ -212,6 +222,8 @@ HttpResponse Dashboard::Login(const HttpRequest& request) {
   }
   HttpResponse response = PlainResponse(303, "");
   response.headers.emplace_back("Cache-Control", "no-store");
+  // HttpOnly: scripts cannot read the cookie. SameSite=Lax: it comes with links that a user follows, and not
+  // with requests that other pages make.
   response.headers.emplace_back(
       "Set-Cookie", absl::StrCat(cookie_, "=", *session, "; Path=/; HttpOnly; SameSite=Lax; Max-Age=",
                                  absl::ToInt64Seconds(kSessionLife), tls_ ? "; Secure" : ""));
@@ -232,6 +244,8 @@ HttpResponse Dashboard::Page(const HttpRequest& request) const {
   if (file == options_.page.end() && view) file = find("index.html");
   if (file == options_.page.end()) return PlainResponse(404, "the dashboard has no such page\n");
   HttpResponse response;
+  // Pages change with the program alone. The browser asks each time (no-cache), and gets a page again only
+  // where it has changed.
   const std::string tag = absl::StrCat("\"", file->hash, "\"");
   response.headers = {{"ETag", tag}, {"Cache-Control", "no-cache"}};
   response.content_type = TypeOf(file->name);

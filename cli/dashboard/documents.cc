@@ -40,11 +40,14 @@ using nlohmann::json;
 constexpr absl::Duration kTimeout = absl::Seconds(8);  // of a call for one document
 constexpr absl::Duration kLate = absl::Seconds(30);
 constexpr absl::Duration kRecent = absl::Seconds(10);  // edges of transfers that ended are shown for so long
+// A document has at most so many rows. What is left out is counted.
 constexpr size_t kMaxRunning = 500;
 constexpr size_t kMaxRecent = 100;
 constexpr size_t kMaxStatusBytes = 512 << 10;
 
 template <class Message>
+// The document is Protobuf's own JSON, as the commands print it. The text is parsed, since documents are
+// joined and compared.
 json ToDocument(const Message& message) {
   return json::parse(cli::ToJson(message), nullptr, /*allow_exceptions=*/false);
 }
@@ -127,6 +130,7 @@ const char* KindOf(const v1::Location& location) {
 }
 
 double RateOf(uint64_t now, uint64_t before, absl::Duration between) {
+  // A counter that went back began anew, with its daemon: there is no rate yet.
   const double seconds = absl::ToDoubleSeconds(between);
   return seconds <= 0 || now < before ? 0 : static_cast<double>(now - before) / seconds;
 }
@@ -153,6 +157,7 @@ using Edges = std::map<std::tuple<std::string, std::string, std::string, bool>, 
 
 void AddEdges(const std::string& receiver, const v1::TransferReport& report, bool running, Edges* edges) {
   for (const v1::SourceReport& source : report.sources()) {
+    // A source that is still used is shown before its first chunk has come.
     if (source.bytes() == 0 && !(running && !source.has_left())) continue;
     Edge& edge = (*edges)[{source.source(), receiver, source.lane(), running && !source.has_left()}];
     const absl::Time left = rpc::FromProto(source.has_left() ? source.left() : report.end());
@@ -164,6 +169,7 @@ void AddEdges(const std::string& receiver, const v1::TransferReport& report, boo
 
 }  // namespace
 
+// Makes the views. What servers answer is shared by all views and tabs (Cached).
 class Documents::Maker {
  public:
   explicit Maker(Options options) : options_(std::move(options)), nodes_(options_.connect) {}
@@ -192,6 +198,8 @@ class Documents::Maker {
       const absl::MutexLock lock(&mutex_);
       if (own_ != nullptr) return own_;
     }
+    // The connection is made without the lock, since connecting takes time. Of two calls that connect at once
+    // the later one's connection stays.
     TC_ASSIGN_OR_RETURN(const client::ClientOptions options, options_.connect());
     TC_ASSIGN_OR_RETURN(std::shared_ptr<client::AdminClient> own, client::AdminClient::Connect(options));
     const absl::MutexLock lock(&mutex_);
@@ -207,6 +215,7 @@ class Documents::Maker {
     TC_ASSIGN_OR_RETURN(const auto own, Own());
     auto answer = call(*own, RequestContext::Background(kTimeout));
     if (absl::IsUnavailable(answer.status())) {
+      // Another call may have connected again meanwhile; its connection stays.
       const absl::MutexLock lock(&mutex_);
       if (own_ == own) own_ = nullptr;
     }
@@ -295,6 +304,8 @@ class Documents::Maker {
     return nodes_.Ask(std::span(nodes).first(std::min(nodes.size(), kMaxAskedNodes)));
   }
   void KnowOwn() {
+    // The daemon beside the dashboard is asked over the connection that there is: its node's address may not
+    // be reachable from here.
     const auto daemon = Daemon();
     const auto own = Own();
     if (daemon.ok() && own.ok()) nodes_.SetOwn((*daemon)->node().node_id(), *own);
@@ -339,6 +350,8 @@ absl::StatusOr<json> Documents::Maker::Status(const Query& /*query*/) {
     return document;
   }
   document["nodes"] = (*cluster)->nodes_size();
+  // The leader's time is given in whole minutes, since a time that changes with each look would send the
+  // document each time.
   v1::GetClusterStatusResponse counts = **cluster;
   counts.clear_nodes();
   if (counts.has_leads_for()) {
@@ -390,6 +403,8 @@ absl::StatusOr<json> Documents::Maker::Zones(const Query& query) {
       add(row, "evictions", pool.evictions());
       add(row, "failed_allocations", pool.failed_allocations());
     }
+    // Pools are known of every node, from its heartbeat. Rates are known of those nodes alone that were asked
+    // twice.
     if (i >= statuses.size() || !statuses[i].ok()) continue;
     add(rack.row, "asked", 1);
     const NodeStatus& status = **statuses[i];
@@ -445,6 +460,7 @@ absl::StatusOr<json> Documents::Maker::Node(const Query& query) {
     return document;
   }
   document["status"] = StatusRow((*status)->status);
+  // Servings have the ids of their receivers. The page shows names.
   const auto by_id = NodesById();
   for (const v1::ServeReport& serving : (*status)->status.servings()) {
     if (!by_id.ok()) break;
@@ -462,6 +478,7 @@ absl::StatusOr<json> Documents::Maker::Node(const Query& query) {
   TC_RETURN_IF_ERROR(AddPage(
       query, "replicas", replicas->size(), [&](size_t i) { return (*replicas)[i].replica_id(); },
       [&](size_t i) { return ToDocument((*replicas)[i]); }, &document));
+  // The page needs the keys of its own artifacts alone.
   std::set<std::string> shown;
   for (const json& replica : document["replicas"]) shown.insert(replica.value("artifact_id", ""));
   if (const auto keys = AllKeys(); keys.ok()) {
@@ -474,6 +491,7 @@ absl::StatusOr<json> Documents::Maker::Node(const Query& query) {
 
 absl::StatusOr<json> Documents::Maker::Artifacts(const Query& query) {
   TC_ASSIGN_OR_RETURN(const auto all, AllArtifacts());
+  // The search runs here, in the list that all tabs share, so it costs the store nothing.
   const std::string text = ParameterOf(query, "q");
   const auto has = [&](const std::string& part) { return absl::StrContains(part, text); };
   std::vector<const v1::Artifact*> artifacts;
@@ -497,6 +515,7 @@ absl::StatusOr<json> Documents::Maker::Artifacts(const Query& query) {
 absl::StatusOr<json> Documents::Maker::Artifact(const Query& query) {
   std::string wanted = ParameterOf(query, "artifact");
   if (wanted.empty()) return absl::InvalidArgumentError("show artifact: the parameter artifact is missing");
+  // A key was given: the document is of the artifact that the key names now.
   if (!IsArtifactId(wanted)) {
     TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                         Ask([&](client::AdminClient& own, const RequestContext& context) {
@@ -514,6 +533,7 @@ absl::StatusOr<json> Documents::Maker::Artifact(const Query& query) {
     return absl::StrCat(replica.node_id(), "/", replica.replica_id());
   };
   std::ranges::sort(replicas, {}, key);
+  // The replicas are paged by themselves, and then put where the message has them.
   artifact.clear_replicas();
   json document = json::object();
   TC_RETURN_IF_ERROR(AddPage(
@@ -550,6 +570,7 @@ absl::StatusOr<json> Documents::Maker::Keys(const Query& query) {
 }
 
 absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
+  // The global store itself is asked, since what this node remembers may be behind.
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                       Ask([&](client::AdminClient& own, const RequestContext& context) {
                         return own.ResolveKey(context, ParameterOf(query, "name"), /*confirmed=*/true);
@@ -585,6 +606,7 @@ absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
   std::vector<Row> rows;
   for (const auto& [node_id, revision] : newest) {
     const auto found = by_id.find(node_id);
+    // A node that is not registered any more is not a part of the rollout.
     if (found == by_id.end()) continue;
     const v1::Node& node = found->second;
     // Those that are furthest behind come first, and a row's key says so.
@@ -643,10 +665,12 @@ absl::StatusOr<json> Documents::Maker::Transfers(const Query& query) {
       recent.emplace_back(end, row(report));
     }
   }
+  // The newest come first, of all nodes together.
   std::ranges::stable_sort(recent, std::greater<>(), &std::pair<absl::Time, json>::first);
   json rows = json::array();
   size_t bytes = running.dump(-1, ' ', false, json::error_handler_t::replace).size();
-  // What moves comes first where a document would be too large.
+  // What moves comes first where a document would be too large. Rows go by the average size of one, so that
+  // the rest need not be written out again for each.
   while (bytes > kMaxPageBytes && !running.empty()) {
     bytes -= bytes / running.size();
     running.erase(running.size() - 1);
@@ -662,6 +686,7 @@ absl::StatusOr<json> Documents::Maker::Transfers(const Query& query) {
   json edge_rows = json::array();
   for (const auto& [key, edge] : edges) {
     const auto& [source, receiver, lane, is_running] = key;
+    // The document is bounded, as its lists are.
     if (edge_rows.size() == 2000) break;
     edge_rows.push_back({{"source", source},
                          {"receiver", receiver},
@@ -692,6 +717,7 @@ absl::StatusOr<json> Documents::Maker::Transfer(const Query& query) {
     TC_ASSIGN_OR_RETURN(const v1::Node node, FindNode(name, nullptr));
     TC_ASSIGN_OR_RETURN(client, nodes_.ClientOf(node));
   }
+  // The daemon asks the nodes on the way, so this is one call, however many hops there are.
   const RequestContext context = RequestContext::Background(kTimeout);
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client->GetStatus(context));
   TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, explain::FindTransfer(status, wanted));
@@ -727,6 +753,7 @@ absl::StatusOr<json> Documents::Maker::Tasks(const Query& query) {
     return absl::InvalidArgumentError(
         absl::StrCat("list tasks: state is ", state, "; give waiting, running, done or failed"));
   }
+  // All states are counted, also those that the filter leaves out: they are the page's tabs.
   json document = {{"states", json::object()}};
   for (const auto& [name, value] : kStates) document["states"][name] = 0;
   std::vector<const v1::ReplicationTask*> tasks;
@@ -749,6 +776,7 @@ Documents::~Documents() = default;
 
 absl::StatusOr<json> Documents::Make(const std::string& view, const Query& query) {
   TC_ASSIGN_OR_RETURN(json document, maker_->Make(view, query));
+  // This bound is the last one: lists are bounded by their views, but messages may be large.
   if (ToText(document).size() > kMaxDocumentBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("show ", view, ": the document has more than ",
                                                      kMaxDocumentBytes, " bytes; give a smaller page_size"));

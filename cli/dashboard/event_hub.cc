@@ -36,6 +36,8 @@ std::string ToText(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// A topic is a view with its parameters, and has a poller. Tabs hold its address: the topic lives until the
+// last of them has left.
 struct EventHub::Topic {
   std::string key;
   std::string view;
@@ -58,9 +60,11 @@ EventHub::EventHub(DocumentSource source, std::function<absl::Duration(const std
 EventHub::~EventHub() = default;
 
 std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Query& query) {
+  // Names and values are encoded, so that no value can look like another parameter.
   std::string key = EncodeUrl(view);
   for (const auto& [name, value] : query) absl::StrAppend(&key, "&", EncodeUrl(name), "=", EncodeUrl(value));
   const absl::MutexLock lock(&mutex_);
+  // The first tab of a view begins its poller; the last one ends it (Leave).
   std::unique_ptr<Topic>& topic = topics_[key];
   if (topic == nullptr) {
     topic = std::make_unique<Topic>();
@@ -80,6 +84,8 @@ size_t EventHub::pollers() const {
 
 void EventHub::Leave(Topic& topic) {
   std::unique_ptr<Topic> last;
+  // The topic is taken out with the hub's lock, so that no new tab finds it, and ended without the lock,
+  // since a poll may take its time.
   {
     const absl::MutexLock lock(&mutex_);
     if (--topic.tabs > 0) return;
@@ -95,6 +101,7 @@ void EventHub::Leave(Topic& topic) {
 }
 
 void EventHub::Poll(Topic& topic) {
+  // What was published last: a document follows only where it differs, or where a problem is over.
   nlohmann::json last;
   std::string last_problem;
   while (true) {
@@ -109,6 +116,7 @@ void EventHub::Poll(Topic& topic) {
       const std::string text = ToText(*made);
       if (!last.is_null()) {
         const std::string changes = ToText(nlohmann::json::diff(last, *made));
+        // A patch that is not much smaller than the document costs a page more than it saves.
         if (changes.size() < text.size() / 2) {
           patch = std::make_shared<const std::string>(Event("patch", changes));
         }
@@ -117,6 +125,8 @@ void EventHub::Poll(Topic& topic) {
       last = *made;
       last_problem.clear();
     }
+    // The pause grows with the time that a poll takes. One that failed took the time of a timeout, which says
+    // nothing about the server's load.
     const absl::Duration fitting = std::min(kShare * (SteadyNow() - begin), kMaxInterval);
     const absl::Duration pause = std::max(interval_(topic.view), made.ok() ? fitting : absl::ZeroDuration());
     const absl::MutexLock lock(&topic.mutex);
@@ -142,6 +152,7 @@ std::string EventHub::Tab::Next(absl::Duration timeout) {
   };
   if (!topic_.mutex.AwaitWithTimeout(absl::Condition(&news), timeout)) return "";
   if (topic_.document_number > document_) {
+    // A patch leads from one document to the next. A tab that missed one gets the whole document.
     const bool next = document_ > 0 && topic_.document_number == document_ + 1 && topic_.patch != nullptr;
     document_ = topic_.document_number;
     // A problem before this document is over.

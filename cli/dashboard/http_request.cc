@@ -38,6 +38,7 @@ absl::Status ParseTarget(std::string_view target, HttpRequest* request) {
     if (equals != std::string_view::npos) {
       TC_ASSIGN_OR_RETURN(value, DecodeUrl(pair.substr(equals + 1), /*plus=*/true));
     }
+    // What is given twice could mean one thing to this server and another to a proxy.
     if (!request->query.try_emplace(name, std::move(value)).second) {
       return absl::InvalidArgumentError(absl::StrCat("the parameter ", name, " is given twice"));
     }
@@ -58,9 +59,11 @@ absl::Status ParseHeader(std::string_view line, HttpRequest* request) {
   const std::string key = absl::AsciiStrToLower(name);
   const auto [found, added] = request->headers.try_emplace(key, value);
   if (added) return absl::OkStatus();
+  // These two decide about access, so there has to be one of each.
   if (key == "host" || key == "origin") {
     return absl::InvalidArgumentError(absl::StrCat("the header ", key, " is given twice"));
   }
+  // Any other header may come in several lines, which together are one list.
   absl::StrAppend(&found->second, key == "cookie" ? "; " : ", ", value);
   return absl::OkStatus();
 }
@@ -94,6 +97,7 @@ HttpResponse PlainResponse(int status, std::string text) {
 }
 
 bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusal) {
+  // CR LF ends a line; a line feed alone is taken for the same.
   std::vector<std::string_view> lines = absl::StrSplit(head, '\n');
   for (std::string_view& line : lines) absl::ConsumeSuffix(&line, "\r");
   const std::vector<std::string_view> words = absl::StrSplit(lines.front(), ' ');
@@ -117,12 +121,15 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   for (const std::string_view line : lines) {
     if (!status.ok() || line.empty()) break;
     if (count++ == 0) continue;  // the request line
+    // The request line counts as one more.
     if (count > kMaxHeaders + 1) {
       return Refuse(431, absl::StrCat("the request has more than ", kMaxHeaders, " headers\n"), refusal);
     }
     status = ParseHeader(line, request);
   }
   if (!status.ok()) return Refuse(400, absl::StrCat(status.message(), "\n"), refusal);
+  // GET and HEAD have no use for a body, and its length is where servers come to read one request
+  // differently.
   const std::string_view length = request->Header("content-length");
   if (!request->Header("transfer-encoding").empty() || (!length.empty() && length != "0")) {
     return Refuse(400, "a request to the dashboard has no body\n", refusal);
@@ -133,6 +140,7 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
 absl::StatusOr<std::string> DecodeUrl(std::string_view text, bool plus) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
+    // In a query '+' is a space, in a path it is itself.
     if (text[i] == '+' && plus) {
       decoded.push_back(' ');
     } else if (text[i] != '%') {
@@ -149,6 +157,7 @@ absl::StatusOr<std::string> DecodeUrl(std::string_view text, bool plus) {
       i += 2;
     }
   }
+  // Control characters are looked for after the decoding, since %00 is one, too.
   if (!IsPrintable(decoded)) {
     return absl::InvalidArgumentError("the address is not UTF-8, or has control characters");
   }

@@ -21,6 +21,7 @@ namespace tensorcast::dashboard {
 namespace {
 
 constexpr int kBacklog = 128;
+// A connection that was answered is read until its peer closes, and for at most this time.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 
 // What keeps a browser from running, embedding or passing on anything that is not of this server.
@@ -113,6 +114,8 @@ HttpResponse Busy() {
 
 }  // namespace
 
+// Counts first and takes it back where that was too many, so that two threads cannot both have the last
+// place.
 class HttpServer::Place {
  public:
   Place(std::atomic<size_t>& taken, size_t max) : taken_(taken), has_(taken++ < max) {
@@ -174,6 +177,7 @@ void HttpServer::Serve(Handler handler) {
 
 void HttpServer::Accept() {
   while (true) {
+    // The socket does not block, so the waiting is done here. The destructor ends it by a shutdown.
     pollfd polled{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     poll(&polled, 1, -1);
     UniqueFd client(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -196,10 +200,12 @@ void HttpServer::StartClient(UniqueFd socket) {
     if (client->ended) client->thread.join();
     client = client->ended ? clients_.erase(client) : std::next(client);
   }
+  // Each connection has a thread, so their number is bounded. Beyond it they are closed unanswered.
   if (clients_.size() >= options_.max_requests + options_.max_streams + options_.max_refusals) return;
   Client& client = clients_.emplace_back(std::move(socket));
   try {
     client.thread = std::thread([this, &client] {
+      // `ended` is set with the mutex held, since the acceptor joins and removes the client when it sees it.
       ServeClient(client.connection);
       const absl::MutexLock ended(&mutex_);
       client.connection.Interrupt();
@@ -216,6 +222,7 @@ void HttpServer::ServeClient(Connection& connection) {
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  // The handshake has the time of a head; then the head has it anew.
   const SteadyTime deadline = SteadyNow() + options_.head_timeout;
   if (!connection.Start(tls_.get(), deadline)) return;
   std::string head;
@@ -223,6 +230,7 @@ void HttpServer::ServeClient(Connection& connection) {
   HttpResponse refusal;
   if (ReadHead(connection, &head, &refusal) && ParseHead(head, &request, &refusal)) {
     Answer(connection, request);
+    // A refusal that nothing set has status 200: there is no request that could be answered.
   } else if (refusal.status != 200) {
     Write(connection, refusal, /*with_body=*/true);
   }

@@ -32,6 +32,7 @@ std::shared_ptr<NodeStatuses::Entry> NodeStatuses::EntryOf(const std::string& no
   const absl::MutexLock lock(&mutex_);
   std::shared_ptr<Entry>& entry = entries_[node_id];
   if (entry == nullptr) entry = std::make_shared<Entry>();
+  // The entry is shared, as one that goes below may still be in use.
   const std::shared_ptr<Entry> found = entry;
   // A cluster that is larger than this is looked at by parts; what was looked at before connects again.
   if (entries_.size() > kMaxEntries) {
@@ -51,8 +52,10 @@ absl::StatusOr<std::shared_ptr<client::AdminClient>> NodeStatuses::ConnectTo(Ent
                                                                              const v1::Node& node) {
   {
     const absl::MutexLock lock(&entry.mutex);
+    // A node that comes back may have another address.
     if (entry.client != nullptr && (entry.own || entry.address == node.grpc_address())) return entry.client;
   }
+  // The lock is not held here: connecting to a node that is away takes a timeout.
   TC_ASSIGN_OR_RETURN(client::ClientOptions options, options_());
   options.daemon = node.grpc_address();
   options.connect_timeout = kNodeTimeout;
@@ -78,6 +81,7 @@ absl::StatusOr<NodeStatus> NodeStatuses::Fetch(Entry& entry, const v1::Node& nod
   if (!answer.ok()) {
     entry.client = nullptr;  // the next poll connects again
     entry.own = false;
+    // A rate needs two answers that follow each other.
     entry.last = std::nullopt;
     return answer.status();
   }
@@ -90,6 +94,7 @@ absl::StatusOr<NodeStatus> NodeStatuses::Fetch(Entry& entry, const v1::Node& nod
 
 std::vector<Cached<NodeStatus>::Value> NodeStatuses::Ask(std::span<const v1::Node> nodes) {
   std::vector<Cached<NodeStatus>::Value> answers(nodes.size(), absl::UnknownError("not asked"));
+  // There is one round at a time, so that kAskers bounds the questions of all views together.
   {
     const absl::MutexLock lock(&mutex_);
     const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !asking_; };

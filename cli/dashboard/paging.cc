@@ -26,10 +26,13 @@ absl::Status AddPage(const Query& query, const char* list, size_t count,
   nlohmann::json rows = nlohmann::json::array();
   size_t bytes = 0;
   size_t i = 0;
+  // A page begins behind the key of the last row, not behind a number of rows: rows may have come or gone
+  // before it.
   while (i < count && !after.empty() && key(i) <= after) ++i;
   for (; i < count && rows.size() < size; ++i) {
     nlohmann::json made = row(i);
     bytes += made.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size();
+    // A page has one row at least, so that each page makes progress.
     if (bytes > kMaxPageBytes && !rows.empty()) break;
     rows.push_back(std::move(made));
   }

@@ -30,6 +30,7 @@ absl::StatusOr<std::unique_ptr<TokenSocket>> TokenSocket::Listen(const std::stri
                                                                  std::function<std::string()> new_address) {
   TC_RETURN_IF_ERROR(MakePrivateFolder(path.substr(0, path.rfind('/')), path.substr(path.rfind('/') + 1)));
   TC_ASSIGN_OR_RETURN(auto listener, UnixListener::Listen(path, {}));
+  // Wakes the thread at the end: a poll does not notice that its descriptor is closed.
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop) return ErrnoStatus(errno, "create", "an eventfd");
   return std::unique_ptr<TokenSocket>(
@@ -79,6 +80,7 @@ absl::StatusOr<std::string> AskForAddress(const std::string& path) {
   std::string address;
   char buffer[512];
   ssize_t got = 0;
+  // The dashboard closes the connection behind the address.
   while ((got = recv(socket.get(), buffer, sizeof(buffer), 0)) > 0) address.append(buffer, got);
   if (address.empty()) {
     return absl::UnavailableError(

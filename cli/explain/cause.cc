@@ -63,6 +63,8 @@ class Causes {
         moving_(Ratio(moving, total)),
         own_(report.wall_time) {}
 
+  // The causes in the order in which the ends can prove them. `explained_` sums their shares, and AddRest
+  // gives what is left to the cores or to the way between.
   Cause Largest(Stage stage) {
     if (own_.whole <= absl::ZeroDuration() || total_ <= absl::ZeroDuration()) return {};
     AddOwn("stopped", Ratio(own_[TimeUse::kStopped], total_));
@@ -128,7 +130,8 @@ class Causes {
     if (share > 0) Add(name, "", share, EndWhy(name, kThisNode, share, "the time", "daemon.limits.receive"));
   }
 
-  // Shares of a source are of all of its time: what a source without a request loses costs nothing.
+  // Shares of a source are of all the time that it served: time that it loses without a request costs
+  // nothing.
   void AddSource(const SourceDetails& detail) {
     const std::optional<WallTime> time = TimeOf(detail);
     const uint64_t bytes = BytesOf(detail.grant_id);
@@ -164,7 +167,9 @@ class Causes {
     }
   }
 
-  // What a source that lost this share of its time cost the transfer.
+  // What a source that lost this share of its time cost the transfer. Without the loss of a share f it would
+  // have sent f / (1 - f) times as many bytes more; the cost is the part of these in all bytes, theirs
+  // included.
   double CostOf(double share, uint64_t bytes) const {
     const double f = std::min(share, kMaxShare);
     const double lost = static_cast<double>(bytes) * f / (1 - f);
@@ -214,7 +219,7 @@ class Causes {
                      ": the network is the limit. A faster link or lane, or a nearer source, would help."));
   }
 
-  // Why what the source says does not prove that the network was waited for; empty: it does.
+  // Why the source's account does not prove that the network was waited for; empty: it does.
   std::string DoubtOf(const SourceInfo& source) const {
     const auto found = std::ranges::find(details_, source.grant_id, &SourceDetails::grant_id);
     if (found == details_.end()) return absl::StrCat(source.name, " was not asked");

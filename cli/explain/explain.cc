@@ -66,6 +66,7 @@ struct Bar {
   SteadyTime from, to;
 };
 
+// One bar for each stage and source, between those for the waiting before and the work after.
 std::vector<Bar> BarsOf(const TransferReport& report, const TransferParts& parts) {
   std::vector<Bar> bars;
   const SteadyTime started = parts.begin + parts.queue;
@@ -98,6 +99,7 @@ std::string Draw(const Bar& bar, const TransferParts& parts, int width) {
 std::string Chart(const TransferReport& report, int width) {
   const TransferParts parts = PartsOf(report);
   const std::vector<Bar> bars = BarsOf(report, parts);
+  // Columns are as wide as their longest text, so that all bars begin in one place.
   size_t lanes = 0, sources = 0;
   for (const Bar& bar : bars) {
     lanes = std::max(lanes, bar.lane.size());
@@ -115,6 +117,7 @@ std::string Chart(const TransferReport& report, int width) {
   return text;
 }
 
+// `busy` is summed over the chunks that were in the stage at once, so it may be longer than the time.
 std::string Stages(const TransferReport& report) {
   absl::Duration busy;
   for (const StageReport& stage : report.stages) busy += stage.busy;
@@ -131,6 +134,7 @@ std::string Stages(const TransferReport& report) {
   return table.ToString();
 }
 
+// Seconds since the transfer was requested, as on the chart.
 std::string Clock(const TransferReport& report, SteadyTime time) {
   return FormatSeconds(std::max(time - report.queued, absl::ZeroDuration()));
 }
@@ -151,6 +155,7 @@ std::string LaneText(const TransferReport& report, const SourceReport& source) {
 std::string Sources(const TransferReport& report) {
   uint64_t bytes = 0;
   for (const SourceReport& source : report.sources) bytes += source.bytes;
+  // A share is given where there is something to share, else a dash.
   const auto part = [](double of, double all) {
     return all > 0 ? absl::StrFormat("%.0f %%", 100 * of / all) : std::string("-");
   };
@@ -193,6 +198,8 @@ std::string Losses(const TransferReport& report) {
     if (!source.loss.has_value()) continue;
     absl::StrAppend(&text, "after ", Clock(report, source.left), " s ", source.source.lane, " ",
                     source.source.name, " ", LossText(*source.loss), ": ", source.status.ToString(), "\n");
+    // The source's own node would have found damage that it holds: these bytes were changed on the way, or in
+    // the memory of one end.
     if (*source.loss == SourceLoss::kBadDigest && !source.source.grant_id.empty()) {
       absl::StrAppend(&text, "  It arose between ", source.source.name,
                       " and this node: a node passes on only what it has verified.\n");
@@ -211,6 +218,7 @@ std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, 
   if (!report.sources.empty()) absl::StrAppend(&text, Sources(report), "\n");
   absl::StrAppend(&text, Losses(report));
   if (!beyond.sources.empty()) absl::StrAppend(&text, SourcesText(beyond.sources), "\n");
+  // The verdict comes last, below what it is drawn from.
   const Bound verdict = FindVerdict(report, beyond.sources);
   if (!report.status.ok()) {
     return absl::StrCat(text, "It failed ", verdict.why, "\n", FailuresText(beyond.route));
@@ -222,6 +230,7 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceD
                          const Route& route) {
   const TransferParts parts = PartsOf(report);
   const Bound bound = FindVerdict(report, sources);
+  // The names are part of the interface of `explain --json` (explain.h).
   nlohmann::json json;
   json["bound"] = {
       {"part", bound.part}, {"cause", bound.cause.name}, {"share", bound.share}, {"why", bound.why}};

@@ -16,6 +16,7 @@ namespace {
 // Newest first: those under way, then those that ended.
 std::vector<FoundTransfer> AllOf(const v1::GetStatusResponse& status) {
   std::vector<FoundTransfer> all;
+  // Running transfers come the oldest first, those that ended the newest first.
   for (const v1::TransferReport& report : status.running_transfers()) all.push_back({report, true});
   std::reverse(all.begin(), all.end());
   for (const v1::TransferReport& report : status.recent_transfers()) all.push_back({report, false});

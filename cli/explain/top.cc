@@ -39,7 +39,7 @@ std::vector<TransferReport> ReportsOf(const NodeView& node, bool running) {
 std::vector<TransferReport> RunningOn(const NodeView& node) { return ReportsOf(node, /*running=*/true); }
 std::vector<TransferReport> EndedOn(const NodeView& node) { return ReportsOf(node, /*running=*/false); }
 
-// "[#####     ]"
+// A gauge, such as "[#####     ]". Anything more than nothing has a mark, however small its share.
 std::string Gauge(double share, int width, bool more_than_nothing) {
   const int filled = std::clamp(static_cast<int>(share * width + 0.5), more_than_nothing ? 1 : 0, width);
   return absl::StrCat("[", std::string(filled, '#'), std::string(width - filled, ' '), "]");
@@ -86,6 +86,7 @@ std::string NodeText(const NodeView& node) {
     absl::StrAppend(&text, "  heard ", FormatSeconds(rpc::FromProto(node.node.since_heartbeat())), " s ago");
   }
   absl::StrAppend(&text, node.node.draining() ? "  draining\n" : "\n");
+  // What the node says itself is newer than what the store heard with its last heartbeat.
   const bool own_word = node.status.has_value();
   for (const v1::Pool& pool : own_word ? node.status->pools() : node.node.pools()) text += PoolLine(pool);
   for (const int device :
@@ -173,6 +174,7 @@ std::vector<Feed> FeedsNow(const TopView& view) {
   std::map<std::string, std::string> names;
   for (const NodeView& node : view.nodes) {
     names[node.node.node_id()] = node.node.name();
+    // A receiver knows how fast bytes arrive, so its reports come first.
     for (const TransferReport& report : RunningOn(node)) {
       for (const SourceReport& source : report.sources) {
         const std::string& grant = source.source.grant_id;

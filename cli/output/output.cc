@@ -22,6 +22,7 @@ namespace {
 constexpr absl::Duration kQuietTime = absl::Seconds(1);
 constexpr int kBarWidth = 30;
 
+// Columns of numbers are set to the right.
 bool IsNumber(const std::string& cell) {
   return cell.empty() || cell == "-" || std::isdigit(static_cast<unsigned char>(cell[0]));
 }
@@ -52,6 +53,7 @@ std::string SourcesText(std::vector<SourceReport> sources) {
 
 }  // namespace
 
+// Sizes in powers of two, as memory has them.
 std::string FormatBytes(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -63,6 +65,7 @@ std::string FormatBytes(uint64_t bytes) {
   return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.2f %s", value, kUnits[unit]);
 }
 
+// Rates in powers of ten, as links and disks have them.
 std::string FormatRate(double bytes_a_second) {
   if (bytes_a_second <= 0) return "-";
   if (bytes_a_second >= 1e8) return absl::StrFormat("%.2f GB/s", bytes_a_second / 1e9);

@@ -16,6 +16,7 @@ std::string ListenOf(const DaemonOptions& options, const transport::Lane& lane) 
 
 rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane& lane,
                              const std::string& listen) {
+  // Without certificates a pull is let in by its secret id, and its bytes are in clear.
   const bool certified = options.security.credentials != nullptr && lane.certified;
   return {
       .endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
@@ -27,6 +28,8 @@ rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane
 
 }  // namespace
 
+// Every way into this daemon with the callers and the role that it grants: logged at the start, and shown by
+// the status.
 std::vector<rpc::EndpointAccess> EndpointsOf(const DaemonOptions& options,
                                              const std::vector<std::string>& grpc) {
   std::vector<rpc::EndpointAccess> endpoints;

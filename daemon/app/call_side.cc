@@ -23,6 +23,8 @@
 namespace tensorcast::daemon {
 namespace {
 
+// There are two sets of threads, so that calls which wait for transfers cannot take the threads of those that
+// answer at once.
 constexpr int kQuickThreads = 64;
 constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
 
@@ -33,6 +35,7 @@ OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Stor
   comparer.find_manifest = [&engine, client = store.client.get()](const std::string& artifact_id) {
     return FindManifest(RequestContext::Background(kManifestTimeout), engine, *client, artifact_id);
   };
+  // The comparison runs in this node's own name: it is upkeep, and no caller asked for it.
   comparer.publish = [&store](const Manifest& manifest, const Origin& origin) {
     v1::PublishArtifactRequest first;
     *first.mutable_node() = store.link.identity();
@@ -43,7 +46,7 @@ OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Stor
   return comparer;
 }
 
-// Each try is one call: an import asks again by itself, or does without.
+// There are no retries: an import asks again by itself, or reads without a claim.
 ImportJoins::Claim ClaimBy(GlobalStoreSide& store) {
   return [&store](const RequestContext& context,
                   v1::ClaimImportRequest request) -> absl::StatusOr<v1::ClaimImportResponse> {
@@ -57,6 +60,8 @@ ImportJoins::Claim ClaimBy(GlobalStoreSide& store) {
   };
 }
 
+// The lanes that a request may name: the local one and the disk, which every node has, and those that this
+// node listens on.
 std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
   std::vector<std::string> lanes = {std::string(kLocalLane), std::string(kDiskLane)};
   for (const transport::Transport* transport : transports) lanes.emplace_back(transport->name());
@@ -65,6 +70,8 @@ std::vector<std::string> RequestableLanes(const std::vector<transport::Transport
 
 }  // namespace
 
+// Some parts are given the addresses of members that are made after them (`damaged`, `comparer`). That is
+// safe, since only calls use them, and no call is taken before Listen.
 CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices,
                    const Storage& storage, const std::vector<transport::Transport*>& transports,
                    GlobalStoreSide& store, SourceSide& sources, EngineSide& replicas,
@@ -159,6 +166,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                      return Replace(context, damaged_replica);
                    }}),
       proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {
+  // Damage is found where replicas are digested again, and replaced by the parts of this side.
   replicas.possession->SetOnDamage([this](const v1::DamagedReplica& found) { damaged.Note(found); });
 }
 
@@ -175,6 +183,7 @@ absl::StatusOr<std::string> CallSide::Replace(const RequestContext& context,
 }
 
 absl::Status CallSide::Listen(const DaemonOptions& options) {
+  // The TCP address comes first: it is the one that this node advertises (DaemonServer::Parts::Start).
   std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
   if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
   TC_ASSIGN_OR_RETURN(

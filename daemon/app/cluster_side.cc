@@ -21,6 +21,8 @@ v1::ReadTraceRequest RequestOf(const otel::TraceId& trace) {
   return request;
 }
 
+// Where the parts of a trace are asked for. Each process is asked once: a trace without its part is still of
+// use.
 TraceExporter::Options ExporterOptions(const DaemonOptions& options, GlobalStoreSide& store,
                                        PeerClient* peers) {
   TraceExporter::Options exporter;
@@ -59,7 +61,7 @@ GlobalStoreSide::GlobalStoreSide(const DaemonOptions& options, const v1::Node& n
         transfers.Add(report);
         RecordTransfer(report);
         LogTransfer(report);
-        // Once its spans are recorded.
+        // The export comes last, since the exporter reads the spans that RecordTransfer has recorded.
         if (traces != nullptr) traces->OnTransfer(report);
       }),
       link({.node = node, .client = client.get(), .feed = &feed, .on_replaced = options.on_replaced}),
@@ -70,6 +72,7 @@ SourceSide::SourceSide(const DaemonOptions& options, const std::string& node_id,
                        const Storage& storage, std::vector<transport::Transport*> transports,
                        GlobalStoreSide& store)
     : peers(MakePeerClient([credentials = options.security.credentials](const PeerAddress& peer) {
+        // The peer has to show the certificate of the node that is named, not of any node.
         return rpc::MakeChannel(peer.address, {.credentials = credentials,
                                                .servers = security::Only(security::Role::kNode),
                                                .server_name = peer.node});

@@ -34,7 +34,7 @@ std::vector<rpc::ListenEndpoint> ListenEndpointsOf(const DaemonOptions& options)
   return endpoints;
 }
 
-// Where others find this daemon.
+// Checks that others can reach this daemon where it says that they can.
 void CheckReach(const DaemonOptions& options, const std::vector<rpc::ListenEndpoint>& endpoints,
                 Findings& findings) {
   if (options.listen.empty()) {
@@ -51,6 +51,8 @@ void CheckReach(const DaemonOptions& options, const std::vector<rpc::ListenEndpo
                        "host:port, or have the global store listen on a unix socket"));
     }
   }
+  // A store on another host tells this daemon's address to daemons there, for which a loopback address is
+  // their own host.
   const std::vector<std::string> stores = absl::StrSplit(options.global_store, ',');
   const bool store_elsewhere = std::ranges::any_of(stores, [](const std::string& text) {
     const absl::StatusOr<HostPort> store = ParseHostPort(text);
@@ -96,6 +98,8 @@ void CheckSockets(const DaemonOptions& options, Findings& findings) {
   }
   const std::string folder = SocketFolderOf(state_dir);
   bool is_default = false;
+  // A default path that does not fit is blamed on the key which moves it: the state folder's, where the
+  // socket lies in that.
   const auto check = [&](std::string_view key, const std::string& configured, const std::string& path) {
     if (!configured.empty()) return CheckSocketPlace(key, path, findings);
     is_default = true;
@@ -105,6 +109,7 @@ void CheckSockets(const DaemonOptions& options, Findings& findings) {
   check("daemon.unix_socket", options.unix_socket, grpc);
   check("daemon.client_socket", options.client_socket, clients);
   check("daemon.handle_socket", options.handle_socket, handles);
+  // The default folder of the sockets, where it is not the state folder, must be this user's alone.
   if (is_default && folder != state_dir) {
     CheckPrivatePlace("daemon.unix_socket", folder, kOperatorSocket, findings);
   }
@@ -122,6 +127,8 @@ void CheckSockets(const DaemonOptions& options, Findings& findings) {
 
 void CheckPool(const DaemonOptions& options, Findings& findings) {
   const uint64_t bytes = options.pool.bytes;
+  // What the daemon takes of the pool before any replica: the staging buffers of ingests, and the buffers
+  // from which it serves replicas that are not in host memory.
   const uint64_t needed = options.engine.staging_buffers * options.engine.staging_buffer_bytes +
                           options.serving_buffers * kGranuleBytes;
   if (bytes < needed) {
@@ -179,6 +186,8 @@ void DaemonOptions::ReadLanes(ConfigReader& config) {
     if (seen.insert(lane).second) continue;
     config.findings().Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
   }
+  // A known lane without an address to listen on is left out. An unknown one stays in the list, so that
+  // OpenLanes refuses it by its name.
   std::ranges::copy_if(wanted, std::back_inserter(lanes), [this](const std::string& lane_name) {
     const transport::Lane* lane = transport::FindLane(lane_name);
     return lane == nullptr || lane->configured(lane_config);

@@ -32,6 +32,7 @@ namespace {
 
 constexpr absl::Duration kChoreInterval = absl::Seconds(1);
 constexpr absl::Duration kPeerCheckInterval = absl::Seconds(10);
+// Lost packed files are looked for at this interval, since each look reads the disk.
 constexpr absl::Duration kLostFilesInterval = absl::Seconds(10);
 constexpr absl::Duration kPortCheckInterval = absl::Seconds(2);
 constexpr absl::Duration kPortCheckTimeout = absl::Seconds(5);
@@ -109,6 +110,8 @@ void DaemonServer::Parts::OpenKeeper() {
 }
 
 absl::Status DaemonServer::Parts::Start() {
+  // Parts come in the order in which they use each other. The sockets listen once all of them are there. The
+  // node registers at the very end (StartUpkeep), since from then on the global store may name it to others.
   TC_RETURN_IF_ERROR(OpenNode());
   std::vector<transport::Transport*> lanes;
   for (const auto& transport : transports) lanes.push_back(transport.get());
@@ -131,6 +134,7 @@ absl::Status DaemonServer::Parts::Start() {
                                      *groups, kept.get());
   TC_RETURN_IF_ERROR(calls->Listen(options));
   const std::vector<std::string>& addresses = calls->server->addresses();
+  // The port is known only now, where daemon.listen leaves the choice to the system.
   TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options, addresses.front()));
   StartUpkeep(advertised);
   state->KeepRoom();
@@ -162,6 +166,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                          .groups = groups.get(),
                                                          .status = &calls->status,
                                                          .port = reachability_probe.get()});
+  // Other nodes see the registration last: with it come pulls and tasks.
   store->link.Start(agent.get(), grpc_address);
   gauges = std::make_unique<NodeGauges>(NodeGauges::Options{.engine = replicas->engine.get(),
                                                             .pool = &storage->pool(),
@@ -206,6 +211,7 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
 }
 
 void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
+  // Nothing new begins, neither by calls nor by tasks. Transfers that run may end in the time that is left.
   if (node.has_value()) node->Drain();
   if (tasks != nullptr) tasks->Drain();
   if (calls != nullptr && calls->server != nullptr) {
@@ -222,7 +228,10 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   chores.reset();
   lost_files.reset();
   gauges.reset();
+  // The link stops after the servers: the goodbye says that this node holds nothing, so no call may make a
+  // replica after it.
   if (store != nullptr) store->link.Stop(/*goodbye=*/true);
+  // The keeper is told nothing from here on, so the next daemon finds what is kept now.
   if (kept != nullptr) kept->Stop();
   if (replicas != nullptr) replicas->servings->CloseAll();
   if (store != nullptr) store->known_keys.Save();

@@ -15,7 +15,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// The files of this node that an artifact was imported from.
+// Opens the files of this node that an artifact was imported from.
 absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalStoreClient& client,
                                             const ObjectStore& store, const v1::Origin& origin,
                                             const std::string& artifact_id) {
@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<EngineSide>> EngineSide::Start(const DaemonOption
                                                               GlobalStoreSide& store, KeptPool* kept) {
   auto side = std::make_unique<EngineSide>();
   side->broadcaster = OpenBroadcaster(options, devices);
+  // The engine's news go through the keeper's record first, and from there to the global store's link.
   ReplicaListener* listener = &store.feed;
   if (kept != nullptr) {
     kept->SetNext(listener);
@@ -60,6 +61,7 @@ absl::StatusOr<std::unique_ptr<EngineSide>> EngineSide::Start(const DaemonOption
   engine.distrust_other_hosts = options.security.credentials != nullptr;
   engine.peer_timeout = options.peer_timeout;
   TC_ASSIGN_OR_RETURN(side->engine, StoreEngine::Create(engine));
+  // The kept replicas come back before any client can come: the node is never seen without them.
   if (kept != nullptr) {
     kept->SetEngine(side->engine.get());
     side->engine->Adopt(kept->TakeReplicas(),
@@ -75,6 +77,7 @@ absl::StatusOr<std::unique_ptr<EngineSide>> EngineSide::Start(const DaemonOption
   handles.max_connections = options.max_connections;
   TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start(handles));
   side->sessions.emplace(side->handles.get(), &storage.pool(), devices);
+  // Host memory is served where it is. Only packed files and replicas on GPUs need buffers to be served from.
   const bool stages = storage.artifacts() != nullptr || !devices->devices().empty();
   TC_ASSIGN_OR_RETURN(
       std::shared_ptr<StagingBuffers> staging,

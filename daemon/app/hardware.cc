@@ -17,7 +17,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// One that gives, and two that take: what one takes is copied.
+// A broadcast needs one GPU that gives and two that take: a single receiver is as well served by a copy.
 constexpr size_t kMinReceiversForBroadcast = 3;
 
 // Lanes show the certificate that this process's servers show.
@@ -53,6 +53,7 @@ std::string InterfaceAt(const std::string& address) {
 }  // namespace
 
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices) {
+  // In a trusted fabric a broadcast may have its other GPUs on other nodes, so one here is enough.
   const size_t min = options.lane_config.trusted_fabric ? 1 : kMinReceiversForBroadcast;
   HelperOptions helper = options.broadcasts;
   if (helper.argv.empty() || devices->backend() != "cuda" || devices->devices().size() < min) return nullptr;
@@ -81,6 +82,8 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime
   return transports;
 }
 
+// What this node can send: the speeds of the interfaces that the limited lanes advertise, each counted once,
+// or the configured limit where that is less. 0: not known.
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {
   const transport::LaneConfig& lanes = options.lane_config;
   std::set<std::string> interfaces;
@@ -99,6 +102,7 @@ uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {
     std::ifstream(absl::StrCat(sysfs, "/class/net/", interface, "/speed")) >> speed;
     if (speed > 0) mbit += static_cast<uint64_t>(speed);
   }
+  // The factor turns bytes into megabits a second.
   const uint64_t limit = lanes.send_limit * 8 / 1'000'000;
   return limit > 0 && (mbit == 0 || limit < mbit) ? limit : mbit;
 }

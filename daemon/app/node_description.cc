@@ -87,6 +87,7 @@ absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::
   HostPort advertised = listening;
   if (!options.advertise.empty()) {
     TC_ASSIGN_OR_RETURN(advertised, ParseHostPort(options.advertise));
+    // An address without a port means the port that was bound.
     if (advertised.port == 0) advertised.port = listening.port;
   }
   if (IsWildcard(advertised)) {

@@ -65,6 +65,7 @@ void ReportLeases(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& ob
 
 }  // namespace
 
+// Gauges are read by the exporter's thread. Each holds `this`, so the registrations end with this object.
 NodeGauges::NodeGauges(const Options& options) : options_(options) {
   ObservePools();
   ObserveDevices();
@@ -121,6 +122,7 @@ void NodeGauges::ObserveTransfers() {
   registrations_.push_back(metrics::kTransferQueueLength.Observe(
       [this](otel::Gauge<0>::Observer& observer) { observer.Observe(options_.engine->queued_ingests()); }));
   registrations_.push_back(metrics::kTransfersActive.Observe([this](otel::Gauge<0>::Observer& observer) {
+    // The engine counts ingests that wait in its queue among the active ones.
     const int queued = options_.engine->queued_ingests();
     observer.Observe(std::max(0, options_.engine->active_ingests() - queued));
   }));

@@ -106,10 +106,14 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   pool.numa_nodes = DistinctNodes(storage->numa_nodes_);
   HostPool::Kept from_before;
   if (kept != nullptr) {
+    // The segments that were kept decide the size of segments, and which of them this pool begins with. Room
+    // for new memory is left beside them, since kept segments cannot be written to.
     pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
     from_before.segments =
         kept->TakeSegments(pool.bytes, pool.segment_bytes,
                            pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
+    // The pool replaces a kept segment when its last replica has gone. The old one must not stay page-locked,
+    // and the new one is locked and told to the keeper.
     from_before.before_replaced = [storage = storage.get()](const PoolSegment& gone) {
       storage->Unlock(storage->pool_->base() + gone.offset);
     };
@@ -151,6 +155,7 @@ Storage::~Storage() {
 }
 
 absl::StatusOr<bool> Storage::HasPacked(const ReplicaInfo& replica) const {
+  // A replica on disk is the packed file itself, not a second copy of it.
   if (replica.location.kind == LocationKind::kDisk || artifacts_ == nullptr) return false;
   const auto packed = artifacts_->Find(replica.artifact_id);
   if (absl::IsNotFound(packed.status())) return false;

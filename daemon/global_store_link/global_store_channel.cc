@@ -12,6 +12,7 @@ namespace tensorcast::daemon {
 
 namespace {
 
+// Several addresses are of stores that stand by for each other.
 rpc::ChannelOptions OptionsFor(std::string_view address, rpc::ChannelOptions options) {
   options.stands_by = absl::StrContains(address, ',');
   return options;
@@ -29,6 +30,7 @@ GlobalStoreChannel::GlobalStoreChannel(std::string address, rpc::ChannelOptions 
   Connect(found_.empty() ? address_ : found_);
 }
 
+// Calls that run keep the stub that they began with, and end on its channel.
 void GlobalStoreChannel::Connect(const std::string& address) {
   const std::shared_ptr<grpc::Channel> channel = rpc::MakeChannel(address, options_);
   stub_ = v1::GlobalStore::NewStub(channel);
@@ -52,6 +54,7 @@ std::shared_ptr<GlobalStoreChannel::Stub> GlobalStoreChannel::stub() const {
 }
 
 void GlobalStoreChannel::LookUpAgain() {
+  // The lock is not held here, since a name server may take its time.
   std::string found = look_up_(address_);
   absl::MutexLock lock(&mutex_);
   if (found.empty() || found == found_) return;

@@ -30,6 +30,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   explicit GrpcGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel)
       : channel_(std::move(channel)),
         address_(channel_->address()),
+        // A store that stands by needs longer to take over than a single one to restart.
         short_absence_(absl::StrContains(address_, ',') ? kTakeOver : kShortAbsence) {}
 
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext& context,
@@ -178,6 +179,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   absl::Duration away_for() const override {
+    // `away_since_` is the infinite future while the store answers, which gives zero.
     const SteadyTime now = SteadyNow();
     absl::MutexLock lock(&mutex_);
     return std::max(now - away_since_, absl::ZeroDuration());

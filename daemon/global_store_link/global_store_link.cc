@@ -145,6 +145,7 @@ absl::Status GlobalStoreLink::CheckIn(SteadyTime deadline) {
 }
 
 absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
+  // A heartbeat of this node shows a store that was restarted that it has to register the node again.
   absl::MutexLock lock(&mutex_);
   // The round that runs now may have taken its changes before this call: the one after it has not.
   const uint64_t wanted = rounds_ + 2;
@@ -301,6 +302,7 @@ absl::Status GlobalStoreLink::SendInventory() {
   *messages.front().mutable_node() = identity();
   messages.front().set_sequence(sequence_);
   for (const ReplicaInfo& replica : inventory) {
+    // A first ingest has no artifact id yet, and no other node can want it.
     if (replica.artifact_id.empty()) continue;
     if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) messages.emplace_back();
     *messages.back().add_replicas() = rpc::ToProto(replica);

@@ -130,6 +130,7 @@ std::optional<v1::Key> KnownKeys::Find(const std::string& name) {
 KnownKeys::Entry* KnownKeys::Get(const std::string& name) {
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return nullptr;
+  // The list is in the order of use: this entry is now the last to be dropped.
   entries_.splice(entries_.begin(), entries_, found->second);
   return &*found->second;
 }
@@ -306,6 +307,7 @@ void KnownKeys::Load() {
   }
   absl::MutexLock lock(&mutex_);
   for (auto key = known.keys().rbegin(); key != known.keys().rend(); ++key) {
+    // `filed_` is what the file holds. By it this object sees when the file has to be written again.
     filed_[key->name()] = Filing(*key);
     if (!by_name_.contains(key->name())) Put({.key = *key, .noted = SteadyTime::InfinitePast()});
   }

@@ -17,6 +17,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+// The digit is the version of what the name and the file hold: a daemon ignores those of other versions.
 constexpr std::string_view kHolderPrefix = "holder1/";
 constexpr std::string_view kMappedPrefix = "mapped1/";
 
@@ -29,11 +30,13 @@ std::string MappedName(const Attachment& holder) { return absl::StrCat(kMappedPr
 }  // namespace
 
 bool Attachment::ended() const {
+  // A pidfd becomes readable when its process ends.
   pollfd poller{process.get(), POLLIN, 0};
   return poll(&poller, 1, 0) != 0;
 }
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder) {
+  // The segments are written first: a holder that is found without them would seem to map nothing.
   keeper.Put(MappedName(holder), WriteKept(absl::StrJoin(holder.segments, "\n")));
   keeper.Put(HolderName(holder), Duplicate(holder.process.get()));
 }
@@ -43,6 +46,8 @@ void DropAttachment(KeeperClient& keeper, const Attachment& holder) {
 }
 
 void NoteUnserved(KeeperClient& keeper, Attachment& holder) {
+  // The artifact is a part of the name, so the holder gets a new name before the old one goes: at no time is
+  // it without one.
   const std::string before = HolderName(holder);
   holder.artifact_id.clear();
   keeper.Put(HolderName(holder), Duplicate(holder.process.get()));
@@ -67,6 +72,7 @@ std::vector<Attachment> TakeAttachments(std::vector<KeptDescriptor>& kept) {
     if (!absl::ConsumePrefix(&name, kHolderPrefix)) return false;
     const std::vector<std::string> parts = absl::StrSplit(name, '/');
     Attachment holder;
+    // A name that cannot be read is of another version, and goes.
     if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &holder.pid)) return true;
     holder.artifact_id = parts[1];
     holder.id = parts[2];
@@ -74,6 +80,7 @@ std::vector<Attachment> TakeAttachments(std::vector<KeptDescriptor>& kept) {
     if (!holder.ended()) holders.push_back(std::move(holder));
     return true;
   });
+  // Names come in any order, so the two files of a holder are brought together at the end.
   for (Attachment& holder : holders) holder.segments = std::move(mapped[holder.id]);
   return holders;
 }

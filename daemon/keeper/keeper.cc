@@ -27,9 +27,13 @@ extern char** environ;
 namespace tensorcast::daemon {
 namespace {
 
+// A message has a letter before the name and a zero byte at least after it; the rest is padding. All messages
+// have one size, so that their borders are known on a stream socket.
 constexpr size_t kMessageBytes = kMaxKeptName + 8;
 constexpr int kReadyFd = 3;  // in the keeper
+// The daemon waits for so long until a keeper that it started listens.
 constexpr int kReadyMs = 5000;
+// The keeper is this program itself, by the file that runs even where that was replaced on disk.
 constexpr char kProgram[] = "/proc/self/exe";
 constexpr timeval kSendTimeout = {.tv_sec = 1, .tv_usec = 0};
 
@@ -87,11 +91,14 @@ Message ReceiveMessage(int socket) {
   } while (size < 0 && errno == EINTR);
   Message received;
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  // The descriptor is taken before the size is looked at: one that came with a part of a message must be
+  // closed, too.
   if (size > 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
     received.fd = UniqueFd(fd);
   }
+  // Less than a message means that the sender has gone.
   if (size != static_cast<ssize_t>(bytes.size())) return received;
   received.what = bytes[0];
   received.name.assign(bytes.data() + 1, strnlen(bytes.data() + 1, kMaxKeptName));
@@ -110,6 +117,7 @@ bool Obey(int socket, Held& held) {
     case 'D':
       held.erase(message.name);
       return true;
+    // All descriptors are sent, then an end: without the E the daemon knows that it did not get all.
     case 'L':
       for (const auto& [name, fd] : held) {
         if (!SendMessage(socket, 'N', name, fd.get()).ok()) return false;
@@ -141,15 +149,18 @@ absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int rea
   sigaddset(&end, SIGTERM);
   pthread_sigmask(SIG_UNBLOCK, &end, nullptr);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<UnixListener> listener, UnixListener::Listen(socket, {}));
+  // The daemon that started this keeper waits for the end of the pipe, which means that the socket listens.
   close(ready_fd);
   Held held;
   UniqueFd daemon;
   while (true) {
+    // Without a daemon the keeper waits for one only so long; with one it waits for ever.
     std::array<pollfd, 2> pollers = {pollfd{listener->fd(), POLLIN, 0}, pollfd{daemon.get(), POLLIN, 0}};
     const int timeout_ms = daemon ? -1 : static_cast<int>(absl::ToInt64Milliseconds(linger));
     const int events = poll(pollers.data(), pollers.size(), timeout_ms);
     if (events < 0 && errno != EINTR) return ErrnoStatus(errno, "poll", "the keeper's socket");
     if (events == 0) return absl::OkStatus();
+    // The daemon has gone, however it ended. What it gave stays, for the next one.
     if (daemon && pollers[1].revents != 0 && !Obey(daemon.get(), held)) daemon = UniqueFd();
     if (pollers[0].revents == 0) continue;
     // A new daemon takes the place of the previous one, after what that sent was heard.
@@ -208,6 +219,8 @@ absl::Status KeeperClient::Connect() {
   setsockopt(made.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendTimeout, sizeof(kSendTimeout));
   setsockopt(made.get(), SOL_SOCKET, SO_RCVTIMEO, &kSendTimeout, sizeof(kSendTimeout));
   const auto* const to = reinterpret_cast<const sockaddr*>(&address);
+  // No keeper answers, so one is started. Two daemons cannot do so at once, since the state folder is locked
+  // (NodeState).
   if (connect(made.get(), to, sizeof(address)) != 0) {
     TC_RETURN_IF_ERROR(StartKeeper());
     if (connect(made.get(), to, sizeof(address)) != 0) {
@@ -224,6 +237,7 @@ absl::Status KeeperClient::Send(char what, std::string_view name, int fd) {
     return absl::UnavailableError("send to the keeper: it is not connected; it is started again soon");
   }
   absl::Status sent = SendMessage(socket_.get(), what, name, fd);
+  // Mend finds the socket closed, connects again and tells everything anew.
   if (!sent.ok()) socket_ = UniqueFd();
   return sent;
 }
@@ -240,6 +254,7 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
       return absl::UnavailableError(
           "take what the keeper holds: it did not send all of it; raise the limit of open files");
     }
+    // The client keeps a descriptor of its own, so that another keeper can be told of it.
     TC_ASSIGN_OR_RETURN(UniqueFd again, Duplicate(message.fd.get()));
     held_.insert_or_assign(message.name, std::move(again));
     kept.push_back({std::move(message.name), std::move(message.fd)});

@@ -23,7 +23,8 @@ constexpr std::string_view kReplicaPrefix = "replica1/";
 constexpr std::string_view kGpuPrefix = "gpu1/";
 constexpr std::string_view kSizePrefix = "size1/";  // of the pool, in bytes
 
-// Segments of before keep their size in a pool of so many at least and, below kSegmentBytes, at most.
+// Kept segments keep their size where the pool has at least kMinSegments of that size and, below
+// kSegmentBytes, at most kMaxSmallSegments.
 constexpr uint64_t kMinSegments = 4;
 constexpr uint64_t kMaxSmallSegments = 32;
 
@@ -43,7 +44,7 @@ absl::StatusOr<std::unique_ptr<KeptPool>> KeptPool::Open(const std::string& sock
   return pool;
 }
 
-// What has none of these names is of another version.
+// A name without one of these prefixes is of another version, and is dropped in Attach.
 void KeptPool::Add(KeptDescriptor kept) {
   std::string_view name = kept.name;
   if (absl::ConsumePrefix(&name, kSegmentPrefix)) {
@@ -76,6 +77,7 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
 }
 
 uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
+  // The most frequent size counts: the pool's last segment may be a smaller one.
   absl::flat_hash_map<uint64_t, int> segments;
   for (const KeptSegment& segment : segments_) ++segments[KeptBytes(segment.fd.get())];
   const auto max = std::ranges::max_element(segments, {}, [](const auto& size) { return size.second; });
@@ -89,6 +91,8 @@ uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
 std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes,
                                                 uint64_t max_bytes) {
   absl::flat_hash_map<std::string, uint64_t> bytes;
+  // The work has three steps, each with the bytes that the one before left: segments that processes map, room
+  // for those which are mapped and do not fit, and then whole replicas.
   for (const KeptSegment& segment : segments_) bytes[segment.name] = KeptBytes(segment.fd.get());
   std::set<std::string> wanted;
   uint64_t wanted_bytes = 0;
@@ -133,7 +137,7 @@ std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t se
   return taken;
 }
 
-// For those outside, as far as there is any.
+// Segments without memory, as many as hold what is mapped outside of this pool: the host has that much less.
 std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t max_bytes) {
   uint64_t outside = 0;
   for (const auto& [name, bytes] : outside_) outside += bytes;
@@ -151,6 +155,7 @@ std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t max
 
 void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
                           const std::string& gone_name) {
+  // In this order the keeper never holds both, so that the next daemon does not count memory twice.
   keeper_.Drop(SegmentName(gone_name));
   keeper_.Put(SegmentName(made_name), Duplicate(made.fd));
 }
@@ -196,6 +201,7 @@ void KeptPool::Attach(HostPool* pool) {
                  << " is discarded: the host pool has no room for it";
   }
   std::set<std::string> stay;
+  // Everything that is taken back is named in `stay`; at the end the keeper is told to drop the rest.
   for (Found& found : found_) {
     absl::StatusOr<HostAllocation> memory =
         pool->Adopt(found.manifest->layout().image_bytes, found.record.extents);
@@ -221,10 +227,12 @@ void KeptPool::Attach(HostPool* pool) {
     if (!stay.contains(name)) keeper_.Drop(name);
   }
   names_.clear();
+  // A kept segment without a replica makes way for a writable one.
   pool->DropUnusedKept();
 }
 
-// Those of what is taken back wait for it; of anything else they have memory in which nothing is served.
+// Processes that are attached to replicas which are taken back wait for the outcome. Others map memory in
+// which nothing is served.
 void KeptPool::AttachHolders(std::set<std::string>& stay) {
   std::vector<HostAllocation> room;
   for (const std::string& name : room_) {
@@ -285,6 +293,7 @@ void KeptPool::OnSettled(const std::string& artifact_id, std::unique_ptr<Replica
     if (stopped_) return;
     status_.set_waiting(status_.waiting() - 1);
     status_.set_mismatched(status_.mismatched() + (matched ? 0 : 1));
+    // The lease keeps the replica while the processes of before read it.
     const auto held = held_.find(artifact_id);
     if (held != held_.end() && matched) held->second.lease = std::move(lease);
     if (held != held_.end() && !matched) {
@@ -292,6 +301,7 @@ void KeptPool::OnSettled(const std::string& artifact_id, std::unique_ptr<Replica
       held_.erase(held);
     }
   }
+  // The mutex is not held over calls of the keeper, which may wait for its socket.
   if (matched) return;
   keeper_.Drop(ReplicaName(artifact_id));
   for (Attachment& holder : unserved) unserved_.Add(std::move(holder));
@@ -303,6 +313,7 @@ void KeptPool::DropHolders(absl::FunctionRef<bool(const Attachment&)> goes) {
   {
     absl::MutexLock lock(&mutex_);
     for (auto held = held_.begin(); held != held_.end();) {
+      // The next one is found before this one may be erased.
       const auto here = held++;
       std::vector<Attachment>& holders = here->second.holders;
       const auto stay = std::stable_partition(holders.begin(), holders.end(), std::not_fn(goes));
@@ -319,6 +330,7 @@ void KeptPool::DropHolders(absl::FunctionRef<bool(const Attachment&)> goes) {
 std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles) {
   auto holder = std::make_unique<Attachment>(Attachment{
       .id = NewUuid(), .pid = pid, .artifact_id = handles.artifact_id, .process = std::move(process)});
+  // Segments are noted by name, since they get other numbers in the next pool.
   for (const SegmentHandle& segment : std::get<HostHandles>(handles.memory).segments) {
     holder->segments.push_back(pool_->segment_name(segment.number));
   }
@@ -332,6 +344,8 @@ std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const Re
     const std::unique_ptr<Attachment> owned(noted);
     {
       absl::MutexLock lock(&mutex_);
+      // The daemon is ending: its clients' connections close, but the clients go on reading, and the next
+      // daemon has to know of them.
       if (stopped_) return;
     }
     DropAttachment(keeper_, *noted);
@@ -340,6 +354,8 @@ std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const Re
 
 void KeptPool::Mend() {
   keeper_.Mend();
+  // What the processes of before held goes with them; those that attached to this daemon end with their
+  // connections.
   DropHolders([](const Attachment& holder) { return holder.ended(); });
   unserved_.DropEnded();
 }

@@ -40,6 +40,7 @@ std::string EncodeRecord(const KeptRecord& record) {
   out.Put(kMagic);
   writer(kVersion, record.extents);
   out.PutString<uint32_t>(record.manifest);
+  // The checksum is over all bytes before it: DecodeRecord refuses a record that was changed.
   out.Put(Checksum(out.bytes()));
   return out.Take();
 }
@@ -62,6 +63,7 @@ absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes) {
 }
 
 absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes) {
+  // A memfd has no name on disk: it lives as long as a descriptor, which the keeper holds.
   UniqueFd fd(memfd_create("tensorcast-kept", MFD_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, "memfd_create for", "a kept record");
   for (size_t done = 0; done < bytes.size();) {

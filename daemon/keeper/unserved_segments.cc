@@ -19,11 +19,13 @@ void UnservedSegments::Open(HostPool* pool, absl::flat_hash_map<std::string, uin
 void UnservedSegments::Add(Attachment holder) {
   NoteUnserved(*keeper_, holder);
   absl::MutexLock lock(&mutex_);
+  // After Stop nothing of the pool may be touched.
   if (pool_ == nullptr) return;
   for (size_t i = 0; i < pool_->segments().size(); ++i) {
     const std::string name = pool_->segment_name(i);
     const bool maps = std::ranges::find(holder.segments, name) != holder.segments.end();
     if (!maps || inside_.contains(name)) continue;
+    // The whole segment is allocated, so that the pool gives nothing of it away.
     const uint64_t bytes = pool_->segments()[i].bytes;
     const std::vector<NamedExtent> whole = {
         {.image_offset = 0, .segment = name, .offset = 0, .bytes = bytes}};
@@ -49,6 +51,7 @@ void UnservedSegments::DropEnded() {
       mapped.insert(holder->segments.begin(), holder->segments.end());
       ++holder;
     }
+    // A segment that no process maps goes back to the pool, as does room that no segment outside needs.
     absl::erase_if(inside_, [&](auto& inside) {
       if (mapped.contains(inside.first)) return false;
       memory.push_back(std::move(inside.second));
@@ -67,6 +70,7 @@ void UnservedSegments::DropEnded() {
       room_.pop_back();
     }
   }
+  // The lock is not held here, since each call may wait for the keeper's socket.
   for (const Attachment& holder : ended) DropAttachment(*keeper_, holder);
   for (const std::string& segment : gone) keeper_->Drop(SegmentName(segment));
 }

@@ -25,6 +25,7 @@ absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const Device
 
 v1::Location ToProto(const Location& location, const DeviceRuntime* devices) {
   v1::Location message = rpc::ToProto(location);
+  // Other processes may number GPUs in another way; the UUID means the same GPU to all.
   if (location.kind == LocationKind::kGpu && devices != nullptr &&
       location.device < static_cast<int>(devices->devices().size())) {
     message.set_device_uuid(devices->devices()[location.device].uuid);
@@ -45,6 +46,7 @@ absl::StatusOr<Location> FromProto(const v1::Location& location, const DeviceRun
 
 absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view bytes,
                                                                std::string_view artifact_id) {
+  // A peer's manifest is checked against its id, so it does not matter which peer sent it.
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(bytes);
   if (!manifest.ok()) {
     return absl::DataLossError(absl::StrCat("the manifest received for ", artifact_id,

@@ -56,6 +56,7 @@ absl::Status OverwriteSmallFile(const std::string& path, std::string line) {
 
 absl::Status ReplaceSmallFile(const std::string& path, std::string_view content) {
   const std::string line = absl::StrCat(content, "\n");
+  // A full disk has no room for a second file: then the line is written over the old one.
   absl::Status replaced = ReplaceFile(path, line);
   const bool full = absl::IsResourceExhausted(replaced);
   return full && OverwriteSmallFile(path, line).ok() ? absl::OkStatus() : replaced;
@@ -96,6 +97,8 @@ absl::StatusOr<std::unique_ptr<NodeState>> NodeState::Open(const std::string& di
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return ErrnoStatus(error.value(), "create state directory", directory);
+  // The lock is held for as long as the daemon runs. So a second daemon cannot use the folder, nor the keeper
+  // that belongs to it.
   TC_ASSIGN_OR_RETURN(UniqueFd lock, LockNodeId(directory));
   ReleaseSpace(ReservePath(directory));
   std::unique_ptr<NodeState> state(new NodeState(directory, std::move(lock)));

@@ -33,6 +33,7 @@ std::string ArtifactOf(std::string_view uri) {
   return ArtifactIdOfFileName(packed);
 }
 
+// `bytes` must stay until the object is written.
 objects::FillBytes FillFrom(std::string_view bytes) {
   return [bytes](const RequestContext&, uint64_t offset, HostSpan destination) {
     std::memcpy(destination.data(), bytes.data() + offset, destination.size());
@@ -64,6 +65,7 @@ class PackedImage {
   }
 
  private:
+  // The bytes come from one of three parts: the front, the image, and the zeros up to the file's end.
   size_t FillSome(uint64_t offset, HostSpan destination) const {
     if (offset < front_.size()) {
       const size_t size = std::min<size_t>(destination.size(), front_.size() - offset);
@@ -118,6 +120,7 @@ absl::StatusOr<std::string> Archiver::FolderOf(std::string_view place) const {
 }
 
 absl::Status Archiver::CheckPlace(std::string_view place) const {
+  // A place may be written with a '/' at its end or without.
   const bool listed = std::ranges::any_of(
       options_.places, [&](const std::string& one) { return WithoutSlash(one) == WithoutSlash(place); });
   if (listed) return FolderOf(place).status();
@@ -155,6 +158,8 @@ absl::StatusOr<Origin> Archiver::Archive(const RequestContext& context, const Re
       return origin;
     }
   }
+  // The URI counts as in flight until both objects are there, so that Collect of this daemon does not take
+  // the first one for a leftover.
   const InFlight in_flight(*this, packed_uri);
   TC_ASSIGN_OR_RETURN(ObjectIdentity packed,
                       options_.writer->Write(context, packed_uri, image.bytes(),
@@ -204,9 +209,11 @@ absl::Status Archiver::CollectIn(const RequestContext& context, const std::strin
   for (const objects::StoredObject& object : stored) {
     const std::string artifact_id = ArtifactOf(object.uri);
     const std::string packed_uri = absl::StrCat(folder, PackedFileName(artifact_id));
+    // A young object may be of an artifact that another node archives now, and publishes afterwards.
     if (artifact_id.empty() || object.written > before || is_in_flight(packed_uri)) continue;
     const absl::Status known = options_.global_store->HasCopy(context, artifact_id).status();
     if (known.ok()) continue;
+    // Only a store that answers that there is no such artifact lets its objects go.
     if (!absl::IsNotFound(known)) return known;
     if (!dry_run) TC_RETURN_IF_ERROR(options_.writer->Remove(context, object.uri));
     response.add_removed_objects(object.uri);

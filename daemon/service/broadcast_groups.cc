@@ -13,6 +13,7 @@ namespace tensorcast::daemon {
 namespace {
 
 constexpr absl::Duration kGivingUp = absl::Seconds(2);  // for the call that tells it
+// This pause lies between questions to a global store that does not answer.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 
 class GlobalStoreMeeting final : public BroadcastMeeting {
@@ -30,6 +31,8 @@ class GlobalStoreMeeting final : public BroadcastMeeting {
       request.mutable_root()->set_replica_id(root->replica_id);
       if (root->made_by.IsValid()) request.mutable_root()->set_traceparent(root->made_by.ToTraceparent());
     }
+    // Asks again until all nodes of the group have come, the group is over, or the context ends.
+    // Repeating the request is harmless: the store counts a node once.
     while (true) {
       absl::Duration pause = kAskAgain;
       const absl::StatusOr<v1::JoinBroadcastResponse> met =
@@ -91,6 +94,7 @@ BroadcastGroups::BroadcastGroups(Options options)
           std::make_shared<GlobalStoreMeeting>(options_.node_name, options_.global_store, options_.link)) {}
 
 absl::StatusOr<std::string> BroadcastGroups::Version() const {
+  // NCCL knows no certificates, so it runs only where every process on the network is trusted.
   if (!options_.trusted_fabric) {
     return absl::FailedPreconditionError(
         "it has not security.trusted_fabric: true, and NCCL no authentication");
@@ -99,6 +103,7 @@ absl::StatusOr<std::string> BroadcastGroups::Version() const {
   return options_.broadcaster->version();
 }
 
+// Every heartbeat carries this, as the store keeps what it was told last.
 void BroadcastGroups::Report(v1::HeartbeatRequest* heartbeat) const {
   const absl::StatusOr<std::string> version = Version();
   if (version.ok()) heartbeat->set_nccl_version(*version);
@@ -109,6 +114,7 @@ void BroadcastGroups::Answered(const v1::HeartbeatResponse& response) {
   std::set<std::string> named;
   for (const v1::BroadcastGroup& group : response.groups()) {
     named.insert(group.group_id());
+    // The store names a group in every answer while it forms; this node begins it once.
     if (begun_.contains(group.group_id())) continue;
     absl::StatusOr<WideGroupPlan> plan = PlanOf(group);
     if (!plan.ok()) {
@@ -120,6 +126,7 @@ void BroadcastGroups::Answered(const v1::HeartbeatResponse& response) {
               << " GPUs, " << plan->ranks.size() << " of them here, as group " << plan->group_id;
     options_.engine->BeginBroadcast(*plan);
   }
+  // A group that is not named any more has formed or is over, and its id does not come back.
   begun_ = std::move(named);
 }
 

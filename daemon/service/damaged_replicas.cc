@@ -12,6 +12,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+// The status shows the last ones. The log has all of them.
 constexpr size_t kMaxRemembered = 64;
 constexpr absl::Duration kMaxTry = absl::Minutes(10);
 
@@ -21,7 +22,8 @@ DamagedReplicas::~DamagedReplicas() { cancellation_.Cancel(); }
 
 void DamagedReplicas::Note(v1::DamagedReplica damaged) {
   const std::string& replica_id = damaged.replica_id();
-  // In this order, so that each process that leases it is told.
+  // The eviction comes first: from then on no process gets a lease, so that Fence reaches all that have one.
+  // A pin would keep the replica.
   options_.engine->SetPinned(replica_id, false).IgnoreError();
   const absl::Status dropped = options_.engine->Evict(replica_id, /*force=*/true);
   LOG_IF(ERROR, !dropped.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << dropped;
@@ -42,11 +44,13 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
     found_.push_front(damaged);
     if (found_.size() > kMaxRemembered) found_.pop_back();
   }
+  // The repair has a thread of its own, since a transfer takes its time. The damaged replica is gone already.
   replacing_.Post([this, damaged = std::move(damaged)] { Replace(damaged); });
 }
 
 void DamagedReplicas::Replace(const v1::DamagedReplica& damaged) {
   RequestContext waits = RequestContext::Background();
+  // Tries again with pauses that grow, since the other sources may be away or busy for a moment.
   waits.cancellation = cancellation_;
   absl::StatusOr<std::string> made = absl::UnknownError("not tried");
   absl::Duration pause = options_.retry_interval;

@@ -53,6 +53,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   TC_FORWARD(CancelReplicationTasks)
 #undef TC_FORWARD
 
+  // This node remembers what clients change through it, for the time when the global store is away.
   Unary* BindKey(Call* call, const v1::BindKeyRequest* request, v1::BindKeyResponse* response) override {
     return Forward(call, &Stub::BindKey, request, response,
                    [this, response](SteadyTime asked) { known_keys_.Note(response->key(), asked); });
@@ -70,6 +71,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   }
   Unary* ResolveKey(Call* call, const v1::ResolveKeyRequest* request,
                     v1::ResolveKeyResponse* response) override {
+    // The call is not forwarded as it is: while the global store is away, this node answers with what it
+    // knows.
     return rpc::HandleUnary(
         call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
           TC_ASSIGN_OR_RETURN(*response, known_keys_.Resolve(context, request->key(), request->confirmed()));
@@ -117,6 +120,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
     return ForwardStream<Response>(call, waiting_, &Stub::WatchReplicationTasks, request,
                                    [](Response&& response, rpc::StreamWriter<Response>& writer) {
                                      const v1::ReplicationTask& task = response.task();
+                                     // A slow watcher misses steps of one task, never the last one. The
+                                     // message that ends the list has no slot, so it stays in its place.
                                      const std::string place =
                                          response.listed()
                                              ? ""
@@ -136,6 +141,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
         call, quick_,
         [this, method, request, response, on_answer,
          options = OnceFor(*call, client_.fence())](const RequestContext& context) -> absl::Status {
+          // The time is taken before the call: KnownKeys orders answers by when they were asked for.
           const SteadyTime asked = SteadyNow();
           absl::StatusOr<Response> answer =
               rpc::CallUnary(*channel_->stub(), method, context, *request, options);

@@ -35,8 +35,10 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     ++counted->imports;
     waits = counted->reading;
   }
+  // The lock is not held here, since the callback may take its time.
   if (waits) on_wait("another import of these objects on this node");
   {
+    // Taking and leaving the mutex makes Await look at its condition again.
     const auto wake = context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
     absl::MutexLock lock(&mutex_);
     Import& import = *counted;
@@ -46,11 +48,14 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     mutex_.AwaitWithTimeout(absl::Condition(&can_go_on), TimeLeft(context.deadline));
     const absl::Status ended = context.Check("wait for an import of the same objects");
     const std::string artifact_id = import.artifact_id;
+    // The artifact is passed on within this daemon while imports of the id overlap. The last of them forgets
+    // it; later ones ask the global store.
     if (!ended.ok() || !artifact_id.empty()) {
       if (--import.imports == 0) imports_.erase(import_id);
       if (!ended.ok()) return ended;
       return Joined{.turn = nullptr, .artifact_id = artifact_id};
     }
+    // From here on the other imports of this node wait for the end of this one (Leave).
     import.reading = true;
   }
   // From here on its end lets the next import of this node go on.
@@ -71,6 +76,7 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
       return Joined{.turn = std::move(turn), .artifact_id = ""};
     }
     if (!answer->artifact_id().empty()) {
+      // The turn ends with this call, and gives the artifact to the imports of this node that wait.
       turn->Made(answer->artifact_id());
       return Joined{.turn = nullptr, .artifact_id = answer->artifact_id()};
     }
@@ -82,6 +88,7 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
 void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
   claimed_ = true;
   renewing_ = std::thread([this, interval] {
+    // A renewal that fails is left to the next one: a claim lives for three intervals.
     while (!ended_.WaitForNotificationWithTimeout(interval)) {
       v1::ClaimImportRequest request;
       request.set_import_id(import_id_);
@@ -95,7 +102,9 @@ void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
 
 ImportJoins::ReadingTurn::~ReadingTurn() {
   ended_.Notify();
+  // The last renewal and the end share one deadline.
   RequestContext call = RequestContext::Background(kEndTimeout);
+  // Only a turn that has a claim renews it.
   if (renewing_.joinable()) {
     // A renewal that the store heard after the end would be a new claim, so it goes first, where it can.
     if (!renewed_.WaitForNotificationWithTimeout(kEndTimeout)) renewal_.Cancel();

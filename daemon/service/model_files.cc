@@ -33,6 +33,7 @@ absl::Status AddToOrigin(const ObjectReader& object, Origin& origin) {
   return absl::OkStatus();
 }
 
+// The tensors of a model and the files beside them, which are two artifacts. Either may be missing.
 struct FoundModel {
   SafetensorsModel model;
   FilesBeside files;
@@ -64,6 +65,7 @@ absl::StatusOr<FoundModel> FindModel(const RequestContext& context, const Object
                                      const v1::ImportArtifactRequest& request) {
   FoundModel found;
   TC_ASSIGN_OR_RETURN(found.model, OpenSafetensors(context, store, request.path()));
+  // The files (configuration, tokenizer) are imported for a key alone, which binds them with the tensors.
   if (request.has_binding() && !request.no_files()) {
     TC_ASSIGN_OR_RETURN(found.files, OpenFilesBeside(context, found.model));
   }
@@ -95,6 +97,7 @@ class DetachedSourceProvider final : public SourceProvider {
 };
 
 std::shared_ptr<SourceProvider> ProviderOf(std::unique_ptr<ChunkSource> source, bool may_hang) {
+  // Files that may hang are read by a source that the ingest can leave alone.
   if (!may_hang) return MakeSingleSourceProvider(std::move(source));
   return std::make_shared<DetachedSourceProvider>(std::make_unique<DetachedSource>(std::move(source)));
 }
@@ -142,6 +145,7 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces 
   TC_ASSIGN_OR_RETURN(FoundModel found, places.offered.empty()
                                             ? FindModel(context, store, request)
                                             : ReadOffered(context, request, std::move(places.offered)));
+  // There are files alone, without tensors: they are the artifact.
   if (found.model.objects.empty()) {
     TC_ASSIGN_OR_RETURN(OpenedModel files, SourceOf(context, *places.own, as_client, found.files));
     files.kind = ArtifactKind::kFiles;
@@ -166,6 +170,8 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces 
 
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request) {
+  // The files are opened aside, since opening files of a network file system may hang: the call can leave the
+  // opening alone.
   return RunAside<OpenedModel>(context, absl::StrCat("open ", QuoteName(ShownUri(request.path()))),
                                [context, places = std::move(places), request]() mutable {
                                  return OpenHere(context, std::move(places), request);

@@ -43,10 +43,13 @@ absl::StatusOr<std::shared_ptr<objects::Sha256>> DigestFront(const RequestContex
 absl::Status CheckOne(const RequestContext& context, const PromisedObject& promised,
                       const ReplicaLease& lease) {
   const ObjectIdentity& identity = promised.object->identity();
+  // The image in host memory has the tensors' bytes, so only the header has to be read. Otherwise the whole
+  // object is read again.
   const bool here = lease.memory().host != nullptr && !promised.extents.empty();
   TC_ASSIGN_OR_RETURN(
       const std::shared_ptr<objects::Sha256> digest,
       DigestFront(context, promised.object, here ? promised.extents.front().object_offset : identity.bytes));
+  // The bytes are read in the order of the object, as the promised digest covers it.
   if (here) {
     for (const ObjectExtent& extent : promised.extents) {
       for (uint64_t at = 0; at < extent.bytes; at += kStepBytes) {
@@ -77,6 +80,7 @@ std::vector<PromisedObject> FindPromises(const ObjectReaders& objects,
 
 absl::Status CheckPromises(const RequestContext& context, const std::vector<PromisedObject>& promised,
                            const ReplicaLease& lease) {
+  // Each object has a digest of its own, so that they are checked side by side.
   std::vector<absl::Status> checked(promised.size());
   const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads);
   ForEachInParallel(promised.size(), threads,

@@ -16,6 +16,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+// How often the progress of an ingest is looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 // Shared with callbacks that may outlive the wait.
@@ -69,6 +70,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContex
                                                              GlobalStoreClient& global_store,
                                                              const std::string& artifact_id,
                                                              const std::string& received) {
+  // The places are asked in the order of what an answer costs: this node's replicas, what the caller has
+  // received already, then a call.
   absl::StatusOr<std::shared_ptr<const Manifest>> held = engine.FindManifest(artifact_id);
   if (held.ok()) return held;
   if (!received.empty()) return DecodeManifest(received, artifact_id);

@@ -28,6 +28,7 @@ void ReplicationTasks::Stop() {
     stopping_ = true;
     for (const auto& [task_id, attempt] : attempts_) running.push_back(attempt.cancellation);
   }
+  // The lock is not held here: callbacks of a cancellation run in this thread, and may end an attempt.
   for (const Cancellation& cancellation : running) cancellation.Cancel();
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -42,11 +43,14 @@ void ReplicationTasks::Stop() {
 void ReplicationTasks::Report(v1::HeartbeatRequest* heartbeat) {
   absl::MutexLock lock(&mutex_);
   for (auto& [task_id, attempt] : attempts_) {
+    // Neither what was taken back is reported, nor what this stop cut short: the store gives that to the next
+    // daemon.
     if (attempt.taken_back || (stopping_ && attempt.ended.has_value() && !attempt.ended->ok())) continue;
     v1::ReplicationTaskReport* report = heartbeat->add_tasks();
     report->set_task_id(task_id);
     report->set_bytes(attempt.bytes);
     report->set_bytes_total(attempt.bytes_total);
+    // An end is told until an answer comes: Answered then forgets the attempt.
     attempt.told = attempt.ended.has_value();
     if (!attempt.told) continue;
     report->set_ended(true);
@@ -60,6 +64,7 @@ void ReplicationTasks::Answered(const v1::HeartbeatResponse& response) {
   std::vector<Cancellation> taken_back;
   {
     absl::MutexLock lock(&mutex_);
+    // This answer is to the report that told their ends.
     std::erase_if(attempts_, [](const auto& entry) { return entry.second.told; });
     for (auto& [task_id, attempt] : attempts_) {
       // One that ended since its report is told with the next; the store does not know of that yet.
@@ -78,11 +83,14 @@ void ReplicationTasks::Begin(const v1::ReplicationTask& task) {
     absl::MutexLock lock(&mutex_);
     if (draining_) return;
     const auto [attempt, is_new] = attempts_.try_emplace(task.task_id());
+    // The store names a task in every answer while it is open; one attempt at a time is made.
     if (!is_new) return;
     attempt->second.cancellation = cancellation;
   }
+  // The attempt is in the table before it runs, so that its end finds it there.
   const absl::Status scheduled =
       executor_.Schedule([this, task, cancellation] { End(task.task_id(), Run(task, cancellation)); });
+  // Without a thread the attempt has failed, and is reported so.
   if (!scheduled.ok()) End(task.task_id(), scheduled);
 }
 
@@ -117,6 +125,7 @@ void ReplicationTasks::End(const std::string& task_id, const absl::Status& statu
   {
     absl::MutexLock lock(&mutex_);
     const auto attempt = attempts_.find(task_id);
+    // The store has taken the task back, and does not wait for its end.
     if (attempt->second.taken_back && !stopping_) {
       attempts_.erase(attempt);
       return;

@@ -46,6 +46,7 @@ std::string NodeNameOf(const grpc::CallbackServerContext& call) {
   return name.ok() && name->role == security::Role::kNode ? name->name : "";
 }
 
+// Where the bytes of a load came from, as its metrics and its log line name it.
 std::string_view LoadSourceOf(const v1::MaterializeReplicaResult& result) {
   if (result.already_present()) return "attached";
   // The furthest of several sources: what this node has itself may be the smaller part.
@@ -130,6 +131,7 @@ absl::Status Join(Sessions& sessions, v1::PutArtifactRequest&& next, ReceivedPut
   return absl::OkStatus();
 }
 
+// This bound keeps clients from making the daemon report without a pause.
 constexpr absl::Duration kMinWatchInterval = absl::Milliseconds(50);
 
 // Two executors: calls that wait for a transfer, a disk or other nodes run on `waiting_`, those that answer
@@ -193,6 +195,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           auto result = Measured(request->location(), LoadSourceOf, [&] {
             return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);
           });
+          // The manifest goes before the result: a client that has the result has everything.
           if (result.ok() && request->manifest() && !Knows(*request, manifest->id())) {
             const auto next = rpc::ManifestPieces<Response>(manifest, manifest->bytes());
             while (std::optional<Response> piece = next()) {
@@ -214,6 +217,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
 
   Unary* EvictReplica(Call* call, const v1::EvictReplicaRequest* request,
                       v1::EvictReplicaResponse*) override {
+    // The call runs on `waiting_`, since the eviction asks the global store for its consent.
     return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
       TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
       // So that the next list of replicas does not have it. It is gone, whether the global store heard of it
@@ -307,6 +311,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     return rpc::HandleUnary(call, quick_,
                             [this, request, response,
                              receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
+                              // A daemon that stops waits for its pulls, so it opens no further ones.
                               TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
                               TC_ASSIGN_OR_RETURN(*response,
                                                   options_.servings->Open(*request, receiver, context.trace));
@@ -350,12 +355,16 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           response->set_intact(finding.intact);
           response->set_mutable_objects(finding.is_mutable);
           response->set_reason(std::move(finding.reason));
+          // The files are intact by size and time. As a copy such files count only after every digest was
+          // compared once. This asks how far that has come, and begins it.
           if (!finding.intact || request->artifact_id().empty() || origin.compared || origin.untraceable ||
               IsShared(origin)) {
             return absl::OkStatus();
           }
           const OriginComparer::Standing standing =
               options_.comparer->Compare(request->artifact_id(), origin);
+          // Only different bytes take the origin away. Any other error means that the comparison is not done
+          // yet.
           response->set_intact(!absl::IsDataLoss(standing.error));
           response->set_reason(std::string(standing.error.message()));
           if (!standing.error.ok()) return absl::OkStatus();

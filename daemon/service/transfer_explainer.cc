@@ -42,6 +42,7 @@ std::vector<TransferExplainer::Question> TransferExplainer::QuestionsOf(const v1
   for (const v1::SourceReport& source : hop.transfer().sources()) {
     if (!source.grant_id().empty() && !source.replica_id().empty()) sources.push_back(&source);
   }
+  // The sources that gave most come first, as the number of questions is bounded.
   std::ranges::stable_sort(sources, std::greater(), [](const auto* source) { return source->bytes(); });
   std::vector<Question> questions;
   for (const v1::SourceReport* source : sources) {
@@ -65,11 +66,13 @@ absl::StatusOr<v1::TransferHop> TransferExplainer::Ask(const RequestContext& con
                                                        const Question& question) const {
   TC_ASSIGN_OR_RETURN(v1::TransferHop hop,
                       options_.peers->DescribeHop(Within(context, kTimeOfOne), peer, question.request));
+  // The answer is bounded, so that all answers fit into one message to the client.
   if (hop.ByteSizeLong() > kMaxAnswerBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("it answered with ", hop.ByteSizeLong(),
                                                      " bytes, which is more than the ", kMaxAnswerBytes,
                                                      " that are passed on"));
   }
+  // An answer about another replica is not believed in that.
   if (hop.transfer().replica_id() != question.request.replica_id()) hop.clear_transfer();
   return hop;
 }
@@ -78,8 +81,10 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
                                                        const std::vector<Question>& questions) {
   std::set<std::string> names;
   for (const Question& question : questions) names.insert(question.node);
+  // One call finds all addresses.
   const absl::StatusOr<std::vector<v1::Node>> nodes =
       options_.global_store->FindNodes(Within(context, kTimeOfOne), {names.begin(), names.end()});
+  // Where a node is, the global store says. A peer could name any address.
   std::map<std::string, PeerAddress> peers;
   if (nodes.ok()) {
     for (const v1::Node& node : *nodes) {
@@ -104,6 +109,7 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
   };
   for (size_t i = 0; i < questions.size(); ++i) {
     const auto peer = peers.find(questions[i].node);
+    // Without addresses all questions have one answer: why there are none.
     if (!nodes.ok()) {
       answer(i, nodes.status());
     } else if (peer == peers.end()) {
@@ -116,7 +122,8 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
       if (!scheduled.ok()) answer(i, scheduled);
     }
   }
-  // Each question ends by itself, with the context at the latest.
+  // What the questions use is on this stack, so this call waits for all of them. Each ends by itself, with
+  // the context at the latest.
   absl::MutexLock lock(&answers.mutex);
   const auto all = [&answers]() ABSL_SHARED_LOCKS_REQUIRED(answers.mutex) { return answers.open == 0; };
   answers.mutex.Await(absl::Condition(&all));
@@ -130,8 +137,10 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
   if (!own.has_value()) {
     return absl::NotFoundError(absl::StrCat("this node remembers no transfer ", transfer_id));
   }
+  // All questions share this time. The caller's own deadline may be shorter.
   const RequestContext bounded = Within(context, kTime);
   v1::ExplainTransferResponse response;
+  // This node's own report is the first hop, so nothing is asked about it.
   Asked asked = {{own->node(), own->replica_id()}};
   std::vector<Question> questions = QuestionsOf(*own, asked);
   *response.add_hops() = *std::move(own);
@@ -146,6 +155,8 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
     std::vector<v1::TransferHop> hops = AskAll(bounded, questions);
     std::vector<Question> next;
     for (size_t i = 0; i < hops.size(); ++i) {
+      // The sources of a replica that was filling fed this transfer, too. One that was ready gave what it
+      // had.
       if (questions[i].filling) {
         for (Question& question : QuestionsOf(hops[i], asked)) next.push_back(std::move(question));
       }

@@ -19,6 +19,7 @@
 namespace tensorcast::daemon {
 namespace {
 
+// These bounds limit what one question may cost. The global store asks for 16 ranges of 4 KiB.
 constexpr int kMaxRanges = 64;
 constexpr uint64_t kMaxBytes = uint64_t{64} << 10;
 constexpr size_t kMaxNonceBytes = 64;
@@ -64,6 +65,7 @@ std::string DigestOf(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
+// The same question about the files of an import: the answer has to be that of the image.
 absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& request) const {
   if (options_.open_origin == nullptr) {
     return absl::FailedPreconditionError("prove possession: this node reads no files");
@@ -95,6 +97,8 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   if (request.has_origin()) return ProveFiles(request);
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease,
                       options_.engine->LeaseToServe(request.replica_id()));
+  // Only a whole, verified replica is a copy. One that fills or is partial may lack the very bytes that were
+  // not asked for.
   if (lease->manifest()->id() != request.artifact_id() || lease->availability() != nullptr ||
       lease->partial()) {
     return absl::FailedPreconditionError(absl::StrCat("prove possession: replica ", request.replica_id(),
@@ -103,6 +107,7 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   TC_RETURN_IF_ERROR(CheckQuestion(request, lease->manifest()->layout().image_bytes));
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<ServedReplica> image,
                       ServeReplica(std::move(lease), options_.devices, options_.staging, options_.patience));
+  // The lease goes back whatever the outcome, so that a question never keeps a replica from its eviction.
   const absl::Cleanup release = [&] { image->Release(); };
   std::vector<std::byte> bytes = BeginWith(request.nonce());
   for (const v1::ProveRequest::Range& range : request.ranges()) {
@@ -116,12 +121,14 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   return DigestOf(bytes);
 }
 
+// The text tells operators where the damaged bytes lie, so that they find broken hardware.
 std::string Possession::DescribeMemory(const ReplicaLease& lease, const ByteRange& chunk) const {
   const Location& location = lease.location();
   std::optional<uint64_t> pool_offset;
   if (lease.memory().host != nullptr) pool_offset = PoolOffset(*lease.memory().host, chunk.offset);
   if (pool_offset.has_value()) {
     const std::vector<PoolSegment>& segments = options_.pool->segments();
+    // The segment of an offset is the last one that begins at or before it.
     const auto behind = std::ranges::upper_bound(segments, *pool_offset, {}, &PoolSegment::offset);
     const auto segment = std::prev(behind);
     return absl::StrCat("host pool, segment ", segment - segments.begin(), ", ", chunk.bytes, " bytes from ",
@@ -147,6 +154,7 @@ absl::StatusOr<std::optional<v1::DamagedReplica>> Possession::FindDamage(
                       ServeReplica(lease, options_.devices, options_.staging, options_.patience));
   const absl::Cleanup release = [&] { image->Release(); };
   const Manifest& manifest = *lease->manifest();
+  // The comparison goes chunk by chunk, in the order of the image: the first difference is enough.
   for (uint32_t chunk = 0; chunk < manifest.layout().chunk_count(); ++chunk) {
     TC_RETURN_IF_ERROR(context.Check("digesting a replica again"));
     const ByteRange range = manifest.layout().chunk(chunk);
@@ -180,6 +188,7 @@ absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, cons
   }
   TC_ASSIGN_OR_RETURN(const std::optional<v1::DamagedReplica> damaged, FindDamage(context, replica_id));
   if (damaged.has_value()) {
+    // The replica is dropped and its readers are told before the global store hears that it does not match.
     if (on_damage_) on_damage_(*damaged);
     return false;
   }

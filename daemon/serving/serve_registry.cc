@@ -28,6 +28,7 @@ absl::Status HasEnded(std::string_view grant_id) {
       absl::StrCat(OpenUnder(grant_id), "the grant has ended; ask the global store for a new one"));
 }
 
+// A receiver need not repeat what the token says.
 bool Matches(const std::string& claimed, const std::string& asked) {
   return asked.empty() || claimed == asked;
 }
@@ -62,7 +63,9 @@ ServeRegistry::Served::~Served() {
   const char* const outcome = whole || end_.ok() ? "ok" : absl::IsCancelled(end_) ? "cancelled" : "failed";
   RecordServing(asked_, stats, opened_, call_, outcome, filling_bytes);
   v1::ServeReport report = Report();
+  // A pull that its receiver ended without an error, or that gave the whole image, has not failed.
   if (!whole && !end_.ok()) *report.mutable_error() = rpc::ToProto(end_);
+  // The transport ends first: from here on no thread of it reads the replica, so its lease can end.
   serving_.reset();
   image_->Release();
   *report.mutable_closed() = rpc::ToProto(ToWallTime(SteadyNow()));
@@ -80,6 +83,7 @@ void ServeRegistry::Served::WatchIngest(const std::function<void()>& on_end) {
   const std::shared_ptr<const Availability> filling = image_->availability();
   if (filling == nullptr) return;
   const Availability& chunks = *filling;  // the image keeps it
+  // `on_end` only posts a task: the thread that fills the replica must not wait for a peer.
   ingest_ = chunks.OnChange([&chunks, on_end] {
     if (chunks.ended()) on_end();
   });
@@ -115,6 +119,8 @@ absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckGrant(const v1::OpenPullReq
                                                            std::string_view caller) const {
   TC_ASSIGN_OR_RETURN(rpc::GrantClaims claims,
                       rpc::VerifyGrant(options_.grant_key(), asked.grant_token(), options_.now()));
+  // The token says what the store permitted, the request what is wanted: each of them has to agree in all
+  // that both name.
   if (claims.grant_id != asked.grant_id() || claims.replica_id != asked.replica_id() ||
       !Matches(claims.artifact_id, asked.artifact_id()) ||
       !Matches(claims.receiver_node_id, asked.receiver_node_id()) ||
@@ -145,6 +151,7 @@ absl::StatusOr<ServeRegistry::ServedPtr> ServeRegistry::Serve(const v1::OpenPull
                                                       "this node does not serve the lane ", asked.lane(),
                                                       "; use a lane that `tensorcast status` lists"));
   }
+  // The replica is leased before it is served, so that the memory stays until the serving has ended.
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(asked.replica_id()));
   if (!Matches(lease->manifest()->id(), asked.artifact_id())) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -174,6 +181,7 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
                                                          std::string_view caller, const TraceContext& trace) {
   TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims, CheckGrant(asked, caller));
   std::optional<v1::OpenPullResponse> open;
+  // The table is looked at before anything is opened: a repeated call gets the same pull.
   {
     absl::MutexLock lock(&mutex_);
     TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
@@ -187,8 +195,10 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   // Meanwhile it may have been revoked, or opened by a repetition of this call.
   TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
   if (open.has_value()) return *std::move(open);
+  // Each answer of the global store to a heartbeat moves this time on (Renew).
   served->expires = options_.now() + options_.grant_life;
   ServedPtr& entry = open_[asked.grant_id()];
+  // One grant has one pull: the receiver goes on over another lane.
   replaced = std::exchange(entry, std::move(served));
   if (replaced != nullptr) replaced->SetEnd(absl::CancelledError("the receiver went on over another lane"));
   // From here on, since what ends the pull looks for its entry.
@@ -215,6 +225,7 @@ absl::StatusOr<std::optional<v1::OpenPullResponse>> ServeRegistry::FindOpen(
 }
 
 ServeRegistry::ServedPtr ServeRegistry::Take(std::string_view grant_id, absl::Status why) {
+  // The grant is remembered first, so that a token which is still on its way cannot open the pull again.
   closed_[std::string(grant_id)] = options_.now() + kRememberClosed;
   auto taken = open_.extract(std::string(grant_id));
   if (taken.empty()) return nullptr;
@@ -236,6 +247,7 @@ absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::st
     }
     ended = Take(grant_id, why);
   }
+  // The lock is not held here: the transport may have to wait for the receiver.
   return ended->End();
 }
 
@@ -281,6 +293,7 @@ void ServeRegistry::Sweep() {
 void ServeRegistry::CloseAll() {
   std::map<std::string, ServedPtr, std::less<>> ended;
   absl::MutexLock lock(&mutex_);
+  // `ended` is declared before the lock, so the pulls are destroyed after it was released.
   ended.swap(open_);
   for (auto& [id, served] : ended) served->SetEnd(absl::CancelledError("this daemon stopped"));
 }
@@ -299,6 +312,8 @@ std::vector<v1::ServeReport> ServeRegistry::Reports() const {
 }
 
 BytesByLane ServeRegistry::bytes() const {
+  // The ended ones are counted first: a pull that ends in between is missed this once, and never counted
+  // twice.
   BytesByLane bytes = ended_.bytes();
   absl::MutexLock lock(&mutex_);
   for (const auto& [id, served] : open_) bytes[served->lane()] += served->bytes();

@@ -188,6 +188,7 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
     case LocationKind::kGpu:
       return std::make_shared<DeviceImage>(std::move(lease), devices, std::move(staging), staging_wait);
     case LocationKind::kDisk: {
+      // Both are copied, since the lease moves into the source.
       const ImageLayout layout = lease->manifest()->layout();
       const ReplicaMemory memory = lease->memory();
       TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,

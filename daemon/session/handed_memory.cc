@@ -17,6 +17,7 @@ namespace {
 // Less than the alignment of tensors lies between two that follow each other.
 constexpr std::array<std::byte, kTensorAlignment> kPadding{};
 
+// What keeps the pieces' memory in place.
 struct Kept {
   std::vector<ReservedRange> mappings;
   std::vector<std::unique_ptr<ReplicaLease>> leases;
@@ -27,6 +28,7 @@ absl::Status CheckParts(const std::vector<HandedMemory>& handed, uint64_t image_
   for (const HandedMemory& memory : handed) {
     parts.insert(parts.end(), memory.parts.begin(), memory.parts.end());
   }
+  // The parts are sorted by their place in the image, so that an overlap is always one of neighbours.
   std::ranges::sort(parts, {}, &HandedPart::image_offset);
   uint64_t end = 0;
   for (const HandedPart& part : parts) {
@@ -63,6 +65,7 @@ void HoldMemfd(const HandedMemory& memory, HeldBytes& held, Kept& kept) {
 
 void HoldReplica(const HandedMemory& memory, LeaseReplica lease_replica, HeldBytes& held, Kept& kept) {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = lease_replica(memory.replica_id);
+  // What a client says of replicas is a hint: bytes that cannot be held here are streamed, as all others are.
   if (!lease.ok() || (*lease)->location().kind != LocationKind::kCpu) return;
   const uint64_t image_bytes = (*lease)->manifest()->layout().image_bytes;
   for (const HandedPart& part : memory.parts) {
@@ -94,11 +97,13 @@ void AddPadding(std::vector<MappedPiece>& pieces, uint64_t image_bytes) {
 absl::StatusOr<HeldBytes> HoldHanded(std::vector<HandedMemory> handed, uint64_t image_bytes,
                                      std::string_view pool_id, LeaseReplica lease_replica) {
   for (HandedMemory& memory : handed) {
+    // Parts without bytes would be neighbours of others at one offset, and look like overlaps.
     std::erase_if(memory.parts, [](const HandedPart& part) { return part.bytes == 0; });
   }
   TC_RETURN_IF_ERROR(CheckParts(handed, image_bytes));
   HeldBytes held;
   auto kept = std::make_shared<Kept>();
+  // Memory without a memfd is a replica. One of another daemon's pool cannot be leased here, and is streamed.
   for (const HandedMemory& memory : handed) {
     if (memory.parts.empty()) continue;
     if (memory.memfd) {

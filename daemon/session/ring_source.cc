@@ -96,6 +96,7 @@ class RingSource final : public ChunkSource {
   }
 
  private:
+  // A fetch has slots of its own until its end, so two fetches never wait for the same slot.
   std::deque<uint32_t> TakeSlots() {
     absl::MutexLock lock(&mutex_);
     const size_t count = std::min(free_.size(), kSlotsPerFetch);
@@ -110,6 +111,7 @@ class RingSource final : public ChunkSource {
     auto held = std::ranges::partition_point(held_.pieces, [&](const MappedPiece& piece) {
       return piece.image_offset + piece.bytes.size() <= range.offset;
     });
+    // Held parts and gaps between them take turns; a gap is cut into pieces of one slot.
     for (uint64_t at = range.offset; at < end; at += pieces.back().bytes) {
       const uint64_t next_held = held != held_.pieces.end() ? std::min(held->image_offset, end) : end;
       if (at < next_held) {
@@ -137,6 +139,8 @@ class RingSource final : public ChunkSource {
       ring_->Ask(slot, to_ask->image_offset, static_cast<uint32_t>(to_ask->bytes));
       ++to_ask;
     };
+    // All slots are asked for at once. Each is asked for again as soon as it was copied out, so the client
+    // always has slots to fill.
     for (const uint32_t slot : slots) ask(slot);
     for (const Piece& piece : pieces) {
       if (piece.held != nullptr) {

@@ -110,6 +110,7 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
       claim.fds = {memory.file};
       break;
   }
+  // The connection that claims the ticket keeps this, and so the replica, until the client goes.
   auto hold = std::make_shared<Hold>();
   hold->companion = std::move(companion);
   hold->lease = std::move(lease);
@@ -122,6 +123,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uin
   if (!offer.files.empty()) {
     return absl::InvalidArgumentError("put: files were offered, not memory; import them");
   }
+  // An offer has one of three: a memfd, a ring, or an IPC handle of device memory.
   const bool on_device = !offer.memfd && offer.ring == nullptr;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.

@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   }
   TC_RETURN_IF_ERROR(opened);
   const v1::OpenPullResponse& response = *answer;
+  // From here on the source's spans point to the pull, not to its opening.
   open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));

@@ -79,6 +79,7 @@ std::optional<GrantShare> FindShare(const std::vector<TransferReport>& transfers
 // Told from other threads that an opening is over, or that nothing is to be waited for any more.
 class HeldGrants::Signal {
  public:
+  // A notification stays until the next Await, so that none between two waits is missed.
   void Notify() {
     absl::MutexLock lock(&mutex_);
     notified_ = true;
@@ -216,17 +217,22 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
   if (absl::IsDeadlineExceeded(status)) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
   if (held.opening != nullptr && !status.ok()) held.opening->Cancel();
   GrantShare share = ShareOf(grant_id, held);
+  // The calls run in the background, since they may wait for a peer that hangs. The task has all that it
+  // needs: this object may go before it.
   parts_.background->Post([parts = parts_, held = std::move(held), share = std::move(share),
                            status = std::move(status), corrupt, after = OvertakenAfter(),
                            late = OvertakenStatus(), trace = trace_]() mutable {
     const otel::Scope scope(trace);
     const bool unopened = held.opening != nullptr;
     if (unopened) {
+      // The transfer succeeded meanwhile. The opening gets the rest of its time, so that it is known whether
+      // it was overtaken.
       if (status.ok()) {
         const bool over = held.opening->AwaitEnd(held.opening->since() + after);
         status = over ? absl::CancelledError("the transfer ended before this source was opened") : late;
         if (!over) parts.overtaken->NoteOvertaken(held.peer(), SteadyNow());
       }
+      // The opening's thread has to end first: only then is it known whether there is a pull to close.
       held.opening->Cancel();
       held.opening->AwaitEnd(SteadyTime::InfiniteFuture());
       held.pull_opened = held.opening->Take().pull_opened;  // its source, if any, is closed by this

@@ -64,6 +64,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverHost(std::unique_ptr<ClaimedRep
   }
   auto attached = std::make_shared<AttachedHost>();
   TC_ASSIGN_OR_RETURN(attached->segments, pools->Get(peer, handles, claim->fds()));
+  // The mappings keep the memory; a process has few descriptors.
   claim->CloseFds();
   std::vector<MappedPiece> pieces;
   for (const SegmentExtent& extent : handles.extents) {
@@ -84,6 +85,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
                                                    handles.ipc.bytes, " bytes, fewer than the image's ",
                                                    image_bytes, "; take another source"));
   }
+  // The source is told before the memory is opened here: the source may free the memory only after
+  // AcknowledgeClosed.
   TC_RETURN_IF_ERROR(claim->AnnounceOpening());
   absl::StatusOr<DevicePtr> opened = devices->OpenIpc(handles.ipc);
   if (!opened.ok()) {

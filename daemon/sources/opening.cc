@@ -9,6 +9,7 @@ namespace tensorcast::daemon {
 
 Opening::Opening(Plan plan) : plan_(std::move(plan)), since_(SteadyNow()) {
   result_.source = absl::InternalError("the source was not opened");
+  // An opening has a thread of its own, since a peer that hangs blocks it for the whole timeout.
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error&) {
@@ -24,6 +25,7 @@ Opening::~Opening() {
 void Opening::Run() {
   RequestContext context = plan_.context;
   context.cancellation = cancellation_;
+  // The lock is not held here: this may take long, and the transfer's thread looks whether it is over.
   GrantOpening opened = plan_.opener->Open(context, plan_.grant, *plan_.manifest, plan_.lane, plan_.revoked);
   {
     absl::MutexLock lock(&mutex_);
@@ -31,6 +33,8 @@ void Opening::Run() {
     took_ = SteadyNow() - since_;
     over_ = true;
   }
+  // The end is told last: the transfer's thread then takes the result, and may destroy this object once this
+  // thread has ended.
   plan_.on_over();
 }
 

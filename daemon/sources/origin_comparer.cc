@@ -134,6 +134,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> OriginComparer::ReadOnce(const s
   RequestContext context =
       RequestContext::Background(kPatience + absl::Seconds(static_cast<double>(task.total_bytes) / slowest));
   context.cancellation = cancellation_;
+  // Each try reads all files again.
   task.compared_bytes->store(0);
   return RunAside<std::shared_ptr<const Manifest>>(
       context, absl::StrCat("compare the origin of ", artifact_id),

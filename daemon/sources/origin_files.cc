@@ -31,6 +31,7 @@ absl::StatusOr<ObjectReaders> OpenOrigin(const RequestContext& context, const Ob
   return objects;
 }
 
+// A few bytes are read, since a file can be there and not be readable.
 constexpr uint64_t kFirstBytes = 8;
 
 absl::Status ReadFirstBytes(const RequestContext& context, const ObjectStore& store, const Origin& origin) {
@@ -79,6 +80,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPacked(const RequestContext& co
                           std::move(info));
 }
 
+// Each check may hang with its disk: more of them would only take more threads.
 constexpr int kMaxChecksAtOnce = 8;
 
 }  // namespace

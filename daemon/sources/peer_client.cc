@@ -70,6 +70,7 @@ class GrpcPeerClient : public PeerClient {
   }
 
  private:
+  // A peer has one channel, which stays: a later call need not connect again.
   Stubs StubsOf(const PeerAddress& peer) {
     absl::MutexLock lock(&mutex_);
     Stubs& stubs = stubs_[peer];

@@ -18,6 +18,7 @@ namespace tensorcast::daemon {
 
 absl::StatusOr<std::shared_ptr<SegmentMapping>> SegmentMapping::Map(int fd, uint64_t bytes) {
   TC_RETURN_IF_ERROR(CheckPoolSegment(fd, bytes));
+  // The mapping is for reading only: no daemon writes into the pool of another.
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return ErrnoStatus(errno, "map", "a segment of a source's pool");
   return std::shared_ptr<SegmentMapping>(new SegmentMapping(static_cast<const std::byte*>(base), bytes));
@@ -25,6 +26,7 @@ absl::StatusOr<std::shared_ptr<SegmentMapping>> SegmentMapping::Map(int fd, uint
 
 SegmentMapping::~SegmentMapping() { munmap(const_cast<std::byte*>(base_), bytes_); }
 
+// A pull holds the mappings that it reads: one reference is the table's own.
 bool PeerPools::Entry::InUse() const {
   return std::ranges::any_of(segments, [](const auto& segment) { return segment.second.use_count() > 1; });
 }
@@ -79,6 +81,7 @@ void PeerPools::Sweep(SteadyTime now, const std::function<bool(const std::string
       if (!entry.InUse()) candidates.push_back(peer);
     }
   }
+  // The lock is not held here, since `alive` connects to the peer's socket.
   for (const std::string& peer : candidates) {
     const bool lives = alive(peer);
     Entry dropped;  // unmapped after the lock

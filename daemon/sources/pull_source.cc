@@ -26,6 +26,7 @@ class PullSource : public ChunkSource {
         on_device_(std::move(on_device)),
         pulled_(std::move(pulled)),
         pull_(std::move(pull)),
+        // A revoked grant ends every fetch of the pull at once; DigestsOf then says why.
         on_revoked_(revoked.OnCancel([this] {
           revoked_ = true;
           pull_->Cancel();
@@ -65,6 +66,8 @@ class PullSource : public ChunkSource {
     if (absl::Status wanted = context.Check("pull of a chunk"); !wanted.ok()) return done(std::move(wanted));
     const auto fetch = std::make_shared<RunningFetch>();
     const ByteRange& range = request.range;
+    // The bytes are counted before the request leaves: what a source serves is never more than what was asked
+    // for (Conservation).
     pulled_->asked += range.bytes;
     transport::FetchDone ended = [this, context, done, fetch,
                                   bytes = range.bytes](const transport::FetchResult& result) {
@@ -108,6 +111,7 @@ class PullSource : public ChunkSource {
       return xxh3.has_value() ? std::make_optional(ChunkDigests{.xxh3 = *xxh3, .blake3 = std::nullopt})
                               : std::nullopt;
     }
+    // The end of the request itself comes first, since it cancels the fetch.
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     if (revoked_) {
       return absl::AbortedError(absl::StrCat("pull from ", info_.name, ": the grant was revoked (",

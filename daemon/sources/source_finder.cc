@@ -74,11 +74,13 @@ class ReplicaSourceProvider : public SourceProvider {
     return found;
   }
 
+  // The engine says that the sources in use give nothing. The next call of Next looks for others.
   bool NoteStall() override {
     stalled_ = asked_stalled_ < kMaxAskedBeside && held_.all().size() < GrantRequests::kMaxSources;
     return stalled_;
   }
 
+  // The transfer's report names these, too: sources that could not be opened, so the engine never had them.
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
   void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
@@ -130,6 +132,7 @@ class ReplicaSourceProvider : public SourceProvider {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
       OpenAll(context);
+      // The pause grows each time, so that a cluster that hangs is not asked more and more often.
       look_elsewhere_after_ *= 2;
       look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
     }

@@ -13,6 +13,7 @@ void Conservation::ComparePull(std::string_view grant_id, std::string_view peer,
   // Asked last: a fetch that begins meanwhile must not look as if it had arrived before it was asked for.
   const uint64_t arrived = pulled.arrived;
   const uint64_t asked = pulled.asked;
+  // Bytes may be on their way, so none of the three has to be equal.
   const bool holds = arrived <= served && served <= asked;
   otel::metrics::kConservationChecks.Add(1, {"pull", holds ? "ok" : "violated"});
   std::string violation;

@@ -18,11 +18,12 @@ namespace {
 namespace attr = otel::attr;
 namespace metrics = otel::metrics;
 
+// The labels of outcomes in metrics and logs.
 std::string_view Outcome(const absl::Status& status) {
   return status.ok() ? "ok" : absl::IsCancelled(status) ? "cancelled" : "failed";
 }
 
-// From another daemon, attached or pulled.
+// Whether the bytes came from another daemon, attached or pulled.
 bool FromPeer(const SourceInfo& source) {
   return source.type == SourceType::kRemote || source.lane == kLocalLane;
 }
@@ -38,6 +39,8 @@ std::string_view IngestName(const TransferReport& report) {
   return name;
 }
 
+// Each kind of work has one name, so that traces can be searched by it. A fetch is named after its source, a
+// placement after its destination.
 std::string_view StageSpanName(const StageReport& stage, LocationKind destination) {
   switch (stage.stage) {
     case Stage::kFetch:
@@ -57,6 +60,8 @@ std::string_view StageSpanName(const StageReport& stage, LocationKind destinatio
 }
 
 void RecordStageSpan(const StageReport& stage, LocationKind destination, const otel::Span& ingest) {
+  // A fetch's span has an id that was reserved with its source, so that the source's own spans could name it.
+  // The other stages get theirs here.
   otel::Span span(
       StageSpanName(stage, destination), ingest.context(),
       {{attr::kStage, StageName(stage.stage)},
@@ -107,6 +112,8 @@ std::vector<otel::SpanLink> LinksOf(const TransferReport& report) {
   return links;
 }
 
+// The spans of a transfer are made at its end, with the times of its report, so that they cost nothing while
+// bytes move.
 void RecordSpans(const TransferReport& report) {
   const std::vector<otel::SpanLink> links = LinksOf(report);
   otel::Span span(IngestName(report), report.trace,

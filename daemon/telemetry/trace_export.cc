@@ -29,6 +29,7 @@ std::vector<std::string> SourcesOf(const TransferReport& report) {
 }  // namespace
 
 void TraceExporter::OnTransfer(const TransferReport& report) {
+  // A transfer that was cancelled has not failed, though it may have been slow.
   const bool failed = !report.status.ok() && !absl::IsCancelled(report.status);
   const bool slow = report.end - report.queued >= options_.slow_transfer;
   if ((!failed && !slow) || !report.trace.IsValid()) return;
@@ -39,6 +40,7 @@ void TraceExporter::OnTransfer(const TransferReport& report) {
   {
     absl::MutexLock lock(&mutex_);
     if (waiting_.size() >= kMaxWaiting || !waiting_.insert(report.trace.trace_id).second) return;
+    // There is at most one export in a pause, however many transfers fail at once.
     when = std::max(when, next_);
     next_ = when + options_.pause;
   }
@@ -69,6 +71,7 @@ void TraceExporter::Export(const Wanted& wanted) {
     absl::MutexLock lock(&mutex_);
     waiting_.erase(wanted.trace);
   }
+  // The memory of what was exported is bounded; at worst a span is exported twice.
   if (exported_.size() > kMaxExportedIds) exported_.clear();
   std::optional<otel::RecordedSlice> own = otel::ReadRecorder(wanted.trace, size_t{1} << 20);
   // A trace that is sampled is with the collector already, and so are the parts of the others.

@@ -17,6 +17,7 @@ namespace {
 
 namespace metrics = otel::metrics;
 
+// Between two looks at the size of etcd's database: it is shown to operators, and nothing decides by it.
 constexpr absl::Duration kMeasureInterval = absl::Seconds(10);
 constexpr absl::Duration kPatience = absl::Seconds(1);  // of a call for the status
 
@@ -31,6 +32,7 @@ void EtcdOptions::FromConfig(ConfigReader& config) {
   config.Read("global_store.etcd.prefix", leadership.prefix);
   config.Read("global_store.etcd.lease", leadership.ttl);
   config.Read("global_store.listen", leadership.address);
+  // The listings of the stores and the log lines tell stores apart by the address at which they listen.
   leadership.name = leadership.address;
   config.Read("global_store.etcd.quota", quota_bytes);
   std::string password_file;
@@ -58,6 +60,8 @@ absl::StatusOr<std::unique_ptr<EtcdGroup>> EtcdGroup::JoinAndLead(const EtcdOpti
   std::unique_ptr<EtcdGroup> group(new EtcdGroup(options, std::move(client)));
   RequestContext waits = RequestContext::Background();
   waits.cancellation = options.stop_waiting;
+  // 0 while this store stands by. The registration ends with this function, after ObserveLeadership has made
+  // the lasting one.
   const otel::GaugeRegistration standing_by =
       metrics::kLeaderLeads.Observe([](auto& observer) { observer.Observe(0); });
   TC_ASSIGN_OR_RETURN(group->leadership_,
@@ -88,6 +92,7 @@ void EtcdGroup::MeasureSize() {
   const auto status = client_->Status(RequestContext::Background(kPatience));
   if (!status.ok()) return;
   bytes_ = static_cast<uint64_t>(std::max<int64_t>(status->dbsize(), 0));
+  // A warning comes once for each time that the database passes 80 % of the quota.
   const bool filling = bytes_ > options_.quota_bytes / 5 * 4;
   LOG_IF(WARNING, filling && !warned_)
       << "etcd holds " << bytes_ << " bytes, more than 80 % of its quota of " << options_.quota_bytes
@@ -101,6 +106,7 @@ void EtcdGroup::Describe(const RequestContext& context, v1::GetClusterStatusResp
   *response.mutable_leads_for() = rpc::ToProto(leadership_->led_for());
   response.set_metadata_bytes(bytes_);
   response.set_metadata_quota_bytes(options_.quota_bytes);
+  // This store leads, since it answers, so its own entry needs no call to etcd.
   const etcd::LeadershipOptions& self = options_.leadership;
   v1::StoreMember& leader = *response.add_stores();
   leader.set_name(self.name);
@@ -109,6 +115,7 @@ void EtcdGroup::Describe(const RequestContext& context, v1::GetClusterStatusResp
   RequestContext asks = context.Child();
   asks.deadline = std::min(asks.deadline, SteadyNow() + kPatience);
   const absl::StatusOr<std::vector<etcd::StoreAddress>> members = membership_.List(asks);
+  // Without an answer of etcd the response names the leader alone.
   if (!members.ok()) return;
   for (const etcd::StoreAddress& member : *members) {
     if (member == etcd::StoreAddress{self.name, self.address}) continue;

@@ -53,7 +53,8 @@ void CheckMetadata(const GlobalStoreOptions& options, Findings& findings) {
   }
 }
 
-// Of calls: only a leader answers, and only for as long as no other store can lead.
+// The check of every call before its handler: only a leader answers, and only for as long as no other store
+// can lead.
 std::function<absl::Status()> AdmissionOf(const etcd::Leadership* leadership) {
   if (leadership == nullptr) return nullptr;
   return [leadership] { return leadership->Check(); };
@@ -67,7 +68,8 @@ std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> Descri
   };
 }
 
-// One part in so many of a node's time to live: a store with calls that wait for less hears nodes in time.
+// The store hears its nodes in time while calls wait in its queue for less than this part of a node's time to
+// live (1 / kPunctual).
 constexpr int kPunctual = 20;
 // A store that has more of its connections yet to read is behind by a good part of a heartbeat interval,
 // whatever waits in its own queue.
@@ -144,6 +146,7 @@ absl::Status GlobalStoreServer::State::Open(const GlobalStoreOptions& options) {
     TC_ASSIGN_OR_RETURN(store, OpenMetadataStore(options.metadata_store, options.metadata_path));
     return absl::OkStatus();
   }
+  // Blocks until this process leads. Before, there is nothing to load and the server must not listen.
   TC_ASSIGN_OR_RETURN(group, EtcdGroup::JoinAndLead(options.etcd));
   store = etcd::MakeStore(group->client(), group->leadership(), options.etcd.leadership.prefix);
   return absl::OkStatus();
@@ -159,6 +162,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   state->store = MakeObservedStore(std::move(state->store));
   EtcdGroup* const group = state->group.get();
   const etcd::Leadership* const leadership = group != nullptr ? group->leadership() : nullptr;
+  // On etcd the epoch is the leader's, and grows with each leader. Elsewhere the number is 0, and the
+  // coordinator draws a random one.
   const rpc::Epoch epoch = leadership != nullptr ? leadership->epoch() : rpc::Epoch();
   CoordinatorOptions coordinator;
   coordinator.directory.membership = {.heartbeat_interval = options.heartbeat_interval,
@@ -173,6 +178,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   coordinator.directory.tasks.groups.min_bytes = options.broadcast_min_bytes;
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
+  // The admission queue decides which calls wait; the executor must never refuse what the queue let in.
   const rpc::AdmissionQueue::Options waiting = {.max_waiting = options.max_waiting_calls};
   state->executor = std::make_unique<rpc::Executor>(
       rpc::Executor::Options{.max_queued = rpc::AdmissionQueue::RoomFor(waiting)});
@@ -193,6 +199,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                           .credentials = options.security.credentials,
                           .admit = AdmissionOf(leadership),
                           .epoch = epoch}));
+  // Nodes are silent only where the store would have heard them. While heartbeats may lie in the queue, or
+  // unread in a connection, the coordinator drops no node.
   state->expiry =
       TaskLoop::Every(TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
         const bool queued = state->admission->TakeLag() > late;
@@ -204,6 +212,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
             << rpc::AccessOf(state->server->addresses()[0], {}, security::kEveryRole,
                              options.security.credentials.get())
                    .ToString();
+  // The call comes last: where the lease has ended meanwhile, it calls `on_lost` at once.
   if (leadership != nullptr && options.etcd.on_lost != nullptr) {
     group->leadership()->OnLost(options.etcd.on_lost);
   }

@@ -47,6 +47,7 @@ absl::Status NoSuchKey(std::string_view key) {
 
 }  // namespace
 
+// The links of the key's previous record go before those of the new one are made.
 void Catalog::Apply(const KeyRecord& record) {
   if (auto old = keys_.find(record.name); old != keys_.end() && !old->second.deleted) {
     --live_keys_;
@@ -108,6 +109,7 @@ uint32_t Catalog::KeepOf(const KeyRecord& key) const {
   return key.keep != 0 ? key.keep : retention_.KeepOf(key.name);
 }
 
+// 0 where the key is not bound: revisions begin with 1.
 uint64_t Catalog::CurrentRevision(std::string_view key) const {
   auto found = keys_.find(key);
   return found == keys_.end() || found->second.deleted ? 0 : found->second.revision;
@@ -192,6 +194,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareBindKey(const BindRequest& request, absl
   }
   TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, artifact->second.record, now));
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};
+  // Under a key the artifact is a version: it may go when no key keeps it any more.
   if (!artifact->second.record.versioned) {
     plan.facts.artifacts.push_back(artifact->second.record);
     plan.facts.artifacts.back().versioned = true;
@@ -210,6 +213,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
   record.deleted = true;
   record.updated = now;
   record.keep = 0;
+  // Without the key its earlier versions are kept no longer.
   record.earlier.clear();
   record.past.clear();
   record.files_id.clear();
@@ -253,6 +257,7 @@ std::vector<std::string> Catalog::FilesBoundWith(std::string_view artifact_id) c
 std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_view after,
                                          size_t limit) const {
   std::vector<KeyRecord> records;
+  // A token before the prefix means the first page.
   auto it = after < prefix ? keys_.lower_bound(prefix) : keys_.upper_bound(after);
   for (; it != keys_.end() && records.size() < limit && absl::StartsWith(it->first, prefix); ++it) {
     if (!it->second.deleted) records.push_back(it->second);
@@ -260,6 +265,7 @@ std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_vi
   return records;
 }
 
+// All keys are looked at once, and the last ones kept in order: few of many.
 std::vector<const KeyRecord*> Catalog::LastBound(size_t limit) const {
   std::vector<const KeyRecord*> last;
   const auto newer = [](const KeyRecord* a, const KeyRecord* b) { return a->updated > b->updated; };

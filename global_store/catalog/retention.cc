@@ -37,6 +37,7 @@ absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std:
   return retention;
 }
 
+// The longest prefix that fits decides; without one the rule for all keys.
 uint32_t Retention::KeepOf(std::string_view key) const {
   size_t longest = 0;
   uint32_t versions = keep;

@@ -52,6 +52,7 @@ std::vector<std::string> Catalog::EndsOf(const KeyRecord& key) const {
   return ends;
 }
 
+// Bounds the tombstones of versions: beyond kMaxVersionTombstones the oldest go, however young they are.
 absl::Time Catalog::VersionTombstonesFrom(absl::Time oldest) const {
   std::vector<absl::Time> deleted;
   for (const auto& [artifact_id, tombstone] : tombstones_) {

@@ -101,6 +101,8 @@ absl::StatusOr<std::string> Coordinator::Mutate(std::string_view request, Prepar
 
 absl::StatusOr<Change> Coordinator::Plan(Prepare prepare, absl::Time wall_now, ClaimedNames& names) {
   absl::MutexLock write_lock(&write_mutex_);
+  // A purge drops old facts that a plan may have been made from, so no plan is admitted while one waits for
+  // its turn.
   const auto free = [&]() ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) {
     return !purging_ && under_way_.AreFree(names);
   };
@@ -116,6 +118,8 @@ absl::StatusOr<Change> Coordinator::Plan(Prepare prepare, absl::Time wall_now, C
       under_way_.Take(names);
       return change;
     }
+    // Another change is about to replace what this plan was made from. The plan is made again once that one
+    // is applied.
     write_mutex_.Await(absl::Condition(&free));
   }
 }
@@ -152,6 +156,7 @@ absl::StatusOr<std::string> Coordinator::Make(std::string_view request, Prepare 
     under_way_.Release(names);
   }
   TC_RETURN_IF_ERROR(committed);
+  // The names are released before: watchers may be slow, and no change waits for them.
   TellOfKeys();
   return std::move(change.response);
 }
@@ -359,6 +364,8 @@ void Coordinator::Purge() {
   purging_ = true;
   const auto still = [this]() ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) { return under_way_.empty(); };
   write_mutex_.Await(absl::Condition(&still));
+  // Await gave up `write_mutex_` while it waited, hence the flag. From here on the mutex itself keeps plans
+  // out.
   purging_ = false;
   {
     absl::MutexLock lock(&mutex_);

@@ -243,6 +243,7 @@ void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, O
 
 std::vector<NodeView> Directory::Tick(SteadyTime now) {
   std::vector<NodeView> silent = membership_.TakeStock(now);
+  // Nodes that went first: what becomes of grants and tasks follows from them.
   for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
   transfers_.Tick(now);
   tasks_.Tick(now);
@@ -251,6 +252,7 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
 }
 
 void Directory::ExtendLiveness(absl::Duration gap) {
+  // Nodes get the time again in which they could not be heard, those from before the start, too.
   releases_from_ += gap;
   membership_.ExtendLiveness(gap);
   transfers_.grants().ExtendLiveness(gap);

@@ -97,6 +97,8 @@ ArtifactView ViewOf(const Catalog::Artifact& artifact, const Directory& director
 // Those after `after`, into the room that is left of `bytes`, which it takes.
 void AddReplicas(const Inventory& inventory, ArtifactView& view, std::string_view after, size_t& bytes) {
   const Inventory::Holders& all = inventory.HoldersOf(view.record.artifact_id);
+  // The list begins behind the last replica of the page before, where that page ended among the replicas of
+  // this artifact.
   for (auto it = after.empty() ? all.begin() : all.upper_bound(SplitName(after)); it != all.end(); ++it) {
     const ReplicaInfo& replica = inventory.Find(it->first, it->second)->facts;
     if (!Take(bytes, SizeOf(replica), view.replicas.empty())) {
@@ -134,13 +136,16 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
   const auto& [last, last_replica] = token;
   ArtifactPage page;
   size_t room = bounds.bytes;
+  // The artifact of the token is listed once more where its replicas were cut.
   auto it = last_replica.empty() ? artifacts.upper_bound(last) : artifacts.lower_bound(last);
   for (; it != artifacts.end(); ++it) {
     const Catalog::Artifact& artifact = it->second;
+    // An earlier version that a key keeps counts as keyed.
     if (filter.unkeyed_only && artifact.IsWanted()) continue;
     if (artifact.record.created > filter.created_before) continue;
     if (!filter.origin_path.empty() && !WasImportedFrom(artifact.record, filter.origin_path)) continue;
     ArtifactView view = ViewOf(artifact, directory);
+    // The first entry always fits, so that each page makes progress.
     const bool full = page.artifacts.size() == bounds.entries;
     if (full || !Take(room, SizeOf(view), page.artifacts.empty())) {
       page.next = page.artifacts.back().record.artifact_id;
@@ -156,6 +161,7 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
   return page;
 }
 
+// The nodes come in the order of their ids, which is also that of the token.
 NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds,
                    SteadyTime now) {
   NodePage page;
@@ -176,6 +182,7 @@ NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std
   NodePage page;
   size_t room = bounds.bytes;
   std::string last;  // that is on this page
+  // The nodes come in the order of their names, which is also that of the token.
   for (auto name = names.upper_bound(after); name != names.end(); ++name) {
     const Node* live = nodes.FindNamed(*name);
     if (const auto by_id = nodes.nodes().find(*name); live == nullptr && by_id != nodes.nodes().end()) {

@@ -17,8 +17,10 @@ ImportClaims::Import& ImportClaims::Find(const std::string& import_id, SteadyTim
 ImportClaims::Answer ImportClaims::Claim(const std::string& node_id, uint64_t incarnation,
                                          const std::string& import_id, SteadyTime now) {
   Import& import = Find(import_id, now);
+  // An ended import answers with its artifact for as long as it is remembered; a claim is not needed then.
   if (!import.artifact_id.empty()) return {.artifact_id = import.artifact_id};
   const bool own = import.node_id == node_id && import.incarnation == incarnation;
+  // Another node reads, and renews its claim in time. A claim that was not renewed is free for the next node.
   if (!own && now < import.until) return {.reading_node_id = import.node_id};
   import.node_id = node_id;
   import.incarnation = incarnation;
@@ -29,6 +31,7 @@ ImportClaims::Answer ImportClaims::Claim(const std::string& node_id, uint64_t in
 void ImportClaims::End(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
                        const std::string& artifact_id, SteadyTime now) {
   Import& import = Find(import_id, now);
+  // A late message of a holder that lost its claim changes nothing for the present holder.
   if (import.node_id != node_id || import.incarnation != incarnation) return;
   import.artifact_id = artifact_id;
   import.until = now;

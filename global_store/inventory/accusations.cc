@@ -26,6 +26,8 @@ void Accusations::Note(const ReplicaName& name, const Node& accuser, SteadyTime 
     if (!replica.accusers.insert(accuser.facts.name).second) return;  // it was asked for this one already
     accused_.push_back(name);
     replica.digested_by = now + kDigestTime;
+    // An accuser without weight is heard by the holder alone: the replica stays a source while the holder
+    // digests it.
     replica.corrupt |= HasWeight(accuser.facts.name);
   });
 }
@@ -42,12 +44,15 @@ std::vector<CopyToProve> Accusations::Take() {
 void Accusations::NoteIntact(const ReplicaName& name) {
   inventory_->Change(name, [&](HeldReplica& replica) {
     replica.digested_by = SteadyTime::InfinitePast();
+    // The accusation is weighed before the holder's answer is noted below: the answer takes weight from later
+    // accusations only.
     const auto with_weight = std::ranges::count_if(
         replica.accusers, [this](const std::string& accuser) { return HasWeight(accuser); });
     for (const std::string& accuser : replica.accusers) {
       std::set<std::string>& by = refutations_[accuser];
       if (by.size() < kMaxRefutations) by.insert(nodes_.Find(name.node_id)->facts.name);
     }
+    // Enough receivers with weight outvote the holder, and the replica stays out.
     if (with_weight < static_cast<int64_t>(kEnoughAccusers)) replica.corrupt = false;
   });
 }

@@ -43,12 +43,15 @@ Evictions::Copies Evictions::FindCopies(const HeldReplica& replica, const Proofs
     const Node& holder = *nodes_.Find(next->first);
     const HeldReplica& other = *inventory_->Find(next->first, next->second);
     if (&other == &replica || !Outlives(holder, other)) continue;
+    // A replica on the evicting node itself needs no proof: a node that lies about it loses only its own
+    // copies.
     if (next->first == replica.facts.node_id || HasName(proofs.proven, other.facts)) {
       copies.counted = true;
       return copies;
     }
     if (HasName(proofs.unproven, other.facts)) {
       copies.unproven = absl::StrCat("node ", holder.facts.name);
+      // An unreachable node could not answer, and its slot goes to one that may.
     } else if (!holder.unreachable && copies.to_prove.size() < kAskedAtOnce) {
       copies.to_prove.push_back(ToProve(holder, other));
     }
@@ -87,6 +90,8 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
                      .evicting = ToProve(*nodes_.Find(replica.facts.node_id), replica),
                      .copies = std::move(copies)}};
   };
+  // The steps have the order of what an answer costs: a question to nodes that hold copies, the deletion of a
+  // version that no key keeps, a look at origins. Each step is left for the next only where it gave no copy.
   Copies copies = FindCopies(replica, proofs);
   if (copies.counted) return std::nullopt;
   if (!copies.to_prove.empty()) return to_be_proven(std::move(copies.to_prove));

@@ -32,12 +32,16 @@ bool Names(const std::vector<std::string>& names, const ReplicaInfo& replica) {
 void Inventory::Suspend(std::string_view node_id) {
   const auto held = held_.find(node_id);
   if (held == held_.end()) return;
+  // The index sorts sources by rack and zone. So the replicas leave it before a registration changes the
+  // node's labels, and join it again afterwards (Admit).
   for (const auto& [replica_id, replica] : held->second.replicas) sources_.Leave(*held->second.node, replica);
 }
 
 void Inventory::Admit(const Node& node) {
   Held& held = held_[node.facts.node_id];
   held.node = &node;
+  // Reports of the node may have been missed before it registered, so all that is known of it is to be
+  // replaced by its inventory.
   held.wanted = true;
   held.reported = false;
   for (auto& [replica_id, replica] : held.replicas) sources_.Join(node, replica);
@@ -45,6 +49,7 @@ void Inventory::Admit(const Node& node) {
 
 void Inventory::Remove(const Node& node, SteadyTime now) {
   const auto held = held_.find(node.facts.node_id);
+  // The absence is noted while the replicas are still here.
   NoteAway(held->second, /*only_disk=*/false, now);
   while (!held->second.replicas.empty()) {
     Erase(held->second, std::string(held->second.replicas.begin()->first));
@@ -90,6 +95,8 @@ void Inventory::Put(Held& held, const ReplicaInfo& reported) {
   if (fresh) ++replicas_;
   HeldReplica& replica = at->second;
   held.digest += InventoryDigestOf(reported) - InventoryDigestOf(replica.facts);
+  // The index knows the replica by its previous state: it leaves under that one, and joins under the new one
+  // at the end.
   sources_.Leave(*held.node, replica);
   if (replica.facts.artifact_id != reported.artifact_id) {
     LeaveHolders(replica.facts.artifact_id, node_id, reported.id);
@@ -120,6 +127,7 @@ void Inventory::NoteAway(const Held& held, bool only_disk, SteadyTime now) {
   AwayNode away{.name = held.node->facts.name, .since = now, .artifacts = {}};
   for (const auto& [replica_id, replica] : held.replicas) {
     if (only_disk && replica.facts.location.kind != LocationKind::kDisk) continue;
+    // Only what can be a source when the node comes back is worth waiting for.
     if (replica.IsSource() && catalog_.Find(replica.facts.artifact_id) != nullptr) {
       away.artifacts.insert(replica.facts.artifact_id);
     }
@@ -185,6 +193,7 @@ InventoryChange Inventory::Reconcile(const std::string& node_id, uint64_t sequen
 
 void Inventory::AddPublished(const std::string& node_id, const ReplicaInfo& replica) {
   Held& held = held_.find(node_id)->second;
+  // A report of the node itself is newer than the publication, and stays.
   if (!held.replicas.contains(replica.id) && Check(node_id, replica).ok()) Put(held, replica);
 }
 
@@ -234,6 +243,7 @@ void Inventory::Change(const ReplicaName& name, absl::FunctionRef<void(HeldRepli
   if (held == held_.end()) return;
   const auto replica = held->second.replicas.find(name.replica_id);
   if (replica == held->second.replicas.end()) return;
+  // The change may move the replica between the ready and the filling sources, or out of the index.
   sources_.Leave(*held->second.node, replica->second);
   change(replica->second);
   sources_.Join(*held->second.node, replica->second);
@@ -278,6 +288,7 @@ void Inventory::ForEachOf(std::string_view artifact_id, std::string_view node_id
   for (auto it = holders.lower_bound({std::string(node_id), ""}); it != holders.end() && it->first == node_id;
        ++it) {
     visit(SourceRef{held->second.node, &held->second.replicas.find(it->second)->second});
+    // Holders are sorted by node id, so those of one node follow each other.
   }
 }
 

@@ -36,6 +36,8 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
   if (artifact == nullptr) return judged;
   for (const Origin& origin : artifact->record.origins) {
     const bool shared = IsShared(origin);
+    // Of a shared object each node has a finding of its own: what the reader found counts, since the reader
+    // would have to read the object afterwards.
     Origin looked_at = origin;
     if (shared) looked_at.node_id = reader;
     const Node* node = nodes.Find(looked_at.node_id);
@@ -46,6 +48,7 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
     const NodeFacts& facts = node->facts;
     const Catalog::OriginNote* note = artifact->NoteOf(looked_at);
     const bool fresh = note != nullptr && now - note->noted <= age;
+    // A version of a shared object that is gone does not come back, so that finding does not age.
     if (shared && note != nullptr && (fresh || note->finding == OriginFinding::kGone)) {
       if (note->finding == OriginFinding::kIntact) {
         judged.intact.push_back(&origin);
@@ -54,6 +57,7 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
       }
       continue;
     }
+    // Where writes leave no trace in size or time, a look cannot tell whether the files changed.
     if (origin.untraceable && !shared) {
       absl::StrAppend(
           &judged.others, ", what node ", facts.name,
@@ -75,6 +79,8 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
         if (note->finding == OriginFinding::kComparing) {
           judged.comparing = DescribeComparison(*artifact, origin, note->reason);
           absl::StrAppend(&judged.others, ", awaited is ", judged.comparing);
+          // Right sizes and times are not enough: the files count after their node has compared every digest
+          // once.
         } else if (!origin.compared) {
           const std::string& why = note->reason;
           absl::StrAppend(&judged.others, ", node ", facts.name, " has not compared what it imported it from",
@@ -85,12 +91,14 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
         continue;
       }
     }
+    // The node would only let the caller run into its timeout again.
     if (node->unreachable || now - node->silent_since <= age) {
       absl::StrAppend(&judged.others, ", node ", facts.name,
                       shared ? ", which was to look at its origin" : ", where it was imported",
                       ", does not answer");
       continue;
     }
+    // Nothing is known, or what is known is old: the caller asks the node, and then judges again.
     judged.unchecked.push_back({.artifact_id = std::string(artifact_id),
                                 .origin = std::move(looked_at),
                                 .grpc_address = facts.grpc_address});

@@ -5,6 +5,7 @@
 namespace tensorcast::global_store {
 namespace {
 
+// The spread id comes first, so that sources that follow each other have nothing in common and are a sample.
 std::pair<uint64_t, std::string> KeyOf(const ReplicaInfo& replica) {
   return {SourceIndex::Spread(replica.id), absl::StrCat(replica.id, "/", replica.node_id)};
 }
@@ -30,6 +31,7 @@ uint64_t SourceIndex::Spread(std::string_view text) {
 void SourceIndex::Leave(const Node& node, const HeldReplica& replica) {
   if (!replica.CanServe()) return;
   const auto key = KeyOf(replica.facts);
+  // An emptied scope goes, so that the index does not grow with the artifacts that ever were.
   for (const std::string& scope : ScopesOf(replica.facts.artifact_id, node.end)) {
     auto sources = scopes_.find(scope);
     (replica.IsSource() ? sources->second.ready : sources->second.filling).erase(key);

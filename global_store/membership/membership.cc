@@ -10,10 +10,10 @@
 namespace tensorcast::global_store {
 namespace {
 
-// Incarnations are nanoseconds since 1970, or one more than the one before: this leaves room after any of
-// them.
 // A measured rate counts for so long.
 constexpr absl::Duration kRateAge = absl::Minutes(10);
+// Incarnations are nanoseconds since 1970, or one more than the previous incarnation. This bound leaves room
+// after any of them.
 constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 
 absl::Status CheckFacts(const NodeFacts& facts) {
@@ -57,6 +57,8 @@ NodeView Node::View(SteadyTime now) const {
 }
 
 void Membership::Apply(const NodeBinding& binding) {
+  // A node id has one name at a time, so the previous pair goes first. An empty name unbinds the id. A name
+  // that moves to another id was unbound by the fact before this one (PrepareBindNode).
   if (const auto bound = names_of_nodes_.find(binding.node_id); bound != names_of_nodes_.end()) {
     nodes_of_names_.erase(bound->second);
     names_of_nodes_.erase(bound);
@@ -100,6 +102,8 @@ absl::Status Membership::CheckIdentity(const NodeIdentity& node) const {
   auto it = nodes_.find(node.node_id);
   if (it == nodes_.end()) return NotRegistered(node);
   const NodeFacts& facts = it->second.facts;
+  // A lower incarnation is that of a process which was replaced, and has to stop. A higher one belongs to a
+  // process that has yet to register, and may.
   if (node.incarnation == facts.incarnation) return absl::OkStatus();
   return node.incarnation < facts.incarnation ? Replaced(facts, node) : NotRegistered(node);
 }
@@ -107,6 +111,7 @@ absl::Status Membership::CheckIdentity(const NodeIdentity& node) const {
 absl::Status Membership::CheckRegistration(const NodeFacts& facts) const {
   TC_RETURN_IF_ERROR(CheckFacts(facts));
   const NodeIdentity id = {facts.node_id, facts.incarnation};
+  // NOT_FOUND is the normal answer here: a new node, or a new incarnation of one, is not registered yet.
   absl::Status identity = CheckIdentity(id);
   if (absl::IsAborted(identity)) return identity;
   if (auto it = nodes_.find(facts.node_id);
@@ -130,6 +135,7 @@ absl::StatusOr<DurableFacts> Membership::PrepareBindNode(const NodeFacts& facts)
   TC_RETURN_IF_ERROR(CheckRegistration(facts));
   TC_RETURN_IF_ERROR(CheckBinding(facts.node_id, facts.name));
   DurableFacts binding;
+  // Where the id is bound already the name is the same, since CheckBinding passed: nothing is written.
   if (names_of_nodes_.contains(facts.node_id)) return binding;
   if (const auto bound = nodes_of_names_.find(facts.name); bound != nodes_of_names_.end()) {
     binding.nodes.push_back({.node_id = bound->second, .name = ""});
@@ -144,6 +150,8 @@ absl::StatusOr<DurableFacts> Membership::PrepareForgetNode(std::string_view node
     return absl::NotFoundError(absl::StrCat(
         "forget node ", node_id, ": no certificate's name has this node id; see tensorcast node ls"));
   }
+  // The id of a live node stays bound. Else a node with another certificate could take the id over while the
+  // first one runs.
   if (nodes_.contains(node_id)) {
     return absl::FailedPreconditionError(
         absl::StrCat("forget node ", bound->second, " (", node_id, "): it is alive; stop its daemon first"));
@@ -169,6 +177,7 @@ Registration Membership::Register(const NodeFacts& facts, std::vector<PoolFacts>
 
 void Membership::Remove(std::string_view node_id) {
   const auto node = nodes_.find(node_id);
+  // Empty facts take the node out of the indices by name and by host.
   SetFacts(node->second, {});
   nodes_.erase(node);
 }
@@ -180,12 +189,15 @@ Liveness Membership::LivenessNow() const {
 
 Liveness Membership::TellLiveness(Node& node) const {
   const Liveness now = LivenessNow();
+  // The node may not receive this answer. Until the next heartbeat shows that it did, the node may go by what
+  // it was told before, so the longer of both times holds.
   node.ttl = std::max(node.told_ttl, now.node_ttl);
   node.told_ttl = now.node_ttl;
   return now;
 }
 
 void Membership::SetFacts(Node& node, const NodeFacts& facts) {
+  // The indices know the node by its previous facts, which `node` still holds here.
   if (auto host = nodes_of_host_.find(node.end.host_id); host != nodes_of_host_.end()) {
     host->second.erase(node.facts.node_id);
     if (host->second.empty()) nodes_of_host_.erase(host);
@@ -269,6 +281,7 @@ std::vector<NodeView> Membership::TakeStock(SteadyTime now) {
   // A longer one holds at once for all: it costs a node nothing.
   const absl::Duration ttl = LivenessNow().node_ttl;
   for (auto& [node_id, node] : nodes_) {
+    // A rate of a past load of the network is worse than none.
     if (now - node.rate_measured > kRateAge) node.end.measured_mbit = 0;
     if (now - node.last_heartbeat > std::max(node.ttl, ttl)) silent.push_back(node.View(now));
   }

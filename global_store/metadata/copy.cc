@@ -37,6 +37,7 @@ absl::StatusOr<std::vector<Fact>> Missing(const DurableFacts& from, const Durabl
           absl::StrCat("copy ", NameOf(fact), ": the target holds another one; copy into an empty target"));
     }
   }
+  // What is left in `there` is not in the source: a merge of two clusters is not a copy of one.
   if (there.empty()) return missing;
   return absl::FailedPreconditionError(
       absl::StrCat("copy the metadata: the target holds ", there.begin()->first,

@@ -10,6 +10,7 @@
 namespace tensorcast::global_store {
 namespace {
 
+// A fact's name is its key in the store. The record is all the rest, so no name is written twice.
 Fact ToFact(const ArtifactRecord& artifact) {
   record::Artifact message;
   message.set_image_bytes(artifact.image_bytes);
@@ -24,6 +25,8 @@ Fact ToFact(const ArtifactRecord& artifact) {
   message.set_base_id(artifact.base_id);
   message.set_target_id(artifact.target_id);
   for (const Origin& origin : artifact.origins) message.add_origins(EncodeOrigin(origin));
+  // A deleted artifact stays as a tombstone for a while. By it a node that still holds a replica is told to
+  // forget it, instead of publishing the artifact again.
   return {.kind = FactKind::kArtifact,
           .name = artifact.artifact_id,
           .record = message.SerializeAsString(),
@@ -59,6 +62,7 @@ Fact ToFact(const KeyRecord& key) {
 Fact ToFact(const NodeBinding& node) {
   record::Node message;
   message.set_name(node.name);
+  // A binding without a name unbinds the node id, so the fact is dropped.
   return {.kind = FactKind::kNode,
           .name = node.node_id,
           .record = message.SerializeAsString(),
@@ -98,6 +102,7 @@ constexpr std::string_view kUnreadable = "the record cannot be read";
 absl::Status AddArtifact(std::string_view name, const std::string& record, DurableFacts& facts) {
   record::Artifact message;
   if (!message.ParseFromString(record)) return Damaged("artifact", name, kUnreadable);
+  // A newer version wrote a kind that this one does not know. To serve it as tensors would be wrong.
   if (message.kind() > static_cast<uint32_t>(ArtifactKind::kDifference)) {
     return Damaged("artifact", name, absl::StrCat("kind ", message.kind(), " is unknown"));
   }
@@ -187,8 +192,11 @@ absl::Time LimitOf(Ageing ageing, const PurgeTimes& before) {
   return absl::InfinitePast();
 }
 
+// The '/' ends the id, so that the tasks of one artifact are one range of names.
 std::string TaskPrefix(std::string_view artifact_id) { return absl::StrCat(artifact_id, "/"); }
 
+// The records come in the order of their kinds: a fact that names an artifact comes after it (CopyMetadata
+// relies on this).
 std::vector<Fact> Encode(const DurableFacts& facts) {
   std::vector<Fact> all;
   const auto add = [&all](const auto& records) {

@@ -138,6 +138,7 @@ absl::Status SqliteStore::WriteFact(const Fact& fact) {
   if (fact.forgotten) return writes_.drop_fact.Bind(kind, fact.name).Run();
   if (fact.DeletesArtifact()) {
     TC_RETURN_IF_ERROR(writes_.drop_manifest.Bind(fact.name).Run());
+    // The range of all names with the prefix: it ends in '/', and '0' is the next character.
     const std::string begin = TaskPrefix(fact.name);
     std::string end = begin;
     ++end.back();
@@ -151,6 +152,7 @@ absl::Status SqliteStore::WriteFact(const Fact& fact) {
 }
 
 absl::Status SqliteStore::WriteManifest(const ManifestBlob& manifest) {
+  // A manifest of a previous publication goes with all of its pieces.
   TC_RETURN_IF_ERROR(writes_.drop_manifest.Bind(manifest.artifact_id).Run());
   int64_t piece = 0;
   size_t offset = 0;
@@ -206,6 +208,7 @@ absl::Status SqliteStore::Purge(const PurgeTimes& before) {
     TC_RETURN_IF_ERROR(
         facts.Bind(static_cast<int64_t>(ageing), absl::ToUnixNanos(LimitOf(ageing, before))).Run());
   }
+  // Gives the pages that the deletions freed back to the file system.
   return writer_.Execute("PRAGMA incremental_vacuum");
 }
 

@@ -7,9 +7,11 @@
 namespace tensorcast::global_store {
 namespace {
 
+// What ended longer ago says nothing about the fleet now.
 constexpr absl::Duration kWindow = absl::Minutes(15);
 // A transfer that is not heard of any more is one of a replica that went.
 constexpr absl::Duration kLongestTransfer = absl::Hours(6);
+// These bounds limit the memory, since nodes report what they like.
 constexpr size_t kMaxEnded = 1024;
 constexpr size_t kMaxPlaces = 256;
 constexpr size_t kMaxRunning = 65536;
@@ -53,6 +55,7 @@ void Rollups::Note(const NodeFacts& node, const std::vector<ReplicaInfo>& replic
     if (replica.location.kind == LocationKind::kDisk) continue;
     const std::pair id(node.node_id, replica.id);
     if (Fills(replica.state)) {
+      // Beyond the bound a transfer is not measured; the others are.
       if (running_.size() < kMaxRunning) {
         running_.try_emplace(id, Running{.place = PlaceOf(node), .node = node.name, .since = now});
       }
@@ -63,6 +66,8 @@ void Rollups::Note(const NodeFacts& node, const std::vector<ReplicaInfo>& replic
     const double seconds = absl::ToDoubleSeconds(now - found->second.since);
     if (replica.state == ReplicaState::kReady && seconds > 0) {
       Place place = found->second.place;
+      // Labels are free text. Places beyond the bound share one, so that the number of time series stays
+      // bounded.
       if (ended_.size() >= kMaxPlaces && !ended_.contains(place)) place = {.zone = "other", .rack = "other"};
       std::deque<Ended>& ended = ended_[place];
       if (ended.size() == kMaxEnded) ended.pop_front();
@@ -141,6 +146,8 @@ std::vector<Rollout> Rollups::Rollouts(const Catalog& catalog, const Inventory& 
   std::map<std::string, Finish> finished;
   for (const KeyRecord* key : catalog.LastBound(kMaxKeys)) {
     if (wall_now - key->updated > kRolloutAge) continue;
+    // A node with several versions counts once, with the newest: the current one is counted first, then the
+    // earlier ones by age.
     std::set<std::string_view> ahead;
     Rollout& rollout = rollouts.emplace_back();
     rollout.key = key->name;
@@ -157,10 +164,12 @@ std::vector<Rollout> Rollups::Rollouts(const Catalog& catalog, const Inventory& 
       continue;
     }
     rollout.took = std::max(wall_now - key->updated, absl::ZeroDuration());
+    // A rollout has ended when nodes have the current version, and none has an earlier one alone.
     if (rollout.current > 0 && rollout.one_behind + rollout.more_behind == 0) {
       finished[key->name] = {.revision = key->revision, .took = rollout.took};
     }
   }
+  // Keys that are not among the last bound ones any more lose their times here.
   finished_ = std::move(finished);
   return rollouts;
 }

@@ -90,7 +90,8 @@ GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root) {
           .traceparent = root.traceparent()};
 }
 
-// They are kept, and a node may say what it likes: the details go, and what is too long.
+// Reports are kept and shown, and a node may write what it likes: the details of an error are dropped, and
+// its text is cut.
 std::vector<TaskReport> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports) {
   constexpr size_t kMaxErrorBytes = 1000;
@@ -162,6 +163,7 @@ v1::ReplicationTask ToProto(const TaskView& task) {
   message.set_bytes_total(task.bytes_total);
   message.set_failures(record.failures);
   *message.mutable_created() = rpc::ToProto(record.created);
+  // A task that is not open was last changed when it ended.
   if (record.state != TaskState::kOpen) *message.mutable_ended() = rpc::ToProto(record.updated);
   message.set_asked_by(record.asked_by);
   message.set_traceparent(record.traceparent);

@@ -38,6 +38,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address, const CallC
 
 // Daemons wait five seconds for consent to an eviction; what is decided must still reach them.
 constexpr absl::Duration kReportTimeout = absl::Seconds(2);
+// Each origin that is asked about is a call of its own: a bound for what one request makes the store do.
 constexpr size_t kMaxAtOnce = 64;
 
 // "3.1 of 16.0 GiB", in the unit of what is to be done.
@@ -60,6 +61,7 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
     return {.finding = silent ? OriginFinding::kSilent : OriginFinding::kUnclear,
             .reason = std::string(status.message())};
   }
+  // Others can replace these objects at any time, so they do not count as a copy, whatever they hold now.
   if (answer.mutable_objects()) return {.finding = OriginFinding::kMutable};
   if (answer.intact() && answer.compare_bytes() > 0) {
     return {.finding = OriginFinding::kComparing,
@@ -71,12 +73,15 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
   return {.finding = OriginFinding::kGone, .reason = answer.reason()};
 }
 
-// The calls that are under way; gRPC's threads report their ends.
+// The calls that are under way; gRPC's threads report their ends. Await must be called before the object
+// goes, since those threads use it.
 class Asking {
  public:
   Asking(const RequestContext& context, CallCredentials credentials)
       : context_(context), credentials_(std::move(credentials)) {
     context_.deadline = std::min(context.deadline, SteadyNow() + kReportTimeout);
+    // This object has a cancellation of its own, which the caller's triggers: Await ends the remaining calls
+    // by it, and the caller goes on.
     context_.cancellation = Cancellation();
     given_up_ =
         context.cancellation.OnCancel([cancellation = context_.cancellation] { cancellation.Cancel(); });
@@ -84,6 +89,7 @@ class Asking {
 
   void Start(const OriginToCheck& checked) {
     Call& call = calls_.emplace_back(context_, checked, credentials_);
+    // The call is counted before it begins: its end may be reported before the next line runs.
     {
       absl::MutexLock lock(&mutex_);
       ++running_;
@@ -128,6 +134,7 @@ class Asking {
 
   void End(Call& call, const grpc::Status& grpc_status) {
     const absl::Status status = call.client.Outcome(grpc_status);
+    // A call that was given up says nothing about its origin.
     if (!absl::IsCancelled(status)) call.report = ReportOf(call.checked, status, call.response);
     absl::MutexLock lock(&mutex_);
     intact_ |= call.report.has_value() && call.report->finding == OriginFinding::kIntact;
@@ -151,6 +158,7 @@ constexpr absl::Duration kObjectProofTimeout = absl::Seconds(4);  // many reques
 constexpr int kRanges = 16;
 constexpr uint32_t kRangeBytes = 4096;
 
+// There is no retry: the time is short, and a holder that does not answer counts as unproven.
 rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "proof of possession"}; }
 
 // Ranges at random, with a nonce, so that no answer can be prepared or repeated without the bytes. All
@@ -160,6 +168,7 @@ v1::ProveRequest MakeQuestion(const CopiesToProve& copies) {
   question.set_artifact_id(copies.artifact_id);
   question.set_nonce(NewUuid());
   absl::BitGen random;
+  // An image smaller than a range is read whole.
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(kRangeBytes, copies.image_bytes));
   for (int i = 0; i < kRanges; ++i) {
     v1::ProveRequest::Range& range = *question.add_ranges();
@@ -222,6 +231,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
   const v1::ProveRequest question = MakeQuestion(copies);
   absl::StatusOr<std::string> own = absl::UnknownError("not asked");
   std::vector<absl::StatusOr<std::string>> answers(copies.copies.size(), own);
+  // There are a few threads at most: Evictions bounds how many holders are named at once.
   std::vector<std::thread> askers;
   for (size_t i = 0; i < copies.copies.size(); ++i) {
     askers.emplace_back([&, i] { answers[i] = Ask(call, question, copies.copies[i], credentials); });

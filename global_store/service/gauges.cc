@@ -12,6 +12,8 @@ namespace {
 
 namespace metrics = otel::metrics;
 
+// The reader of the metrics calls each gauge from its own thread. Every gauge visits the directory for
+// itself, for a moment under its lock.
 DirectoryCounts Counts(Coordinator& coordinator) {
   return coordinator.WithDirectory([](const Directory& directory, SteadyTime) { return directory.counts(); });
 }
@@ -70,6 +72,7 @@ void ObserveFleet(Coordinator* coordinator, std::vector<otel::GaugeRegistration>
   }));
   gauges.push_back(metrics::kRolloutNodes.Observe([coordinator](otel::Gauge<2>::Observer& observer) {
     for (const Rollout& rollout : Rollouts(*coordinator)) {
+      // The second label says by how many versions the nodes are behind.
       observer.Observe(static_cast<double>(rollout.current), {rollout.key, "0"});
       observer.Observe(static_cast<double>(rollout.one_behind), {rollout.key, "1"});
       observer.Observe(static_cast<double>(rollout.more_behind), {rollout.key, "more"});
@@ -85,6 +88,7 @@ void ObserveFleet(Coordinator* coordinator, std::vector<otel::GaugeRegistration>
 }  // namespace
 
 std::vector<otel::GaugeRegistration> ObserveCoordinator(Coordinator* coordinator) {
+  // The registrations hold the coordinator's address: they must end before it does.
   std::vector<otel::GaugeRegistration> gauges;
   const auto count = [&](const otel::Gauge<0>& gauge, uint64_t DirectoryCounts::* member) {
     gauges.push_back(gauge.Observe([coordinator, member](otel::Gauge<0>::Observer& observer) {

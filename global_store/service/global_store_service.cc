@@ -25,6 +25,8 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   using Call = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
 
+// Calls that need their message alone: Run checks the caller, queues the call and answers with the handler's
+// result.
 #define TC_UNARY(method)                                                                                   \
   Unary* method(Call* call, const v1::method##Request* request, v1::method##Response* response) override { \
     return Run(call, request, response, &Handlers::method);                                                \
@@ -70,10 +72,14 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
 
   grpc::ServerReadReactor<v1::ReconcileInventoryRequest>* ReconcileInventory(
       Call* call, v1::ReconcileInventoryResponse* response) override {
+    // Both functions share it: the messages fill it, and the end of the stream answers from it. gRPC may
+    // still call one of them when this one has returned.
     auto inventory = std::make_shared<Handlers::Inventory>();
     return rpc::HandleReadStream<v1::ReconcileInventoryRequest>(
         call, LineOf<v1::ReconcileInventoryRequest>(),
         [this, inventory, peer = rpc::CallerOf(*call).peer](v1::ReconcileInventoryRequest&& message) {
+          // The caller is checked with the first message, so that one which may not speak for the node, or
+          // was replaced, does not send everything before it is refused.
           const bool first = !inventory->node.has_value();
           const absl::Status known = first ? CheckStream(peer, message.node()) : absl::OkStatus();
           return known.ok() ? inventory->Add(message) : known;
@@ -110,6 +116,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
         });
   }
 
+// A watch goes on after its handler returned, until the caller or the store ends it.
 #define TC_WATCH(method)                                                                                 \
   grpc::ServerWriteReactor<v1::method##Response>* method(Call* call, const v1::method##Request* request) \
       override {                                                                                         \

@@ -101,6 +101,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
         publish.response.set_existed(plan.existed);
         publish.response.set_key_revision(plan.key_revision);
         publish.response.set_files_id(plan.files_id);
+        // The manifest is written once, with the artifact: a publication of the same artifact finds it there.
         if (!plan.existed) {
           publish.change.manifests.push_back({.artifact_id = manifest->id(), .bytes = bytes});
         }
@@ -134,6 +135,7 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
       return global_store::DescribeArtifact(directory, artifact_id, after, bounds);
     });
   };
+  // By key the answer is what the key names. Replicas are listed where the artifact is asked for by its id.
   if (request.has_key()) {
     TC_ASSIGN_OR_RETURN(*first.mutable_key(), FindKey(request.key()));
     artifact_id = first.key().artifact_id();
@@ -164,6 +166,8 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
     if (bytes.ok()) manifest = std::make_shared<const std::string>(*std::move(bytes));
   }
   TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
+  // Many replicas take several messages. Each comes from a visit of its own, so that none holds the directory
+  // for long.
   for (std::string after = std::move(more_replicas_after); !after.empty();) {
     absl::StatusOr<ArtifactView> more = view_after(after);
     if (absl::IsNotFound(more.status())) break;  // it was deleted meanwhile, and its replicas with it

@@ -10,6 +10,8 @@
 #include "global_store/service/handlers.h"
 
 namespace tensorcast::global_store {
+// The digest of the content is a part of the key: a request id that a client uses again for something else
+// makes another request, not a repetition with a wrong answer.
 std::string Handlers::RequestKey(std::string_view request_id, std::string_view method,
                                  std::string_view content) {
   if (request_id.empty()) return "";
@@ -48,6 +50,7 @@ absl::StatusOr<v1::DeleteKeyResponse> Handlers::DeleteKey(const RequestContext& 
       });
 }
 
+// The key and its rule are read in one visit, so that both are of one moment.
 absl::StatusOr<v1::Key> Handlers::FindKey(const std::string& name) {
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) -> absl::StatusOr<v1::Key> {
     TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.catalog().ResolveKey(name));
@@ -74,10 +77,11 @@ absl::StatusOr<v1::ListKeysResponse> Handlers::ListKeys(const RequestContext&,
       v1::Key& key = *response.add_keys();
       key = ToProto(record, directory.catalog().KeepOf(record));
       bytes += key.ByteSizeLong();
-      // A key may name a thousand versions.
+      // A key may name a thousand versions, so few keys can be a large message.
       if (bytes >= kPageBytes) break;
     }
     const auto listed = static_cast<size_t>(response.keys_size());
+    // A page that is full, or was cut for its size, may have others after it.
     if (listed == page || listed < records.size()) response.set_next_page_token(records[listed - 1].name);
     return response;
   });
@@ -86,6 +90,8 @@ absl::StatusOr<v1::ListKeysResponse> Handlers::ListKeys(const RequestContext&,
 void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysRequest& request,
                          const std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>& writer,
                          const rpc::Finisher& finisher) {
+  // WriteLatest replaces a message about the same key that still waits: a slow client misses values in
+  // between, never the last one.
   auto watcher = std::make_shared<KeyWatcher>();
   watcher->key = request.key();
   watcher->prefix = request.prefix();

@@ -40,6 +40,8 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
                                                                 const v1::RegisterNodeRequest& request) {
   TC_RETURN_IF_ERROR(CheckNodeDescription(request.node()));
   TC_RETURN_IF_ERROR(CheckSpeaksFor(coordinator_, peer, request.node().node_id()));
+  // With certificates a node is called as its certificate says, since sources and receivers check each other
+  // by that name.
   if (!peer.empty()) {
     TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
     if (request.node().name() != name.name) {
@@ -98,10 +100,13 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
   TC_ASSIGN_OR_RETURN(
       HeartbeatReply reply,
       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
+        // SetUnreachable refuses a node that is unknown or was replaced, before anything of its report is
+        // noted.
         const NodeIdentity node = FromProto(request.node());
         TC_RETURN_IF_ERROR(directory.membership().SetUnreachable(node, request.unreachable()));
         TC_RETURN_IF_ERROR(directory.membership().SetUnhealthyDevices(
             node, {request.unhealthy_devices().begin(), request.unhealthy_devices().end()}));
+        // Reports come before Take: an attempt that has just ended is not handed out again.
         TC_RETURN_IF_ERROR(directory.tasks().Note(node, reports));
         TC_ASSIGN_OR_RETURN(tasks, directory.tasks().Take(node, now));
         directory.membership().SetBroadcasts(node.node_id,
@@ -138,8 +143,8 @@ absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
   return response;
 }
 
-// A node's certificate lets it speak for itself alone. Calls of operators, and servers without
-// certificates, pass.
+// The node is checked before a stream of many messages: one that is unknown or was replaced need not send
+// them.
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.membership().CheckIdentity(FromProto(node));
@@ -174,6 +179,7 @@ absl::StatusOr<v1::ReconcileInventoryResponse> Handlers::ReconcileInventory(cons
 absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
     const RequestContext& context, const v1::RequestEvictionRequest& request) {
   const NodeIdentity node = FromProto(request.node());
+  // The node kept the replica after all: it counts as a copy again.
   if (request.withdraw()) {
     TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
       return directory.evictions().Withdraw(node, request.replica_id());

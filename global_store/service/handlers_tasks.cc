@@ -29,6 +29,7 @@ absl::StatusOr<std::vector<TaskTarget>> TargetsOf(
   return all;
 }
 
+// Lanes of requests. Whether auto means a broadcast is decided with the plan (tasks/groups).
 absl::StatusOr<TaskLane> ParseLane(std::string_view lane) {
   if (lane.empty() || lane == "auto") return TaskLane::kAuto;
   if (lane == "nccl") return TaskLane::kNccl;
@@ -59,10 +60,13 @@ std::vector<TaskTarget> FilePlaces(std::vector<TaskTarget> targets) {
 // of the artifact's own task.
 absl::Status AddFileTasks(const Directory& directory, const TaskRequest& wanted, absl::Time now,
                           DurableFacts& facts) {
+  // No broadcast reaches host memory or disks, so files are always pulled.
   TaskRequest request = wanted;
   request.lane = TaskLane::kPull;
   request.targets = FilePlaces(wanted.targets);
   for (const std::string& files_id : directory.catalog().FilesBoundWith(wanted.artifact_id)) {
+    // Tasks are named after the request's id and counted in it, so each artifact's tasks take an id of their
+    // own.
     request.request_id = NewUuid();
     request.artifact_id = files_id;
     TC_ASSIGN_OR_RETURN(const TaskPlan plan, directory.tasks().Prepare(request, now));
@@ -117,6 +121,7 @@ absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
         for (size_t i = 0; i < plan.places.size(); ++i) {
           *tasks.response.add_results() = ToProto(plan.places[i], wanted.targets[i]);
         }
+        // The group is soft state, and names tasks: it begins when these are durable.
         if (plan.group.has_value()) {
           tasks.change.also_apply = [group = *std::move(plan.group)](Directory& applied) {
             applied.tasks().groups().Add(group);
@@ -130,6 +135,7 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
                                                                   const v1::JoinBroadcastRequest& request) {
   const NodeIdentity node = FromProto(request.node());
   v1::JoinBroadcastResponse response;
+  // A node that does not take part ends the group for all of its nodes, which then pull.
   if (request.has_error()) {
     TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
       return directory.tasks().groups().End(node, request.group_id(), rpc::FromProto(request.error()), now);
@@ -142,6 +148,7 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
                         return directory.tasks().groups().Join(node, request.group_id(), brought, now);
                       }));
+  // The root is known once all nodes have come. Until then each of them asks again.
   if (root.has_value()) {
     *response.mutable_root() = global_store::ToProto(*root);
   } else {

@@ -14,6 +14,7 @@
 namespace tensorcast::global_store {
 namespace {
 
+// A reading makes a whole replica from files, which may take as long as an import.
 constexpr absl::Duration kLongestReading = absl::Minutes(30);
 constexpr int kMaxOriginsAsked = 4;  // on behalf of one call, each for seconds at most
 
@@ -61,6 +62,7 @@ v1::TransportGrant ToProto(const OfferedGrant& granted, std::string receiver, ui
 absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTransport(
     const RequestContext& context, const v1::RequestReplicaTransportRequest& request) {
   TC_ASSIGN_OR_RETURN(const Location destination, rpc::FromProto(request.destination()));
+  // A receiver that names no number of sources wants one beside those that it holds.
   const GrantRequest wanted{
       .receiver = FromProto(request.node()),
       .artifact_id = request.artifact_id(),
@@ -77,6 +79,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .failed_origins = {request.failed_origins().begin(), request.failed_origins().end()}};
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
+  // The time includes the questions to nodes about origins.
   const SteadyTime asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, wanted));
   if (!wanted.corrupt_replicas.empty()) DigestAccused();
@@ -85,6 +88,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
                                                                                                 : "refused"});
   v1::RequestReplicaTransportResponse response;
+  // The name goes into the tokens: the source checks it against the certificate of the connection.
   if (!offer.granted.empty()) {
     TC_ASSIGN_OR_RETURN(
         const std::string receiver,
@@ -124,6 +128,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
     } else if (offer.origin_to_read.has_value()) {
       // Its importer is asked to read a shared origin without a question: it tells what came of it.
       if (IsShared(offer.origin_to_read->origin) || CheckOrigins(context, {*offer.origin_to_read})) {
+        // No answer is waited for here: reading takes minutes, and the caller asks again.
         StartReading(context, *offer.origin_to_read);
         return offer;
       }

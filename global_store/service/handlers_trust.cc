@@ -17,8 +17,9 @@
 namespace tensorcast::global_store {
 namespace {
 
-// Each asks others, for a second at most, than the rounds before.
+// Each round asks other holders than the rounds before, for the time of one proof.
 constexpr int kRoundsOfProofs = 3;
+// This time is for all attempts at one replica together.
 constexpr absl::Duration kLongestDigest = absl::Minutes(10);
 constexpr absl::Duration kPauseBetweenDigests = absl::Seconds(1);
 constexpr int kTriesToDigest = 5;
@@ -75,6 +76,7 @@ void Handlers::DigestOne(const CopyToProve& accused) {
   RequestContext context = RequestContext::Background(kLongestDigest);
   context.cancellation = cancel_readings_;
   absl::StatusOr<bool> matches = absl::UnknownError("not asked");
+  // A node that digests other replicas refuses for the moment.
   for (int attempt = 0; attempt < kTriesToDigest && !matches.ok(); ++attempt) {
     if (attempt > 0 && !rpc::SleepFor(context, kPauseBetweenDigests, "digesting a replica again").ok()) {
       return;
@@ -86,6 +88,7 @@ void Handlers::DigestOne(const CopyToProve& accused) {
             << (!matches.ok() ? absl::StrCat("could not be digested again: ", matches.status().message())
                 : *matches    ? "matches its manifest, as its node says"
                               : "is dropped by its node");
+  // A node drops a replica that does not match, and reports that itself.
   if (!matches.ok() || !*matches) return;
   coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     directory.accusations().NoteIntact(accused.replica);

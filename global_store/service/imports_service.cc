@@ -52,12 +52,16 @@ class ImportsService final : public v1::Imports::CallbackService {
     using Response = absl::StatusOr<v1::ClaimImportResponse>;
     return coordinator_.WithDirectory([&](const Directory& directory, SteadyTime now) -> Response {
       TC_RETURN_IF_ERROR(directory.membership().CheckIdentity(node));
+      // The directory's lock is held, so that the claim and the existence of its artifact are of one moment.
       absl::MutexLock lock(&mutex_);
       v1::ClaimImportResponse response;
+      // The node reads no more, whether it made the artifact or not.
       if (request.ended()) {
         claims_.End(node.node_id, node.incarnation, import_id, request.artifact_id(), now);
         return response;
       }
+      // An import answers with its artifact. Where that was deleted since, this node may read the objects
+      // again.
       ImportClaims::Answer answer = claims_.Claim(node.node_id, node.incarnation, import_id, now);
       if (!answer.artifact_id.empty() && directory.catalog().Find(answer.artifact_id) == nullptr) {
         claims_.Forget(import_id);  // deleted since
@@ -67,6 +71,7 @@ class ImportsService final : public v1::Imports::CallbackService {
       response.set_artifact_id(answer.artifact_id);
       const Node* reading = directory.membership().Find(answer.reading_node_id);
       if (reading != nullptr) response.set_reading_node(reading->facts.name);
+      // A holder renews its claim three times in its life; the other nodes look often whether it has ended.
       *response.mutable_retry_after() =
           rpc::ToProto(answer.granted ? claims_.ttl() / 3 : kLookAgainForImport);
       return response;

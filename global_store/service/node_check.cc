@@ -49,6 +49,8 @@ absl::Status CheckAddress(std::string_view address) {
 
 }  // namespace
 
+// What others keep and show of a node is bounded here, at its registration. Its labels are checked with its
+// identity (membership).
 absl::Status CheckNodeDescription(const v1::Node& node) {
   TC_RETURN_IF_ERROR(CheckText("node_id", node.node_id()));
   TC_RETURN_IF_ERROR(CheckText("name", node.name()));

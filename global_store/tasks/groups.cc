@@ -42,6 +42,8 @@ absl::Status Groups::CheckMayBroadcast(std::string_view node_id) const {
 }
 
 void Groups::ChooseRoot(const std::string& nccl_version, GroupPlan& group) const {
+  // A GPU that has the artifact already joins as a rank of its own and sends. It must have the same NCCL
+  // version as the others.
   bool ready = false;
   inventory_.ForEach(group.artifact_id, [&](const Node& node, const HeldReplica& replica) {
     ready = replica.IsSource() && replica.facts.location.kind == LocationKind::kGpu &&
@@ -77,6 +79,7 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
           absl::StrCat(task.node_name, ":", task.location.ToString(), " is not a GPU; name GPUs only"));
     } else if (fits.ok()) {
       const std::string& has = nodes_.Find(task.node_id)->facts.broadcasts.nccl_version;
+      // One communicator needs one NCCL version: that of the first node that can take part decides.
       if (version.empty()) version = has;
       if (has != version) {
         fits = absl::FailedPreconditionError(absl::StrCat("node ", task.node_name, " has NCCL ", has,
@@ -85,6 +88,8 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
       }
     }
     if (!fits.ok()) {
+      // A broadcast that was asked for fails with the reason. Otherwise this target is left to a pull, and
+      // the others may still form a group.
       if (asked_for) return Annotate(fits, "broadcast by nccl");
       continue;
     }
@@ -95,6 +100,8 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
   ChooseRoot(version, group);
   std::set<std::string> nodes;
   for (const GroupPlan::Rank& rank : group.ranks) nodes.insert(rank.node_id);
+  // By default, few nodes pull as fast, and nodes that failed together a short while ago are not made to wait
+  // for each other again.
   if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;
   if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
@@ -124,12 +131,15 @@ std::vector<NodeGroup> Groups::Of(std::string_view node_id, SteadyTime now) {
   std::vector<NodeGroup> all;
   for (auto& [group_id, group] : groups_) {
     if (!group.over.ok() || !group.nodes.contains(node_id)) continue;
+    // The time to form runs from the first heartbeat that tells of the group: before, no node could come.
     if (!group.forms_until.has_value()) group.forms_until = now + options_.forming;
     NodeGroup told{.group_id = group_id,
                    .artifact_id = group.plan.artifact_id,
                    .world_size = static_cast<uint32_t>(group.plan.ranks.size()),
                    .has_root = group.plan.root_node == node_id,
                    .forming = *group.forms_until - now};
+    // The time to form is over, so no node is told any more. The group ends with the next call of Join or
+    // Expire.
     if (told.forming <= absl::ZeroDuration()) continue;
     for (uint32_t rank = 0; rank < told.world_size; ++rank) {
       const GroupPlan::Rank& one = group.plan.ranks[rank];
@@ -155,6 +165,7 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
         "join group ", group_id,
         ": its root comes from the root's node alone, and is one of its ranks; ask for the plan again"));
   }
+  // The first call after the time ends the group. Every later one gets the same answer.
   if (group.over.ok() && !group.nodes.empty() && group.forms_until.has_value() && now >= *group.forms_until) {
     group.over = absl::AbortedError(absl::StrCat("join group ", group_id, ": ", group.nodes.size(),
                                                  " of its nodes did not come in time; pull instead"));
@@ -162,6 +173,7 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
   TC_RETURN_IF_ERROR(group.over);
   group.nodes.erase(identity.node_id);
   if (is_root) group.root = root;
+  // The last node to come gets the root at once; the others ask again, and get it then.
   if (!group.nodes.empty()) return std::nullopt;
   return group.root;
 }
@@ -174,6 +186,7 @@ absl::Status Groups::End(const NodeIdentity& identity, std::string_view group_id
     return absl::OkStatus();
   }
   Group& group = found->second;
+  // The other nodes hear the reason from their next call of Join.
   group.over = absl::AbortedError(absl::StrCat("join group ", group_id, ": node ",
                                                nodes_.Find(identity.node_id)->facts.name, " ended it (",
                                                why.ToString(), "); pull instead"));
@@ -200,6 +213,10 @@ void Groups::Expire(SteadyTime now, absl::FunctionRef<bool(const std::string& ta
   std::erase_if(failed_, [&](const FailedGroup& failed) { return failed.until <= now; });
   std::erase_if(groups_, [&](const auto& entry) {
     const Group& group = entry.second;
+    // A group is in one of three states. It forms: nodes are missing. It is over: there is an error. It runs:
+    // all nodes have come. The first two stay until the time to form is over, so that nodes can hear the
+    // reason; one that no node was told of goes at once when it is over. The third stays while a task of it
+    // is open.
     const bool forms = group.over.ok() && !group.nodes.empty();
     const bool in_time = group.forms_until.has_value() ? now < *group.forms_until : group.over.ok();
     if (forms || !group.over.ok()) return !in_time;

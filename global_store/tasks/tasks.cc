@@ -9,7 +9,8 @@
 namespace tensorcast::global_store {
 namespace {
 
-// Others say that the request makes no sense there, however often it is made.
+// Whether another attempt may succeed. These codes say that the request makes no sense at that node, however
+// often it is made.
 bool MayGoBetterAgain(const absl::Status& error) {
   switch (error.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -22,7 +23,8 @@ bool MayGoBetterAgain(const absl::Status& error) {
   }
 }
 
-// What can be told before the node tries.
+// Refuses what cannot succeed, before the node tries: a GPU that the node does not have, or a pool that is
+// smaller than the image.
 absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pools, const Location& location,
                        uint64_t image_bytes) {
   const auto is_it = [&](const DeviceFacts& device) { return device.ordinal == location.device; };
@@ -40,8 +42,8 @@ absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pool
 
 }  // namespace
 
-// By id or by name, also nodes that are away: id and name. NOT_FOUND for one that was never heard of.
-// Every name that is known at this moment, made once for all targets of a request.
+// Every node that is known at this moment, alive or not, by id and by name. Made once for all targets of a
+// request. Find returns NOT_FOUND for a node that was never heard of.
 class Tasks::NodeNames {
  public:
   explicit NodeNames(const Tasks& tasks) {
@@ -85,6 +87,7 @@ TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& targe
   place.error = node.status();
   if (!node.ok()) return place;
   place.node_id = node->id;
+  // A node that is away is not checked: the task waits until the node is back.
   if (const Node* alive = nodes_.Find(node->id)) {
     place.error = CheckRoom(alive->facts, alive->pools, target.location, image_bytes);
   }
@@ -105,6 +108,8 @@ TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& targe
                   .traceparent = request.traceparent,
                   .created = now,
                   .updated = now};
+  // Two requests for one place share the task. An attempt that has ended counts as ended here, though that is
+  // not durable yet.
   const auto before = tasks_.find(TaskKeyOf(task));
   if (before != tasks_.end() && Settled(before->second, now).state == TaskState::kOpen) {
     place.task = ViewOf(before->second);
@@ -158,10 +163,12 @@ CancelPlan Tasks::PrepareCancel(std::string_view artifact_id, const std::vector<
 void Tasks::Apply(const TaskRecord& record, SteadyTime now) {
   const std::string place = TaskKeyOf(record);
   if (const auto before = tasks_.find(place);
+      // A place has one task: a new task takes the place of one that ended, and a cancelled one goes.
       before != tasks_.end() && (record.cancelled || before->second.record.task_id != record.task_id)) {
     Erase(place);
   }
   if (record.cancelled) return;
+  // The soft state of the previous attempt (handed out, progress, its end) goes with the previous record.
   HeldTask& task = tasks_[place];
   task = HeldTask{.record = record};
   to_settle_.erase(place);
@@ -253,6 +260,7 @@ absl::Status Tasks::Note(const NodeIdentity& identity, const std::vector<TaskRep
   TC_RETURN_IF_ERROR(nodes_.CheckIdentity(identity));
   for (const TaskReport& report : reports) {
     HeldTask* task = FindById(report.task_id);
+    // A second end of one attempt adds nothing: the first one is about to become durable.
     if (task == nullptr || task->record.node_id != identity.node_id ||
         task->record.state != TaskState::kOpen || task->ended.has_value()) {
       continue;
@@ -277,6 +285,7 @@ absl::StatusOr<std::vector<TaskRecord>> Tasks::Take(const NodeIdentity& identity
     const HeldTask& task = tasks_.find(place)->second;
     if (task.handed_out) taken.push_back(task.record);
   }
+  // A node that drains finishes what it works on, and begins nothing.
   if (node->draining) return taken;
   const auto take = [&](HeldTask& task) {
     if (task.handed_out || task.ended.has_value() || task.due > now) return;
@@ -285,7 +294,8 @@ absl::StatusOr<std::vector<TaskRecord>> Tasks::Take(const NodeIdentity& identity
     NoteChange(task);
     taken.push_back(task.record);
   };
-  // A group waits for all of its GPUs.
+  // A group waits for all of its GPUs, so its tasks are handed out beyond the limit: one that waited for its
+  // turn would hold up every node of the group.
   groups_.ForEachTask([&](const std::string& task_id) {
     HeldTask* task = FindById(task_id);
     if (task == nullptr || task->record.node_id != identity.node_id) return;
@@ -309,6 +319,7 @@ TaskRecord Tasks::Settled(const HeldTask& task, absl::Time now) const {
   }
   ++record.failures;
   record.error = *task.ended;
+  // A task fails for good after the last pause, or where another attempt cannot help.
   const bool last = record.failures > options_.pauses.size() || !MayGoBetterAgain(record.error);
   if (last) record.state = TaskState::kFailed;
   return record;

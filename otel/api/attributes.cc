@@ -41,6 +41,7 @@ void AllowAttribute(std::string_view key) {
 void AllowAllAttributes(bool allow) { allow_all.store(allow, std::memory_order_relaxed); }
 
 bool IsAttributeAllowed(const AttributeKey& key) {
+  // The list is searched first: it is constant, and needs no lock.
   if (key.listed() || allow_all.load(std::memory_order_relaxed)) return true;
   if (std::ranges::any_of(kListed, [&](const AttributeKey& one) { return one.name() == key.name(); })) {
     return true;

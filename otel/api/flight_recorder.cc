@@ -17,6 +17,7 @@
 namespace tensorcast::otel {
 namespace {
 
+// Longer log lines are cut.
 constexpr size_t kMaxLineBytes = size_t{4} << 10;
 
 // All that these components do moves bytes.
@@ -48,6 +49,7 @@ class Ring {
 
   void Add(Item item) {
     const size_t bytes = item.bytes();
+    // An item that is larger than the ring would drive out all others, and then itself.
     if (bytes > max_bytes_) return;
     bytes_ += bytes;
     items_.push_back(std::move(item));
@@ -68,6 +70,7 @@ class Ring {
       if (bytes > max_bytes) {
         ++*left_out;
       } else {
+        // `bytes` counts what did not fit, too, so that nothing older follows a gap.
         newest.push_back(*item);
       }
     }
@@ -99,6 +102,7 @@ bool IsTransferSpan(std::string_view name) {
 // Never destroyed, as every sink; inert once its recorder ended.
 class FlightRecorder::Sink final : public TraceSink {
  public:
+  // Each has half of the memory, so that many log lines cannot drive out the spans.
   explicit Sink(size_t max_bytes) : spans_(max_bytes / 2), lines_(max_bytes / 2) {}
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override;
@@ -106,6 +110,7 @@ class FlightRecorder::Sink final : public TraceSink {
 
   void Add(KeptSpan span) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
+    // A span may end after its recorder did. The sink is still there, and takes nothing.
     if (!ended_) spans_.Add(std::move(span));
   }
   void Add(KeptLine line) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -149,6 +154,7 @@ class FlightRecorder::Record final : public KeptSpanRecord {
   Record(Sink& sink, const SpanStart& start, const TraceContext& context)
       : KeptSpanRecord(start), sink_(sink) {
     span_.context = context;
+    // Whether telemetry exports this span anyway: then an export of the trace later on leaves it out.
     span_.exported = context.IsSampled() && internal::InstalledSink(SinkKind::kTelemetry) != nullptr;
   }
   void End(SpanTime time) override {
@@ -179,6 +185,7 @@ class FlightRecorder::Lines final : public absl::LogSink {
   // Abseil calls sinks on the thread that logs, so its current span is the line's.
   void Send(const absl::LogEntry& entry) override {
     const TraceContext& current = CurrentContext();
+    // Upkeep has traces that no request could ask for.
     sink_.Add(KeptLine{.severity = entry.log_severity(),
                        .time = entry.timestamp(),
                        .message = std::string(entry.text_message().substr(0, kMaxLineBytes)),
@@ -193,10 +200,12 @@ class FlightRecorder::Lines final : public absl::LogSink {
 
 FlightRecorder::FlightRecorder(const FlightRecorderOptions& options)
     : sink_(KeepForever(std::make_unique<Sink>(options.max_bytes))), lines_(std::make_unique<Lines>(*sink_)) {
+  // The sink is never destroyed, as a thread may be in it at any time (trace_sink.h).
   InstallTraceSink(SinkKind::kRecorder, sink_);
 }
 
 FlightRecorder::~FlightRecorder() {
+  // Another recorder may have been installed meanwhile; it stays.
   if (internal::InstalledSink(SinkKind::kRecorder) == sink_) InstallTraceSink(SinkKind::kRecorder, nullptr);
   sink_->End();
 }
@@ -214,6 +223,7 @@ size_t ExportSpans(const std::vector<KeptSpan>& spans) {
   for (const KeptSpan& span : spans) known.insert(span.context.span_id);
   // Sampled and begun, whatever the process thought of it that recorded the span.
   const auto sampled = [](TraceContext context) {
+    // The bridge records what is sampled only, and these spans are wanted however they came out.
     context.flags |= TraceContext::kSampled;
     context.trace_state.clear();
     return context;
@@ -222,6 +232,7 @@ size_t ExportSpans(const std::vector<KeptSpan>& spans) {
   for (const KeptSpan& span : spans) {
     if (span.exported) continue;
     TraceContext context = sampled(span.context);
+    // A span with a parent that is not exported with it becomes a root.
     const TraceContext parent = known.contains(span.parent.span_id) ? sampled(span.parent) : TraceContext();
     exported += span.TellTo(*telemetry, parent, context) ? 1 : 0;
   }

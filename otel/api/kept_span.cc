@@ -12,6 +12,7 @@ KeptAttributes Keep(std::span<const Attribute> attributes) {
   return kept;
 }
 
+// Views of `kept`, which must outlive them.
 std::vector<Attribute> Borrow(const KeptAttributes& kept) {
   std::vector<Attribute> attributes;
   attributes.reserve(kept.size());
@@ -29,6 +30,7 @@ size_t BytesOf(const KeptAttributes& attributes) {
 
 }  // namespace
 
+// About what the span takes in memory: the recorder's ring is bounded in bytes.
 size_t KeptSpan::bytes() const {
   size_t bytes = sizeof(*this) + name.size() + context.trace_state.size() + parent.trace_state.size() +
                  BytesOf(attributes) + links.size() * sizeof(TraceContext);
@@ -39,7 +41,9 @@ size_t KeptSpan::bytes() const {
   return bytes;
 }
 
+// Makes the span once more in `sink`, as if it had been made there with these times.
 bool KeptSpan::TellTo(TraceSink& sink, const TraceContext& parent_span, TraceContext& context_in_sink) const {
+  // Null: the sink does not record such a span.
   const std::unique_ptr<SpanRecord> record =
       sink.Start({.name = name, .kind = kind, .parent = &parent_span, .time = start}, context_in_sink);
   if (record == nullptr) return false;
@@ -55,6 +59,7 @@ KeptSpanRecord::KeptSpanRecord(const SpanStart& start) {
   span_.name = std::string(start.name);
   span_.kind = start.kind;
   span_.parent = *start.parent;
+  // Texts are copied: those of the start live for this call alone.
   span_.start = OrNow(start.time);
   span_.attributes = Keep(start.attributes);
   for (const SpanLink& link : start.links) span_.links.push_back(link.context);

@@ -52,12 +52,14 @@ Registry& registry() {
 
 void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
   KeepingObserver last_words(nullptr);
+  // The last call of the callback, so that its values are exported after the part that it tells of has gone.
   {
     absl::MutexLock lock(&entry->mutex);
     if (entry->callback != nullptr && IsMeasuring()) entry->callback(last_words);
     entry->callback = nullptr;
   }
   absl::MutexLock lock(&registry().mutex);
+  // Entries that were never taken out (expired) go by the way.
   std::erase_if(registry().entries[entry->id],
                 [&](const auto& other) { return other.expired() || other.lock() == entry; });
   for (const auto& [labels, value] : last_words.values()) registry().last_words[entry->id][labels] = value;
@@ -68,8 +70,9 @@ void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
 void InstallMetricSink(MetricSink* sink) {
   if (sink != nullptr) {
     absl::MutexLock lock(&registry().mutex);
-    registry().last_words.clear();  // for another one's ears
+    registry().last_words.clear();  // these were for the previous sink
   }
+  // The sink is set last: from here on other threads use it.
   internal::metric_sink.store(sink, std::memory_order_release);
 }
 
@@ -100,6 +103,7 @@ GaugeRegistration internal::RegisterGauge(MetricId id, std::function<void(GaugeO
 }
 
 void CollectGauge(MetricId id, GaugeObserver& to) {
+  // The entries are copied, so that callbacks run without the registry's lock: they take locks of their own.
   Entries entries;
   Values last_words;
   {
@@ -117,6 +121,7 @@ void CollectGauge(MetricId id, GaugeObserver& to) {
     if (entry->callback != nullptr) entry->callback(living);
   }
   for (const auto& [labels, value] : last_words) {
+    // A callback that lives knows better than one that has gone.
     if (living.values().contains(labels)) continue;
     const std::vector<std::string_view> views(labels.begin(), labels.end());
     to.Report(value, views);

@@ -5,6 +5,7 @@ namespace {
 
 #define TC_LABEL_KEYS(...) {__VA_ARGS__}
 
+// The catalogue is in the order of MetricId, which is an index into it.
 constexpr MetricInfo kCatalogue[] = {
 #define X(kind, labels, name, text, unit, buckets, keys, description) \
   MetricInfo{text, MetricKind::k##kind, unit, description, Buckets::buckets, {TC_LABEL_KEYS keys}, labels},

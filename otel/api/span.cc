@@ -10,6 +10,7 @@
 namespace tensorcast::otel {
 namespace {
 
+// The innermost scope of the thread. Each scope points to the one around it.
 thread_local Scope* current_scope = nullptr;
 std::atomic<bool> telemetry_enabled{false};
 
@@ -70,6 +71,7 @@ void Span::Start(std::string_view name, const TraceContext& parent, AttributeLis
   // A span reserved while tracing was off is the parent's.
   if (options.reserved != nullptr && options.reserved->span_id != parent.span_id)
     state.context = *options.reserved;
+  // Each sink records for itself. The first one that gives the span ids decides them for all.
   for (size_t i = 0; i < kSinkKinds; ++i) {
     TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i));
     if (sink == nullptr) continue;
@@ -105,6 +107,7 @@ void Span::RecordError(std::string_view type, std::string_view message) {
   }
 }
 
+// Frees the records: a span that has ended does nothing more.
 void Span::EndStarted(SteadyTime end) {
   for (auto& record : state_->records) {
     if (record != nullptr) record->End(ToSpanTime(end));
@@ -125,6 +128,7 @@ TraceContext ReserveSpan(const TraceContext& parent) {
 const TraceContext& Span::context() const { return state_.has_value() ? state_->context : kNoContext; }
 
 void Scope::Enter(const TraceContext& context, Span* span) {
+  // Scopes are a list on the stacks of their thread, so entering and leaving one needs no lock.
   context_ = &context;
   span_ = span;
   outer_ = std::exchange(current_scope, this);

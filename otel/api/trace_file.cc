@@ -194,6 +194,7 @@ class TraceFile::Record final : public SpanRecord {
   }
 
   void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) override {
+    // "i" and "n" are instants: on a thread's track, and of an asynchronous span.
     std::string event = Head(name, scoped_ ? "i" : "n", OrNow(time));
     absl::StrAppend(&event, scoped_ ? ",\"s\":\"t\"" : "", ",\"args\":{", Members(attributes), "}");
     writer_->Write(event);
@@ -222,6 +223,7 @@ class TraceFile::Record final : public SpanRecord {
   }
 
  private:
+  // What every event begins with. Times are in microseconds, as the Trace Event Format has them.
   std::string Head(std::string_view name, std::string_view phase, SpanTime time) const {
     std::string head = "\"name\":";
     AppendJsonString(head, name);
@@ -283,6 +285,7 @@ TraceFile::~TraceFile() {
 }
 
 absl::Status TraceFile::Close() {
+  // Spans that are under way keep the writer; what they tell after this is dropped.
   if (internal::InstalledSink(SinkKind::kTraceFile) == sink_) InstallTraceSink(SinkKind::kTraceFile, nullptr);
   return writer_->Close();
 }

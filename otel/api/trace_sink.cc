@@ -9,6 +9,7 @@ std::atomic<TraceSink*> sinks[kSinkKinds];
 
 void InstallTraceSink(SinkKind kind, TraceSink* sink) {
   const uint32_t bit = 1u << static_cast<uint32_t>(kind);
+  // The pointer is stored before the bit: a thread that sees the bit finds the sink.
   sinks[static_cast<size_t>(kind)].store(sink, std::memory_order_release);
   if (sink != nullptr) {
     internal::installed_sinks.fetch_or(bit, std::memory_order_release);

@@ -19,6 +19,7 @@ class UpkeepRecord final : public KeptSpanRecord {
     span_.end = OrNow(time);
     const absl::Duration took =
         began_.has_value() ? SteadyNow() - *began_ : absl::FromChrono(span_.end - span_.start);
+    // Upkeep that took little time and went well is dropped.
     if (!span_.error.has_value() && took < kLongUpkeep) return;
     TraceContext context;  // from the sink that comes first
     for (size_t i = 0; i < kSinkKinds; ++i) {

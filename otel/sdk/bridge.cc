@@ -92,6 +92,7 @@ class SdkLogHandler final : public internal_log::LogHandler {
   std::atomic<int> http_status_ = 0;
 };
 
+// Decides for the root of a trace. With kParentRatio a span with a parent follows the parent.
 std::unique_ptr<opentelemetry::sdk::trace::Sampler> MakeSampler(const BridgeOptions& options) {
   using namespace opentelemetry::sdk::trace;
   switch (options.sampler) {
@@ -127,6 +128,7 @@ class BridgeImpl final : public Bridge {
     internal_log::GlobalLogHandler::SetLogHandler(
         shared_ptr<internal_log::LogHandler>(new SdkLogHandler(*options.counters, options.complain)));
     internal_log::GlobalLogHandler::SetLogLevel(internal_log::LogLevel::Warning);
+    // A guard admits no more items than its queue holds, so that each item that is dropped is counted.
     for (size_t i = 0; i < kSignals; ++i) {
       guards_[i] = std::make_shared<Guard>(options.counters->signals[i], options.queue_size,
                                            RetryFor(static_cast<Signal>(i), options), options.complain);
@@ -137,6 +139,7 @@ class BridgeImpl final : public Bridge {
     if (exporters.logs != nullptr) StartLogs(options, std::move(exporters.logs), resource);
   }
 
+  // Null where the signal is off.
   TraceSink* traces() override { return traces_; }
   MetricSink* metrics() override { return metrics_; }
 
@@ -158,6 +161,7 @@ class BridgeImpl final : public Bridge {
       record->SetSpanId(SpanId(opentelemetry::nostd::span<const uint8_t, 8>(line.trace.span_id.data(), 8)));
       record->SetTraceFlags(TraceFlags(line.trace.flags));
     }
+    // A full queue drops the line here, and counts it.
     if (guard(Signal::kLogs)->Admit()) logger_->EmitLogRecord(std::move(record));
   }
 
@@ -166,6 +170,7 @@ class BridgeImpl final : public Bridge {
     const bool spans = FlushBy(deadline, Signal::kTraces, span_processor_.get());
     const bool logs = FlushBy(deadline, Signal::kLogs, logger_provider_.get());
     const bool done = spans && logs;
+    // The metrics end last, since they tell what became of the spans and the log lines.
     return done && ExportMetrics();
   }
 

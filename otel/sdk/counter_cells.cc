@@ -47,6 +47,7 @@ CounterCells::~CounterCells() {
 
 void CounterCells::Add(int64_t value, LabelValues labels) {
   const size_t hash = HashOf(labels);
+  // Nearly every call finds its cell, and takes no lock.
   Cell* found = Find(hash, labels);
   Cell& cell = found != nullptr ? *found : FindOrMake(hash, labels);
   // Nothing else is read by way of a total, so no order is needed.

@@ -34,8 +34,10 @@ Exporters MakeAll(const BridgeOptions& options) {
 
 }  // namespace
 
+// All exporters are made; those of signals that are off, or go to the console, are replaced.
 Exporters MakeExporters(const BridgeOptions& options) {
   Exporters exporters = MakeAll(options);
+  // A signal may go to the console while the others go to a collector.
   Exporters console = MakeConsole();
   const auto choose = [&](Signal signal, bool wanted, auto Exporters::* exporter) {
     if (options.ExporterOf(signal) == ExporterKind::kConsole) {
@@ -49,6 +51,7 @@ Exporters MakeExporters(const BridgeOptions& options) {
   return exporters;
 }
 
+// What all signals of this process are labelled with.
 opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options) {
   opentelemetry::sdk::resource::ResourceAttributes attributes;
   for (const auto& [key, value] : options.resource) attributes.SetAttribute(key, value);

@@ -40,6 +40,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const GrpcSenderOptions& options) {
                                    arguments);
 }
 
+// There is one blocking call at a time: the thread of the export queue has nothing else to do. The message is
+// encoded already, so the call is a generic one, of bytes.
 class GrpcSender final : public Sender {
  public:
   GrpcSender(const GrpcSenderOptions& options, const std::string& method)
@@ -47,6 +49,7 @@ class GrpcSender final : public Sender {
 
   SendResult Send(const std::string& message) override {
     grpc::ClientContext context;
+    // A time of 0 means that the call has no deadline.
     if (options_.timeout.count() > 0) {
       context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
     }
@@ -55,6 +58,7 @@ class GrpcSender final : public Sender {
 
     const grpc::Slice slice(message);
     const grpc::ByteBuffer request(&slice, 1);
+    // A queue for this call alone, so that the next event on it is its end.
     grpc::CompletionQueue queue;
     const auto call = stub_.PrepareUnaryCall(&context, method_, request, &queue);
     call->StartCall();

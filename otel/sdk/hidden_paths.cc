@@ -22,6 +22,8 @@ size_t PathStart(std::string_view rest) {
   return 0;
 }
 
+// A quoted path ends with its quote. Any other may have spaces in it, so it ends at a bracket, a line's end,
+// or punctuation before a space: rather too much is hidden than a part of a path shown.
 bool EndsHere(std::string_view text, size_t at, char quote) {
   const char c = text[at];
   if (quote != '\0') return c == quote || c == '\n';
@@ -39,6 +41,7 @@ std::string HidePaths(std::string_view text) {
     std::string_view rest = text.substr(at);
     const char before = at == 0 ? ' ' : text[at - 1];
     const bool begins_word = IsAnyOf(before, kBeforeWord);
+    // A file's URI begins like a web address, which is shown.
     constexpr std::string_view kFileUri = "file://";
     size_t start = 0;
     if (begins_word && rest.starts_with(kFileUri)) {

@@ -19,12 +19,13 @@ namespace {
 namespace http = opentelemetry::ext::http::client;
 using opentelemetry::nostd::string_view;
 
+// What the client may take beyond its own timeout.
 constexpr std::chrono::seconds kGrace(1);
 
 // As OTLP's specification lists them.
 bool IsRetryable(int status) { return status == 429 || status == 502 || status == 503 || status == 504; }
 
-// Retry-After: seconds, or a date. Anything else is not a task.
+// Retry-After: seconds, or a date. For any other text the sender's own backoff decides.
 std::chrono::milliseconds ParseRetryAfter(const std::string& text) {
   constexpr int64_t kMaxSeconds = 24 * 60 * 60;
   int64_t seconds = 0;

@@ -93,6 +93,7 @@ class StderrSink final : public absl::LogSink {
     if (entry.log_severity() < min_.load()) return;
     // Abseil writes that one itself, with the stack.
     if (entry.log_severity() == absl::LogSeverity::kFatal && format == LogFormat::kText) return;
+    // A line is one write, so that lines of several threads and processes do not mix.
     const std::string line = FormatLogLine(entry, ContextOfLine(), format);
     std::string_view rest = line;
     while (!rest.empty()) {

@@ -64,6 +64,7 @@ void Collect(metrics_api::ObserverResult result, void* metric) {
   const auto& info = *static_cast<const MetricInfo*>(metric);
   if (!opentelemetry::nostd::holds_alternative<Doubles>(result)) return;
   Observer observer(info, *opentelemetry::nostd::get<Doubles>(result));
+  // A metric's id is its place in the catalogue.
   CollectGauge(static_cast<MetricId>(&info - MetricsCatalogue().data()), observer);
 }
 
@@ -99,6 +100,7 @@ class Sink final : public MetricSink {
 
   void Add(MetricId metric, int64_t value, LabelValues labels) override {
     const Instrument& instrument = instruments_[static_cast<size_t>(metric)];
+    // A metric of another kind takes no counts: the catalogue decides.
     if (instrument.counted != nullptr) instrument.counted->cells.Add(value, labels);
   }
 

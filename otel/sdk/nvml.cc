@@ -14,6 +14,7 @@ using nvml::MemoryInfo;
 using nvml::Return;
 using nvml::UtilizationRates;
 
+// False where the library does not have the function: an old driver.
 template <class Function>
 bool Find(void* library, const char* name, Function** function) {
   *function = reinterpret_cast<Function*>(dlsym(library, name));
@@ -30,6 +31,7 @@ struct Nvml::Functions {
   Return (*utilization)(Device, UtilizationRates*);
   Return (*memory)(Device, MemoryInfo*);
 
+  // A library without one of them is not used at all.
   bool FindAll(void* library) {
     return Find(library, "nvmlInit_v2", &init) && Find(library, "nvmlShutdown", &shutdown) &&
            Find(library, "nvmlDeviceGetCount_v2", &count) &&
@@ -64,6 +66,7 @@ Nvml::Nvml(void* library, std::unique_ptr<Functions> functions)
 }
 
 Nvml::~Nvml() {
+  // NVML is shut down before the library goes, which the functions are in.
   functions_->shutdown();
   dlclose(library_);
 }

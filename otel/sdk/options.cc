@@ -58,6 +58,7 @@ class Checker {
  public:
   const absl::Status& status() const { return status_; }
   void Fail(std::string_view key, std::string_view value, std::string_view wanted) {
+    // Update keeps the first error.
     status_.Update(absl::InvalidArgumentError(
         absl::StrCat("observability.otel.", key, ": \"", value, "\" is not ", wanted)));
   }
@@ -202,6 +203,7 @@ void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& opti
   using Kind = std::optional<ExporterKind>;  // nullopt: none
   Kind kind = ExporterKind::kOtlpGrpc;
   if (config.exporter().empty()) kind = UsualProtocol(config, options.enabled, check);
+  // What is configured stands above what the variables and the endpoint's port suggest.
   check.Choice<Kind>("exporter", config.exporter(),
                      {{"otlp_grpc", ExporterKind::kOtlpGrpc},
                       {"otlp_http", ExporterKind::kOtlpHttp},
@@ -211,6 +213,7 @@ void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& opti
                      &kind);
   const bool debug = Environment("TENSORCAST_OTEL_DEBUG") == "1";
   if (debug) kind = ExporterKind::kConsole;
+  // The configuration comes last, so that it stands above the variables of the standard.
   if (options.enabled && !debug) ResolveSignalExporters(config, check, options.bridge);
   if (!kind.has_value()) options.enabled = false;
   options.bridge.exporter = kind.value_or(ExporterKind::kOtlpGrpc);
@@ -367,6 +370,7 @@ void ResolveResource(const v1::OtelConfig& config, std::string_view role, const 
 absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role,
                                        const ResourceAttributes& resource) {
   Options options;
+  // TENSORCAST_OTEL_DEBUG switches telemetry on; the standard's OTEL_SDK_DISABLED has the last word.
   options.enabled = (config.enabled() || Environment("TENSORCAST_OTEL_DEBUG") == "1") &&
                     Environment("OTEL_SDK_DISABLED") != "true";
   Checker check;

@@ -122,6 +122,7 @@ void SpanEncoder::SetSpanKind(otel_api::trace::SpanKind kind) noexcept {
 }
 
 void SpanEncoder::SetStartTime(otel_api::common::SystemTimestamp time) noexcept {
+  // The start is kept, since OTLP has the end of a span where the SDK gives its duration.
   start_ = time.time_since_epoch();
   AppendFixed64(bytes_, span_field::kStart, start_.count());
 }
@@ -154,6 +155,7 @@ void LogEncoder::SetSeverity(otel_api::logs::Severity severity) noexcept {
 void LogEncoder::SetBody(const otel_api::common::AttributeValue& body) noexcept {
   const AnyValue value = nostd::visit(ToAnyValue(), body);
   if (!value.known()) return;
+  // A message within a message is written after its size.
   AppendHead(bytes_, log_field::kBody, value.Size());
   value.AppendTo(bytes_);
 }

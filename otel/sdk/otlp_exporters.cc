@@ -75,11 +75,14 @@ class EncodedExporter final : public Exporter {
     if (items.empty()) return ExportResult::kSuccess;
     const SendResult sent = sender_->Send(EncodeRequest(items));
     if (sent.error.empty()) return ExportResult::kSuccess;
+    // The guard around this exporter reads these on the same thread: whether another try makes sense, and
+    // when.
     export_trouble.final = !sent.retryable;
     export_trouble.retry_after = sent.retry_after;
     OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << "] " << sent.error);
     return ExportResult::kFailure;
   }
+  // Nothing waits here: the queue is the processor's, and Export blocks.
   bool ForceFlush(Timeout) noexcept override { return true; }
   bool Shutdown(Timeout) noexcept override { return true; }
 
@@ -88,6 +91,8 @@ class EncodedExporter final : public Exporter {
   std::string EncodeRequest(const opentelemetry::nostd::span<std::unique_ptr<Recordable>>& items) const {
     const auto encoded = [](const auto& item) { return static_cast<const Encoder&>(*item).bytes(); };
     const std::string_view schema_url = kSchemaUrl;
+    // The sizes are computed from the inside out, since each part's size is written before it. Then the
+    // request is written in one go, into memory that is reserved once.
     size_t of_scope = protobuf::FieldSize(scope_.size()) + protobuf::FieldSize(schema_url.size());
     for (const auto& item : items) of_scope += protobuf::FieldSize(encoded(item).size());
     const size_t of_resource = protobuf::FieldSize(resource_.size()) + protobuf::FieldSize(of_scope);
@@ -139,6 +144,7 @@ Options HttpOptions(const BridgeOptions& options, const std::string& path) {
   Options http;
   if (!options.endpoint.empty()) {
     http.url = options.endpoint;
+    // What is configured is the collector's address, below which OTLP has a path for each signal.
     while (http.url.ends_with('/')) http.url.pop_back();
     http.url += path;
   }
@@ -161,6 +167,7 @@ GrpcSenderOptions ToGrpc(const otlp::OtlpGrpcClientOptions& options) {
                            .gzip = options.compression == "gzip",
                            .timeout = options.timeout};
   if (!options.ssl_credentials_cacert_path.empty()) {
+    // gRPC takes the certificate itself, not its path.
     std::ifstream file(options.ssl_credentials_cacert_path);
     sender.ca_pem.assign(std::istreambuf_iterator<char>(file), {});
   }

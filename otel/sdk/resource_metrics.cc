@@ -27,7 +27,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// The numbers of a line, those that are none as 0.
+// The words of a line as numbers; a word that is not a number counts as 0.
 std::vector<double> Numbers(std::string_view text) {
   std::vector<double> numbers;
   for (std::string_view word : absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty())) {
@@ -65,6 +65,7 @@ std::optional<CpuTimes> HostCpu(const std::string& proc) {
   std::string text = ReadFile(proc + "/stat");
   const std::vector<double> n = Numbers(text.substr(0, text.find('\n')));
   if (n.size() < 9) return std::nullopt;
+  // nice belongs to user; irq, softirq and steal to system. The first word is "cpu".
   return CpuTimes{.user = (n[1] + n[2]) * TickSeconds(),
                   .system = (n[3] + n[6] + n[7] + n[8]) * TickSeconds(),
                   .iowait = n[5] * TickSeconds(),
@@ -82,6 +83,7 @@ std::optional<HostMemory> ReadHostMemory(const std::string& proc) {
   for (std::string_view line : absl::StrSplit(ReadFile(proc + "/meminfo"), '\n')) {
     const std::vector<double> n = Numbers(line);
     if (n.size() < 2) continue;
+    // The file says kB and means KiB.
     if (absl::StartsWith(line, "MemTotal:")) total = n[1] * 1024;
     if (absl::StartsWith(line, "MemAvailable:")) available = n[1] * 1024;
   }
@@ -91,6 +93,7 @@ std::optional<HostMemory> ReadHostMemory(const std::string& proc) {
 
 void ObserveProcess(const std::string& proc, std::vector<GaugeRegistration>& out) {
   out.push_back(metrics::kProcessCpuSeconds.Observe([proc](auto& observer) {
+    // Fields 14 and 15 (utime, stime), and 20 below (num_threads).
     const std::vector<double> stat = ProcessStat(proc);
     if (stat.empty()) return;
     observer.Observe(stat[11] * TickSeconds(), {"user"});
@@ -102,6 +105,7 @@ void ObserveProcess(const std::string& proc, std::vector<GaugeRegistration>& out
   }));
   out.push_back(metrics::kProcessMemoryBytes.Observe([proc](auto& observer) {
     const std::vector<double> statm = Numbers(ReadFile(proc + "/self/statm"));
+    // Size, resident and shared, in pages.
     if (statm.size() < 3) return;
     observer.Observe(statm[0] * PageBytes(), {"virtual"});
     observer.Observe(statm[1] * PageBytes(), {"resident"});
@@ -109,6 +113,7 @@ void ObserveProcess(const std::string& proc, std::vector<GaugeRegistration>& out
   }));
   out.push_back(metrics::kProcessOpenFiles.Observe([proc](auto& observer) {
     std::error_code error;
+    // One of the open files is that of this listing itself.
     const std::filesystem::directory_iterator files(proc + "/self/fd", error);
     if (!error) observer.Observe(static_cast<double>(std::distance(files, {})));
   }));
@@ -140,6 +145,8 @@ void ObserveHost(const std::string& proc, std::vector<GaugeRegistration>& out) {
     observer.Observe(cpu->iowait, {"iowait"});
     observer.Observe(cpu->idle, {"idle"});
   }));
+  // Shared with the callback, which needs the previous figures: a share is one of the time between two
+  // collections.
   out.push_back(
       metrics::kHostCpuUtilization.Observe([proc, share = std::make_shared<CpuShare>()](auto& observer) {
         const std::optional<CpuTimes> cpu = HostCpu(proc);
@@ -159,6 +166,7 @@ void ObserveHost(const std::string& proc, std::vector<GaugeRegistration>& out) {
 }
 
 void ObserveGpus(const std::string& library, std::vector<GaugeRegistration>& out) {
+  // Hosts without NVIDIA's library do without these metrics.
   const std::shared_ptr<const Nvml> nvml = Nvml::Load(library);
   if (nvml == nullptr) return;
   const auto observe = [&](auto metric, std::optional<double> (*value)(const Nvml&, int gpu)) {

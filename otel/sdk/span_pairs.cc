@@ -46,6 +46,7 @@ std::unique_ptr<otel_trace::Sampler> MakeSampler(bool sampled) {
       otel_trace::TraceIdRatioBasedSamplerFactory::Create(sampled ? 1 : 0)));
 }
 
+// The same span by the SDK alone and by our bridge, for the benchmark that compares what they cost.
 class SpanPairImpl final : public SpanPair {
  public:
   explicit SpanPairImpl(bool sampled)

@@ -246,6 +246,7 @@ class Enabled final : public Telemetry {
       bridge_ = nullptr;
     }
     if (bridge == nullptr) return;
+    // First nothing new may come, so that what is sent below is all.
     Disconnect();
     // No export is tried again past this; the thread below waits for one that is under way.
     bridge->GiveUpAt(std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(shutdown_timeout_));

@@ -121,6 +121,7 @@ class Record final : public SpanRecord {
 
   void SetError(std::string_view type, std::string_view message) override {
     std::string hidden;
+    // Paths tell what users work on, and leave the host only where that is configured.
     if (!pipeline_.file_paths) message = hidden = HidePaths(message);
     SetAttribute(attr::kErrorType.name(), type);
     const Attribute attributes[] = {{attr::kExceptionType, type}, {attr::kExceptionMessage, message}};
@@ -138,6 +139,7 @@ class Record final : public SpanRecord {
     }
     span_->SetDuration(std::max(duration, std::chrono::nanoseconds(1)));
     Write(dropped_, *span_);
+    // A full queue drops the span here, and counts it.
     if (pipeline_.guard->Admit()) pipeline_.processor->OnEnd(std::move(span_));
   }
 
@@ -162,7 +164,9 @@ class SpanSink final : public TraceSink {
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override {
     const TraceContext& parent = *start.parent;
+    // Ids are there already where the span was reserved, or another sink gave them.
     if (!context.IsValid()) Identify(parent, start.name, start.kind, context);
+    // A span that is not sampled costs its ids and no more.
     if (!context.IsSampled()) return nullptr;
     const bool is_child = parent.IsValid() && !parent.IsUnstarted();
     return StartRecorded(start, is_child ? ToSpanId(parent) : api::SpanId(), ToSpanContext(context, false));
@@ -179,6 +183,7 @@ class SpanSink final : public TraceSink {
   void Identify(const TraceContext& parent, std::string_view name, SpanKind kind, TraceContext& context) {
     const bool has_trace = parent.IsValid();
     const bool is_child = has_trace && !parent.IsUnstarted();
+    // Below a sampled parent everything is sampled, so the sampler is not asked.
     const bool follows = is_child && pipeline_.sampler_kind == SamplerKind::kParentRatio;
     const bool asks_parent = pipeline_.sampler_kind == SamplerKind::kParentRatio ||
                              pipeline_.sampler_kind == SamplerKind::kAlwaysOff;
@@ -193,6 +198,7 @@ class SpanSink final : public TraceSink {
     trace_id.CopyBytesTo(context.trace_id);
     span_id.CopyBytesTo(context.span_id);
     context.flags = recorded ? api::TraceFlags::kIsSampled : 0;
+    // What other vendors wrote there is passed on as it is.
     if (is_child) context.trace_state = parent.trace_state;
   }
 

@@ -42,6 +42,7 @@ absl::StatusOr<Maker> MadeMessages(absl::StatusOr<std::vector<T>> result) {
 
 using Targets = std::vector<std::pair<std::string, std::string>>;
 
+// A node's name may stand in the field of its id: the store takes either.
 template <class Request>
 absl::Status AddTargets(const Targets& targets, Request& request) {
   for (const auto& [node, location] : targets) {
@@ -54,6 +55,7 @@ absl::Status AddTargets(const Targets& targets, Request& request) {
 }
 
 void BindReplicas(nb::class_<Client>& type) {
+  // Every argument is given by the Python package, which has the defaults.
   type.def("status", AdminMethod<>([](const Caller& to, client::AdminClient& admin) {
              return MadeMessage(admin.GetStatus(to.context));
            }),
@@ -128,6 +130,8 @@ void BindTasks(nb::class_<Client>& type) {
            nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
   type.def("watch_replication_tasks",
            AdminMethod<std::string>([](const Caller& to, client::AdminClient& admin, Text artifact_id) {
+             // The answer is kept as a copy of the message: it becomes a dictionary when the caller takes it,
+             // with the GIL.
              return Made(admin.WatchReplicationTasks(
                  to.context, artifact_id, [&](const v1::WatchReplicationTasksResponse& news) {
                    to.listener.OnNews([news] { return nb::object(DictOf(news)); });

@@ -47,6 +47,7 @@ struct Call::State {
 
 namespace {
 
+// The exit of the interpreter waits for so long for the calls under way.
 constexpr absl::Duration kEndOfAll = absl::Seconds(5);
 
 // Those under way, for the end of the interpreter.
@@ -57,6 +58,7 @@ struct Running {
   bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return calls.empty(); }
 };
 
+// The list is never destroyed, since threads of calls may outlive the static objects.
 Running& AllRunning() {
   static absl::NoDestructor<Running> running;
   return *running;
@@ -75,6 +77,7 @@ RequestContext ContextOf(const Cancellation& cancellation, SteadyTime deadline,
 void Run(Call::State& state, Call::Work work, const RequestContext& context) {
   absl::StatusOr<Maker> result = std::move(work)(context, Call::Listener(&state));
   {
+    // The call leaves the list first: once the result is seen, the state may go.
     absl::MutexLock lock(&AllRunning().mutex);
     AllRunning().calls.erase(&state);
   }
@@ -104,6 +107,7 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
   }
   RequestContext context = ContextOf(state_->cancellation, deadline, traceparent);
   try {
+    // The thread uses the state by its address: the destructor joins it before the state goes.
     state_->thread = std::thread([state = state_.get(), work = std::move(work), context]() mutable {
       Run(*state, std::move(work), context);
     });
@@ -123,6 +127,8 @@ Call::~Call() {
     borrowed_.release();
     return;
   }
+  // The GIL is released here: the call takes its time to see that it is cancelled, and other threads may run
+  // meanwhile.
   const WithoutGil released;
   state_->cancellation.Cancel();
   state_->thread.join();
@@ -195,6 +201,7 @@ nb::object Call::Result() {
     state_->spent = true;
     result = std::exchange(state_->result, absl::CancelledError("spent"));
   }
+  // The arrays that the work read are not needed any more.
   borrowed_ = nb::none();
   if (!result->ok()) Raise(result->status());
   return (**std::move(result))();
@@ -204,6 +211,8 @@ nb::object Call::Result() {
 // end.
 void CancelAllCalls() {
   if (AllRunning().process.Forked()) return;
+  // Threads are kept from taking the GIL again first, so that none of ours is on its way back to an
+  // interpreter that goes.
   BlockGilReturns();
   const WithoutGil released;
   std::vector<Cancellation> cancellations;
@@ -213,6 +222,7 @@ void CancelAllCalls() {
   }
   for (const Cancellation& cancellation : cancellations) cancellation.Cancel();
   absl::MutexLock lock(&AllRunning().mutex);
+  // A call that does not end in time is left alone: the process is about to exit.
   AllRunning().mutex.AwaitWithTimeout(absl::Condition(&AllRunning(), &Running::IsEmpty), kEndOfAll);
 }
 

@@ -34,6 +34,7 @@ nb::object DictOfKey(const client::KeyInfo& key) {
   made["name"] = key.name;
   made["artifact_id"] = key.artifact_id;
   made["revision"] = key.revision;
+  // Seconds since 1970, as time.time() has them.
   made["updated"] = absl::ToDoubleSeconds(key.updated - absl::UnixEpoch());
   made["deleted"] = key.deleted;
   made["unconfirmed"] = key.unconfirmed;
@@ -74,6 +75,7 @@ auto ReplicaMaker(const Caller& to) {
   };
 }
 
+// Memory of a GPU is opened by this process, which needs the CUDA runtime. All else goes without loading it.
 absl::StatusOr<Maker> Get(const Caller& to, Text artifact, client::GetOptions get) {
   TC_ASSIGN_OR_RETURN(client::Client* const chosen, to.Choose(get.attach && IsGpu(get.location)));
   get.on_progress = to.OnProgress();
@@ -100,8 +102,11 @@ absl::StatusOr<Maker> Import(const Caller& to, Text path, client::PutOptions put
   return Made(to.plain().Import(to.context, path, put), DictOfPut);
 }
 
+// The only call that borrows memory of Python: all others take texts and numbers, which are copied.
 Call Put(const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
          client::PutOptions put, const CallOptions& options) {
+  // The GIL is held here: the work then reads the arrays' memory without it. The call keeps them until it has
+  // ended.
   PutTensors borrowed = BorrowTensors(tensors);
   const auto on_gpu = [](const client::PutTensor& tensor) { return static_cast<bool>(tensor.device); };
   return Start(
@@ -145,6 +150,7 @@ void BindKeys(nb::class_<Client>& type) {
            nb::arg("prefix"), nb::kw_only(), nb::arg("options"));
   type.def("watch_keys", Method<std::string>([](const Caller& to, Text prefix) {
              return Made(to.plain().WatchKeys(to.context, prefix, [&](const client::KeyInfo& key) {
+               // The key is copied: the dictionary is made later, with the GIL.
                to.listener.OnNews([key] { return DictOfKey(key); });
                return true;
              }));

@@ -32,6 +32,7 @@ Call Connect(const std::string& daemon, double connect_timeout_s, double wait_s,
                       return nb::cast(Client{.connection = LeftAloneAfterFork(std::move(connection))});
                     });
       },
+      // The call has no deadline of its own: the timeouts above bound it.
       SteadyTime::InfiniteFuture(), /*traceparent=*/"");
 }
 
@@ -56,6 +57,8 @@ void BindOptions(nb::module_& module) {
                 .ca = ca, .certificate = certificate, .key = key, .trust_domain = trust_domain};
           },
           nb::arg("ca") = "", nb::arg("certificate") = "", nb::arg("key") = "", nb::arg("trust_domain") = "");
+  // The mapping is copy-on-write, since libraries such as torch know no read-only arrays: a write takes a
+  // page of this process's own.
   nb::class_<client::GetOptions>(module, "GetOptions", "The options of a get; arrays may be written to.")
       .def("__init__", [](client::GetOptions* get) { new (get) client::GetOptions{.copy_on_write = true}; })
       .def_rw("location", &client::GetOptions::location)
@@ -111,6 +114,7 @@ absl::StatusOr<client::Client*> Connection::WithGpus(const Cancellation& cancell
 }
 
 absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cancellation) {
+  // The client is connected without the lock, as WithGpus does it, and the first of two stays.
   {
     absl::MutexLock lock(&mutex_);
     if (admin_ != nullptr) return admin_.get();

@@ -7,9 +7,11 @@
 namespace tensorcast::python {
 namespace {
 
+// The class is chosen in Python, which has the only list of them.
 [[noreturn]] void RaiseAs(const std::string& code, std::string_view message) {
   const nanobind::object error =
       nanobind::module_::import_("tensorcast.errors").attr("of_status")(code, std::string(message));
+  // The exception is set as Python's current error, and a C++ exception carries it out.
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nanobind::python_error();
 }

@@ -22,6 +22,7 @@ nb::object Text(const FieldDescriptor& field, const std::string& value) {
 
 nb::object ObjectOf(const Message& message) {
   using google::protobuf::Duration, google::protobuf::Timestamp;
+  // Times and durations become seconds, as Python's clocks give them.
   const auto seconds = [](const auto& time) {
     return nb::float_(static_cast<double>(time.seconds()) + time.nanos() * 1e-9);
   };
@@ -56,11 +57,13 @@ nb::object Value(const Message& message, const FieldDescriptor& field, int i = 0
     case FieldDescriptor::CPPTYPE_BOOL:
       return nb::bool_(get(&Reflection::GetBool, &Reflection::GetRepeatedBool));
     case FieldDescriptor::CPPTYPE_ENUM:
+      // Enums are given by name, as numbers would mean nothing without the .proto files.
       return nb::str(get(&Reflection::GetEnum, &Reflection::GetRepeatedEnum)->name().c_str());
     case FieldDescriptor::CPPTYPE_STRING:
       return Text(field, get(&Reflection::GetString, &Reflection::GetRepeatedString));
     case FieldDescriptor::CPPTYPE_MESSAGE:
       if (field.is_repeated()) return ObjectOf(values.GetRepeatedMessage(message, &field, i));
+      // None for a message that is not set, which is not the same as an empty one.
       if (!values.HasField(message, &field)) return nb::none();
       return ObjectOf(values.GetMessage(message, &field));
   }
@@ -85,6 +88,7 @@ nb::dict MapOf(const Message& message, const FieldDescriptor& field) {
 nb::dict DictOf(const Message& message) {
   nb::dict fields;
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  // Every field is there, whether it is set or not, so that callers need no defaults.
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     if (field.is_map()) {

@@ -32,6 +32,7 @@ constexpr uintptr_t kPageBytes = 4096;
   Raise(absl::InvalidArgumentError(absl::StrCat("put tensor \"", name, "\": ", why)));
 }
 
+// A caller names the dtype where its array cannot: NumPy has none for BF16, for example.
 DType ChooseDType(const std::string& name, const std::optional<std::string>& wanted, const AnyArray& array) {
   if (wanted.has_value()) {
     const DTypeInfo* info = FindDType(*wanted);
@@ -49,6 +50,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   const auto name = nb::cast<std::string>(item[0]);
   const auto dtype = nb::cast<std::optional<std::string>>(item[1]);
   const auto shape = nb::cast<std::optional<std::vector<uint64_t>>>(item[2]);
+  // There is no conversion, which would make a copy in silence.
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
     Refuse(name, "it is not a packed array in row-major order that DLPack or the buffer protocol can show");
@@ -65,6 +67,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
     for (size_t i = 0; i < array.ndim(); ++i) tensor.shape.push_back(array.shape(i));
   }
   const int device = array.device_type();
+  // The CPU reads pinned and managed memory of CUDA, too.
   if (device == kCpu || device == kCudaHost || device == kCudaManaged) {
     tensor.bytes = std::span(static_cast<const std::byte*>(array.data()), array.nbytes());
   } else if (device == kCuda) {
@@ -83,6 +86,7 @@ PutTensors BorrowTensors(const nb::list& tensors) {
   auto arrays = std::make_unique<std::vector<AnyArray>>();
   arrays->reserve(tensors.size());
   for (const nb::handle item : tensors) borrowed.tensors.push_back(Borrow(item, *arrays));
+  // Python owns the arrays through this capsule. The call keeps it until its work has ended.
   borrowed.keeper = nb::capsule(
       arrays.release(), [](void* owned) noexcept { delete static_cast<std::vector<AnyArray>*>(owned); });
   return borrowed;

@@ -29,6 +29,8 @@ struct Lease {
   std::unique_ptr<client::Replica> replica;
 };
 
+// What Python holds of a replica. Its arrays hold the lease as well, and the lease ends with the last of
+// them.
 struct Replica {
   std::shared_ptr<Lease> lease;
   const client::Replica& operator*() const { return *lease->replica; }
@@ -81,6 +83,7 @@ class Array {
 
   // In bytes, for the buffer protocol, which borrows them.
   const std::vector<Py_ssize_t>& shape() const { return shape_; }
+  // The strides are made when they are first asked for: most arrays are never read by the buffer protocol.
   const std::vector<Py_ssize_t>& strides() {
     if (strides_.size() != shape_.size()) {
       strides_.resize(shape_.size());
@@ -135,11 +138,14 @@ int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   if (format == nullptr) {
     return RefuseBuffer(buffer, "the buffer protocol has no name for this dtype: use .raw, or .numpy()");
   }
+  // What may be written to is the private memory (PrivateData), which the buffer protocol does not give.
   if ((flags & PyBUF_WRITABLE) != 0) return RefuseBuffer(buffer, "tensors of the store are read-only");
+  // An empty array has an address, too, since some takers refuse a null pointer.
   static char nothing = 0;
   *buffer = Py_buffer{};
   buffer->buf = array->data() != nullptr ? static_cast<void*>(array->data()) : &nothing;
   buffer->obj = self;
+  // The buffer keeps the array, and with it the lease.
   Py_INCREF(self);
   buffer->len = static_cast<Py_ssize_t>(array->view().nbytes);
   buffer->readonly = 1;
@@ -148,8 +154,10 @@ int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   buffer->ndim = static_cast<int>(array->shape().size());
   const bool shaped = (flags & PyBUF_ND) != 0;
   buffer->shape = shaped ? const_cast<Py_ssize_t*>(array->shape().data()) : nullptr;  // NOLINT(*-const-cast)
+  // Only what was asked for may be filled in; the rest has to be null.
   const bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
   buffer->strides = strided ? const_cast<Py_ssize_t*>(array->strides().data()) : nullptr;  // NOLINT
+  // Without a shape the taker sees one dimension.
   if (!shaped) buffer->ndim = 1;
   return 0;
 }
@@ -191,6 +199,7 @@ nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options, bool raw) {
     view.shape = {static_cast<int64_t>(array.view().nbytes)};
     view.strides = {1};
   }
+  // The memory cannot be mapped copy-on-write, so the taker gets a copy.
   if (!array.IsPrivate()) {
     if (options.contains("copy") && options["copy"].is(nb::bool_(false))) {
       throw nb::buffer_error("this tensor is in huge pages that were set aside, of which DLPack gets a copy");
@@ -199,6 +208,7 @@ nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options, bool raw) {
   }
   const std::vector<size_t> shape(view.shape.begin(), view.shape.end());
   const nb::dlpack::dtype dtype{view.type_code, view.type_bits, view.type_lanes};
+  // Since version 1.0 a capsule of DLPack can say that it is read-only.
   const bool versioned = options.contains("max_version") && !options["max_version"].is_none();
   const auto capsule = [&](auto array) { return nb::cast(array).attr("__dlpack__")(**options); };
   if (versioned) {
@@ -224,6 +234,7 @@ nb::object InPython(const char* function, nb::handle self) {
   return nb::module_::import_("tensorcast.arrays").attr(function)(self);
 }
 
+// No bytes are touched: an array is a view of mapped memory.
 nb::dict TensorsOf(const Replica& replica) {
   nb::dict tensors;
   for (const client::TensorView& view : replica->tensors()) {
@@ -236,6 +247,7 @@ nb::dict TensorsOf(const Replica& replica) {
 
 nb::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr<void> lifetime) {
   auto lease = std::make_unique<Lease>(Lease{std::move(lifetime), std::move(replica)});
+  // In a process that is forked later the lease is left to the parent.
   return nb::cast(Replica{LeftAloneAfterFork(std::move(lease))});
 }
 
@@ -244,6 +256,7 @@ nb::object TransferSummary(const std::optional<TransferReport>& report) {
   nb::dict summary;
   summary["transfer_id"] = report->transfer_id;
   summary["bytes"] = report->bytes;
+  // The time runs from the request to the end, the wait in the queue included.
   summary["seconds"] = absl::ToDoubleSeconds(report->end - report->queued);
   summary["verified_chunks"] = report->verified_chunks;
   nb::list sources;

@@ -23,6 +23,7 @@ namespace {
 // Calls `record` with the value as telemetry has it; any other value is told as its text.
 template <class Record>
 void WithValue(nb::handle value, Record record) {
+  // bool is tried first: in Python a bool is an int, too.
   if (nb::isinstance<nb::bool_>(value)) return record(nb::cast<bool>(value));
   if (nb::isinstance<nb::float_>(value)) return record(nb::cast<double>(value));
   int64_t number = 0;
@@ -61,6 +62,8 @@ class PythonSpan {
   void End() { span_.End(); }
 
  private:
+  // The number of an event's attributes has to be known to the compiler, so there is a variant for each
+  // number from 0 to 8.
   template <size_t... kCounts>
   void AddEventWith(const std::string& name, const std::vector<std::pair<std::string, std::string>>& kept,
                     std::index_sequence<kCounts...>) {
@@ -81,6 +84,8 @@ class PythonTelemetry {
  public:
   explicit PythonTelemetry(std::shared_ptr<void> telemetry) : telemetry_(std::move(telemetry)) {}
   void Stop() {
+    // The telemetry is taken out with the GIL held, so that a second stop finds nothing, and ended without
+    // it, since what is left is sent now.
     std::shared_ptr<void> ending = std::move(telemetry_);
     const WithoutGil released;
     ending.reset();

@@ -31,6 +31,7 @@ constexpr std::array<StatePair, 7> kStates = {{
     {ReplicaState::kFailed, v1::REPLICA_STATE_FAILED},
 }};
 
+// Reports name sources and stages by words, so that a reader needs no table of numbers.
 constexpr std::array<SourceType, 3> kSourceTypes = {SourceType::kLocal, SourceType::kRemote,
                                                     SourceType::kDisk};
 constexpr std::array<Stage, 3> kStages = {Stage::kFetch, Stage::kVerify, Stage::kPlace};
@@ -61,6 +62,7 @@ absl::Time Bounded(absl::Time time) {
   return std::clamp(time, first, last);
 }
 
+// Times travel by the wall clock, since the steady clocks of two processes have nothing in common.
 v1::StageReport ToProto(const StageReport& stage) {
   v1::StageReport message;
   message.set_stage(std::string(StageName(stage.stage)));
@@ -100,6 +102,7 @@ v1::SourceReport ToProto(const SourceReport& report) {
   message.set_replica_id(report.source.replica_id);
   message.set_filling(report.filling);
   *message.mutable_joined() = rpc::ToProto(ToWallTime(report.joined));
+  // A source that is still used has not left: the field stays out.
   if (report.left != SteadyTime::InfiniteFuture()) {
     *message.mutable_left() = rpc::ToProto(ToWallTime(report.left));
   }
@@ -114,6 +117,7 @@ v1::SourceReport ToProto(const SourceReport& report) {
   return message;
 }
 
+// Cannot fail: a report is shown as far as it is understood.
 SourceReport FromProto(const v1::SourceReport& message) {
   SourceReport report;
   report.source = {ParseSourceType(message.source_type()), message.lane(), message.source(),
@@ -156,6 +160,7 @@ v1::Status ToProto(const absl::Status& status) {
 }
 
 absl::Status FromProto(const v1::Status& status) {
+  // A code of a newer version becomes UNKNOWN.
   const bool known =
       status.code() >= 0 && status.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   // The message ends in logs and on terminals, and another process wrote it.
@@ -241,6 +246,7 @@ v1::ReplicaState ToProto(ReplicaState state) {
   return it == kStates.end() ? v1::REPLICA_STATE_UNSPECIFIED : it->message;
 }
 
+// A state that this version does not know is refused, not guessed: the store decides by it.
 absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state) {
   auto it = std::find_if(kStates.begin(), kStates.end(),
                          [state](const StatePair& p) { return p.message == state; });
@@ -256,6 +262,7 @@ v1::Replica ToProto(const ReplicaInfo& replica) {
   message.set_artifact_id(replica.artifact_id);
   message.set_node_id(replica.node_id);
   *message.mutable_location() = ToProto(replica.location);
+  // The UUID stands beside the ordinal, since other processes may number GPUs in another way.
   message.mutable_location()->set_device_uuid(replica.device_uuid);
   message.set_state(ToProto(replica.state));
   message.set_image_bytes(replica.image_bytes);
@@ -268,6 +275,7 @@ v1::Replica ToProto(const ReplicaInfo& replica) {
   return message;
 }
 
+// INVALID_ARGUMENT for a location or a state that is not known: such a replica could not be counted.
 absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica) {
   ReplicaInfo info;
   info.id = replica.replica_id();
@@ -311,6 +319,7 @@ Origin FromProto(const v1::Origin& message) {
   return origin;
 }
 
+// The first source stands by itself as well, beside the list of all.
 v1::Progress ToProto(const TransferProgress& progress) {
   v1::Progress message;
   message.set_bytes_done(progress.bytes_done);
@@ -327,6 +336,7 @@ v1::Progress ToProto(const TransferProgress& progress) {
   return message;
 }
 
+// The fields of a single source are left out: the list of sources has it, too.
 TransferProgress FromProto(const v1::Progress& progress) {
   TransferProgress result{.bytes_done = progress.bytes_done(),
                           .bytes_total = progress.bytes_total(),
@@ -338,6 +348,7 @@ TransferProgress FromProto(const v1::Progress& progress) {
 
 v1::WallTime ToProto(const WallTime& time) {
   v1::WallTime message;
+  // An empty message says that nothing was recorded.
   if (time.whole <= absl::ZeroDuration()) return message;
   *message.mutable_whole() = ToProto(time.whole);
   *message.mutable_idle() = ToProto(time[TimeUse::kIdle]);
@@ -397,6 +408,7 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   result.queued = FromWallTime(FromProto(report.queued()));
   result.start = FromWallTime(FromProto(report.start()));
   result.end = FromWallTime(FromProto(report.end()));
+  // A stage that is not known here makes the whole report unreadable: its time could not be told.
   for (const v1::StageReport& message : report.stages()) {
     TC_ASSIGN_OR_RETURN(StageReport stage, FromProto(message));
     result.stages.push_back(std::move(stage));

@@ -56,6 +56,7 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
 
 std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   ByteWriter writer(ByteOrder::kBigEndian);
+  // The time is in whole seconds, rounded up: a token never expires before its grant.
   writer.Put(kVersion).Put(
       static_cast<uint64_t>(absl::ToInt64Seconds(absl::Ceil(claims.expires, absl::Seconds(1)))));
   writer.Put(claims.epoch);

@@ -154,12 +154,17 @@ absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, 
   return token;
 }
 
+// Makes the call on the member that answered last. Where that fails for a reason that passes, the next member
+// is asked, and after each round of all of them the call pauses. Ends with an answer, with an error that
+// another member would give too, or with the context.
 template <class Attempt>
 absl::Status Client::State::Call(const RequestContext& context, const char* what, const Attempt& attempt) {
   rpc::Backoff backoff({.initial = absl::Milliseconds(10), .max = absl::Milliseconds(200)});
   absl::Status last = absl::UnavailableError("no member of etcd was asked");
   bool asked_for_token = false;
   for (size_t tried = 0;; ++tried) {
+    // Cancelled calls say so. A deadline that passed is reported as UNAVAILABLE with the last member's error,
+    // since etcd is what does not answer.
     if (absl::Status wanted = context.Check(what); !wanted.ok()) {
       if (absl::IsCancelled(wanted)) return wanted;
       return absl::UnavailableError(absl::StrCat(what, " of etcd at ", absl::StrJoin(options.endpoints, ", "),
@@ -176,6 +181,7 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
       const grpc::Status status = attempt(member.channel, call);
       if (status.ok()) return absl::OkStatus();
       last = ToStatus(status);
+      // Each call gets one new token at most: a second refusal is the answer.
       if (WantsToken(status) && !options.user.empty() && !std::exchange(asked_for_token, true)) {
         absl::MutexLock lock(&mutex);
         token.clear();
@@ -261,6 +267,7 @@ absl::StatusOr<pb::StatusResponse> Client::Status(const RequestContext& context)
 
 absl::StatusOr<Client::Lease> Client::Grant(const RequestContext& context, absl::Duration ttl) {
   pb::LeaseGrantRequest request;
+  // etcd counts leases in whole seconds.
   request.set_ttl(absl::ToInt64Seconds(absl::Ceil(ttl, absl::Seconds(1))));
   pb::LeaseGrantResponse response;
   TC_RETURN_IF_ERROR(state_->Call(context, "LeaseGrant", [&](const auto& channel, grpc::ClientContext& call) {

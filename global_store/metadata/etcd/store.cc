@@ -266,6 +266,9 @@ absl::Status Store::Write(const Operations& operations) {
   }
 }
 
+// Repeats one change until its outcome is known: it happened, etcd refused it, or this store does not lead
+// any more. An outcome that stays unknown ends the leadership, since the next change could not be compared
+// with it.
 absl::Status Store::WriteTogether(const Operations& operations) {
   while (true) {
     TC_RETURN_IF_ERROR(leadership_.Check());
@@ -281,6 +284,7 @@ absl::Status Store::WriteTogether(const Operations& operations) {
       if (!absl::IsUnavailable(answer.status())) return answer.status();  // etcd refused it
       return EndLeadership(answer.status());
     }
+    // The transaction's failure branch read the sequence, where the leader's entry is still this term's.
     const pb::TxnResponse& seen = answer->responses(0).response_txn();
     if (!seen.succeeded() || seen.responses(0).response_range().kvs_size() == 0) {
       return EndLeadership(absl::UnavailableError("another global store leads"));
@@ -292,6 +296,8 @@ absl::Status Store::WriteTogether(const Operations& operations) {
   }
 }
 
+// Happens at most once: the change compares the sequence with its previous value and sets it to `own`. So an
+// attempt that is repeated, or that etcd carries out late, finds another value and changes nothing.
 pb::TxnRequest Store::ChangeOf(const Operations& operations, uint64_t own) const {
   pb::TxnRequest txn;
   *txn.add_compare() = leadership_.Fence();
@@ -327,6 +333,7 @@ absl::Status Store::ForEach(const std::string& folder, bool values, const EachPa
   pb::RangeRequest request;
   request.set_key(folder);
   request.set_range_end(EndOf(folder));
+  // The facts are read in pages: a range of all facts could be as large as the database.
   request.set_limit(kPage);
   request.set_keys_only(!values);
   while (true) {
@@ -427,6 +434,7 @@ absl::Status Store::PurgeRequests(absl::Time before) {
   pb::RangeRequest request;
   request.set_key(keys_.RequestAges());
   request.set_range_end(keys_.RequestAge(until, ""));
+  // Each request takes two deletions, so a page fills half of what a transaction may hold.
   request.set_limit(kOperations * kTxnsInTxn / 4);
   request.set_keys_only(true);
   while (true) {
@@ -463,7 +471,8 @@ absl::Status Store::PurgeFacts(const PurgeTimes& before) {
   return absl::OkStatus();
 }
 
-// Of manifests that were replaced, or not written to their end.
+// This drops the pieces of manifests that were replaced, or not written to their end. With `commit_mutex_`
+// held alone no manifest is being written, so a folder that no manifest names is garbage.
 absl::Status Store::SweepPieces() {
   std::set<std::string> found;  // folders
   TC_RETURN_IF_ERROR(
@@ -487,6 +496,8 @@ absl::Status Store::SweepPieces() {
 
 absl::Status Store::Compact() {
   TC_ASSIGN_OR_RETURN(const pb::StatusResponse status, client_.Status(leadership_.While(kPatience)));
+  // Only the history before the previous purge goes, so that ForEach can still read its later pages at the
+  // revision of the first.
   const int64_t revision = std::exchange(compact_next_, status.header().revision());
   if (revision == 0) return absl::OkStatus();
   const absl::Status compacted = client_.Compact(leadership_.While(kPatience), revision);

@@ -22,6 +22,7 @@ std::string ExportCall::request() const {
 }
 
 void ExportCall::Accept() {
+  // The answer of all three services to a success: a message without fields.
   const grpc::Slice empty("");
   response_ = grpc::ByteBuffer(&empty, 1);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
@@ -50,6 +51,7 @@ absl::StatusOr<std::unique_ptr<ExportServer>> ExportServer::Start(const std::str
                                                                   CallFactory make_call) {
   std::unique_ptr<ExportServer> started(new ExportServer(std::move(make_call)));
   grpc::ServerBuilder builder;
+  // Calls come as bytes, whatever their method: one generic service takes the three of OTLP.
   int port = 0;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterCallbackGenericService(started->service_.get());
@@ -62,6 +64,7 @@ absl::StatusOr<std::unique_ptr<ExportServer>> ExportServer::Start(const std::str
 }
 
 ExportServer::~ExportServer() {
+  // Calls that are under way end at once.
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
 }
 

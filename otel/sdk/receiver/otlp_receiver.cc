@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<OtlpReceiver>> OtlpReceiver::Start(Keep keep) {
   std::unique_ptr<OtlpReceiver> receiver(new OtlpReceiver(keep));
   TC_ASSIGN_OR_RETURN(receiver->server_,
                       ExportServer::Start("127.0.0.1:0", [received = receiver.get()](const auto& context) {
+                        // It deletes itself when gRPC has done with it (ExportCall::OnDone).
                         return new Call(received, context);
                       }));
   return receiver;

@@ -105,6 +105,8 @@ bool ReceivedTelemetry::Take(std::string_view method, const std::string& request
   absl::MutexLock lock(&mutex_);
   ++revision_;
   if (absl::StrContains(method, "MetricsService")) return TakeMetrics(request);
+  // The service in the method's path tells the signal. Where metrics alone are kept the others are taken and
+  // dropped, so that their senders do not try again.
   if (absl::StrContains(method, "TraceService")) return keep_ == Keep::kMetrics || TakeSpans(request);
   if (absl::StrContains(method, "LogsService")) return keep_ == Keep::kMetrics || TakeLogs(request);
   return false;
@@ -178,6 +180,7 @@ bool ReceivedTelemetry::TakeMetrics(const std::string& request) {
 void ReceivedTelemetry::TakePoint(ReceivedMetric point) {
   std::string series = absl::StrCat(point.resource["service.instance.id"], " ", point.name);
   for (const auto& [key, value] : point.labels) absl::StrAppend(&series, " ", key, "=", value);
+  // Each series counts with its last point: counters are cumulative.
   metrics_.insert_or_assign(std::move(series), std::move(point));
 }
 
