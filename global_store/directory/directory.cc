@@ -125,8 +125,11 @@ std::vector<std::string> Directory::ReleasedForGood(SteadyTime now, size_t limit
     if (found.size() == limit) break;
     const bool held =
         !reported || !inventory_.HoldersOf(artifact_id).empty() || inventory_.IsAwayWith(artifact_id);
+    const DifferenceEdge* edge = catalog_.differences().Find(artifact_id);
     // Published again after the metadata was lost, a difference may come before its ends.
-    const bool useless = reported && catalog_.differences().Find(artifact_id) != nullptr;
+    const bool useless =
+        edge != nullptr &&
+        (reported || (catalog_.Find(edge->base_id) != nullptr && catalog_.Find(edge->target_id) != nullptr));
     if (!held || useless) found.push_back(artifact_id);
   }
   return found;
