@@ -180,8 +180,9 @@ void CheckPoolMemory(const NodeFacts& node, FindingList& out) {
   if (available < memory / 20) {
     return check.Warn(found, "make daemon.host_pool smaller, or end what else takes memory there");
   }
-  if (pool > memory / 10 * 9)
+  if (pool > memory / 10 * 9) {
     return check.Warn(found, "make daemon.host_pool smaller: programs need memory, too");
+  }
   check.Ok(found);
 }
 
