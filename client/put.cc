@@ -439,7 +439,7 @@ absl::StatusOr<ObjectIdentity> DescribeFile(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (error) return ErrnoStatus(error.value(), "find", path);
-  struct stat about {};
+  struct stat about{};
   if (stat(real.c_str(), &about) != 0) return ErrnoStatus(errno, "stat", path);
   return IdentityOf(real.string(), about);
 }

@@ -78,6 +78,7 @@ std::vector<LinkFacts> LinksBelow(const std::string& folder) {
     const fs::path& interface = entry->path();
     std::error_code ignored;
     if (!fs::exists(interface / "device", ignored) && !fs::exists(interface / "bonding", ignored)) continue;
+    if (fs::exists(interface / "bonding_slave", ignored)) continue;  // its bond says the rate
     std::string state;
     std::ifstream(interface / "operstate") >> state;
     int64_t mbit = -1;  // as the kernel says where a driver does not know

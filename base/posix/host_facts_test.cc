@@ -52,6 +52,8 @@ TEST_F(HostFactsTest, Links_ThatAreUpAndOfHardwareAreListed) {
   AddLink("eth1", "up", "25000", "device");
   AddLink("bond0", "up", "200000", "bonding");
   AddLink("eth2", "down", "25000", "device");
+  AddLink("eth3", "up", "100000", "device");
+  Write("sys/class/net/eth3/bonding_slave/state", "active");
   AddLink("virtio", "up", "-1", "device");
   AddLink("veth7", "up", "10000", "");
   const HostFacts facts = Read();

@@ -43,7 +43,7 @@ struct DoctorFlags {
 };
 
 constexpr absl::Duration kOwnTimeout = absl::Seconds(5);
-constexpr absl::Duration kProbeTimeout = absl::Seconds(4);  // a daemon gives an attempt two seconds
+constexpr absl::Duration kProbeTimeout = absl::Seconds(6);  // a daemon gives an attempt two seconds
 constexpr size_t kAskers = 16;
 constexpr size_t kMaxCheckedNodes = 256;  // that are asked
 constexpr size_t kMaxProbedNodes = 16;    // between which probes go
@@ -82,7 +82,7 @@ std::optional<doctor::DiskFacts> LookAtDisk(client::AdminClient& own, const Comm
   const v1::DaemonConfig& daemon = config->daemon();
   doctor::DiskFacts disk{.folder = daemon.disk_dir().empty() ? absl::StrCat(daemon.state_dir(), "/artifacts")
                                                              : daemon.disk_dir()};
-  struct statvfs room {};
+  struct statvfs room{};
   if (statvfs(disk.folder.c_str(), &room) != 0) return std::nullopt;
   disk.bytes = static_cast<uint64_t>(room.f_blocks) * room.f_frsize;
   disk.available_bytes = static_cast<uint64_t>(room.f_bavail) * room.f_frsize;

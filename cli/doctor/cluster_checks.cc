@@ -28,7 +28,7 @@ std::string NamesText(const std::vector<std::string>& names) {
 }
 
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) || absl::IsUnimplemented(status);
+  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
 }
 
 // What became of the probes to one node.

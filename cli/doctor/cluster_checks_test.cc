@@ -77,8 +77,9 @@ TEST(ClusterChecks, OneWayConnection_FailsWithBothNames) {
 
 TEST(ClusterChecks, RefusedProbe_IsNotChecked) {
   Facts facts = WellCluster();
-  for (ProbeFacts& probe : facts.probes)
+  for (ProbeFacts& probe : facts.probes) {
     probe.call = absl::PermissionDeniedError("requires the operator role");
+  }
   EXPECT_THAT(Of(CheckReachability, facts),
               ElementsAre(Finds(Level::kWarn, "cluster", "not checked from a, b: needs operator")));
 }

@@ -127,6 +127,10 @@ void CheckDescriptors(const NodeFacts& node, FindingList& out) {
   const Check check = CheckOf(node, "descriptors", out);
   const v1::HostFacts& host = StatusOf(node).host();
   const uint64_t open = host.descriptors_open(), max = host.descriptors_max();
+  if (max == 0) {
+    return check.Warn("not checked: the kernel does not say the limit",
+                      "look at /proc/PID/limits of the daemon on that host");
+  }
   const std::string found = max == kNoLimit ? absl::StrCat(open, " descriptors are open, without a limit")
                                             : absl::StrCat(open, " of max ", max, " descriptors are open");
   const std::string change =
@@ -176,8 +180,9 @@ void CheckPoolMemory(const NodeFacts& node, FindingList& out) {
   if (available < memory / 20) {
     return check.Warn(found, "make daemon.host_pool smaller, or end what else takes memory there");
   }
-  if (pool > memory / 10 * 9)
+  if (pool > memory / 10 * 9) {
     return check.Warn(found, "make daemon.host_pool smaller: programs need memory, too");
+  }
   check.Ok(found);
 }
 

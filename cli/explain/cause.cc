@@ -19,7 +19,7 @@ constexpr double kMaxShare = 0.98;
 // Chunks under way when a pull ends are counted by one end and not by the other.
 constexpr double kSameBytes = 0.9;
 // A limit that held bytes back for less of the time than this was not what set the pace.
-constexpr double kBindingLimit = 0.1;
+constexpr double kBindingLimit = 0.2;
 
 double Ratio(absl::Duration part, absl::Duration whole) {
   return whole <= absl::ZeroDuration() ? 0 : std::clamp(absl::FDivDuration(part, whole), 0.0, 1.0);
@@ -67,10 +67,10 @@ class Causes {
   // gives what is left to the cores or to the way between.
   Cause Largest(Stage stage) {
     if (own_.whole <= absl::ZeroDuration() || total_ <= absl::ZeroDuration()) return {};
-    AddOwn("stopped", Ratio(own_[TimeUse::kStopped], total_));
-    AddOwn("no cpu", Ratio(own_[TimeUse::kNoCpu], total_));
+    AddOwn("stopped", TimeUse::kStopped);
+    AddOwn("no cpu", TimeUse::kNoCpu);
     if (stage != Stage::kFetch) return MajorityCause();
-    AddOwn("limiter", LimiterShare(Ratio(own_[TimeUse::kLimiter], total_), moving_));
+    AddOwn("limiter", TimeUse::kLimiter);
     for (const SourceDetails& detail : details_) {
       if (!detail.mapped) AddSource(detail);
     }
@@ -126,8 +126,11 @@ class Causes {
     return cause.share > 0.5 ? cause : Cause();
   }
 
-  void AddOwn(std::string_view name, double share) {
-    if (share > 0) Add(name, "", share, EndWhy(name, kThisNode, share, "the time", "daemon.limits.receive"));
+  void AddOwn(std::string_view name, TimeUse use) {
+    const double recorded = Ratio(own_[use], total_);
+    const double share = use == TimeUse::kLimiter ? LimiterShare(recorded, moving_) : recorded;
+    if (share <= 0) return;
+    Add(name, "", share, EndWhy(name, kThisNode, recorded, "the time", "daemon.limits.receive"));
   }
 
   // Shares of a source are of all the time that it served: time that it loses without a request costs
@@ -147,7 +150,8 @@ class Causes {
           std::pair("limiter", TimeUse::kLimiter)}) {
       const double recorded = time->Share(use);
       const double share = use == TimeUse::kLimiter ? LimiterShare(recorded, 1) : recorded;
-      add(name, share, EndWhy(name, detail.source, share, "the time that it served", "daemon.limits.send"));
+      add(name, share,
+          EndWhy(name, detail.source, recorded, "the time that it served", "daemon.limits.send"));
     }
     const double reading = std::min(ReadingShare(detail), 1.0);
     add("reading", reading,

@@ -118,7 +118,7 @@ TEST(Cause, LimitThatHeldBytesNowAndThen_CostsWhatBothEndsLeave) {
 
 TEST(Cause, LimitThatHardlyHeldBytes_IsNotNamed) {
   TransferReport report = MakeSlow();
-  report.wall_time[TimeUse::kLimiter] = Ms(50);
+  report.wall_time[TimeUse::kLimiter] = Ms(150);
   const Bound bound = BoundOf(RouteTo(
       report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(250)}}))}}));
   EXPECT_EQ(bound.cause.name, "network");

@@ -134,7 +134,10 @@ absl::StatusOr<std::span<const uint8_t>> RecordReader::Context::Read(ByteReader&
   if (content_bytes < min || content_bytes > max) return Damaged("a stream has an impossible size");
   if (stored.size() == content_bytes) return stored;
   if (stored.size() > content_bytes) return Damaged("a stream is longer than its content");
-  if (zstd == nullptr) return absl::ResourceExhaustedError("read a record of a difference: out of memory");
+  if (zstd == nullptr) {
+    return absl::ResourceExhaustedError(
+        "read a record of a difference: out of memory; the chunk comes whole");
+  }
   buffer.Clear();
   uint8_t* const to = buffer.Room(content_bytes);
   const size_t bytes = ZSTD_decompressDCtx(zstd, to, content_bytes, stored.data(), stored.size());

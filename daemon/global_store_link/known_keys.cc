@@ -74,7 +74,7 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& 
     }
     if (!absl::IsUnavailable(status)) return status;
     TC_RETURN_IF_ERROR(context.Check("resolving a key"));
-    return FromMemory(name, confirmed, status, "try again when it answers");
+    return FromMemory(name, confirmed, status, "start the global store, or try again when it answers");
   }
   return absl::UnavailableError(absl::StrCat(
       "resolve key ", name, ": the key was bound and deleted while it was asked for; try again"));
@@ -96,15 +96,14 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& 
                                                              std::string_view remedy) {
   std::optional<v1::Key> known = Find(name);
   if (!known.has_value()) {
-    return WithMessage(
-        reason, absl::StrCat("resolve key ", name, ": this node does not know what the key means, and ",
-                             reason.message(), ", or ", remedy));
+    return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
+                                            ", and this node does not know what the key means; ", remedy));
   }
   if (confirmed) {
-    return WithMessage(reason,
-                       absl::StrCat("resolve key ", name, ": only a confirmed answer was asked for, and ",
-                                    reason.message(), ", or ", remedy, ", or take the unconfirmed revision ",
-                                    known->revision(), ", the last that this node saw"));
+    return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
+                                            ", and only a confirmed answer was asked for; ", remedy,
+                                            ", or take the unconfirmed revision ", known->revision(),
+                                            ", the last that this node saw"));
   }
   LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
                << known->revision() << ", as this node last knew it: " << reason.message();

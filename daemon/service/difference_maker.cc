@@ -54,8 +54,9 @@ std::string FindMismatch(const ImageLayout& base, const ImageLayout& target) {
       return absl::StrCat("tensor ", now.name, " has the dtype ", DTypeName(now.dtype),
                           ", and that of the base ", DTypeName(old.dtype));
     }
-    if (now.shape != old.shape)
+    if (now.shape != old.shape) {
       return absl::StrCat("tensor ", now.name, " has another shape than in the base");
+    }
   }
   if (base.tensors.size() != target.tensors.size()) {
     return absl::StrCat("it has ", target.tensors.size(), " tensors, and the base ", base.tensors.size());
@@ -142,8 +143,9 @@ absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& conte
     if (!plan.required) return plan;
     return give_up("no_base", "the put names no base");
   }
-  if (named == "auto" && key.empty())
+  if (named == "auto" && key.empty()) {
     return give_up("no_base", "base auto needs a key, and the put names none");
+  }
   std::string base_id = named;
   if (!IsArtifactId(named)) {
     const std::string& key_of_base = named == "auto" ? key : named;

@@ -21,10 +21,10 @@ namespace {
 constexpr Location kDifferencePlace{LocationKind::kCpu};
 // Versions that the global store is told of; a node rarely has more of one model.
 constexpr size_t kMaxBases = 16;
-// The target can still come whole, so the differences are not waited for without end: a node that has one may
-// be gone. A slower link than this would bring the whole target even later.
+// The target can still come whole, and from more nodes: a difference with one slow source is not waited for.
 constexpr absl::Duration kToFindSource = absl::Seconds(10);
 constexpr double kMinBytesPerSecond = 1 << 20;
+constexpr absl::Duration kMaxToBring = absl::Minutes(1);
 
 // Of RESOURCE_EXHAUSTED the pool's own words are told.
 absl::Status NotBrought(const absl::Status& why) {
@@ -72,13 +72,15 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
       return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " begins at ", ends.base,
-                                              ", and the path has reached ", reached));
+                                              ", and the path has reached ", reached,
+                                              "; the target comes whole"));
     }
     reached = ends.target;
     manifests.push_back(std::move(manifest));
   }
   if (reached == target.id()) return manifests;
-  return absl::DataLossError(absl::StrCat("the path of differences ends at ", reached));
+  return absl::DataLossError(
+      absl::StrCat("the path of differences ends at ", reached, "; the target comes whole"));
 }
 
 absl::Status DifferencePaths::Bring(const RequestContext& context,
@@ -86,9 +88,10 @@ absl::Status DifferencePaths::Bring(const RequestContext& context,
   uint64_t bytes = 0;
   for (const auto& difference : differences) bytes += difference->layout().image_bytes;
   RequestContext bounded = context;
-  bounded.deadline =
-      std::min(context.deadline,
-               SteadyNow() + kToFindSource + absl::Seconds(static_cast<double>(bytes) / kMinBytesPerSecond));
+  bounded.deadline = std::min(
+      context.deadline,
+      SteadyNow() + std::min(kMaxToBring,
+                             kToFindSource + absl::Seconds(static_cast<double>(bytes) / kMinBytesPerSecond)));
   // All at once; those that are left are cancelled with the first failure.
   std::vector<std::unique_ptr<PendingReplica>> pending;
   for (const std::shared_ptr<const Manifest>& difference : differences) {

@@ -258,19 +258,22 @@ absl::StatusOr<Ingester::Stored> Ingester::StoreDifference(const RequestContext&
                       options_.differences->Encode(context, plan, target));
   if (request == nullptr) return Stored();
   absl::StatusOr<Stored> stored = IngestNew(context, std::move(*request), /*on_progress=*/nullptr);
-  if (!absl::IsResourceExhausted(stored.status())) return stored;
+  if (stored.ok()) return stored;
+  // Whatever happened to the difference, the version itself is stored.
+  TC_RETURN_IF_ERROR(context.Check("store the difference"));
   TC_RETURN_IF_ERROR(plan.GiveUp(
-      "no_room", absl::StrCat("there is no room for the difference: ", stored.status().message())));
+      "no_room", absl::StrCat("the difference could not be stored: ", stored.status().message())));
   return Stored();
 }
 
 absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const RequestContext& context,
                                                                     NewArtifact& artifact,
-                                                                    const ReplicaLease& lease,
-                                                                    const v1::Replica& replica) const {
+                                                                    const ReplicaLease& lease) const {
   DifferencePlan& plan = artifact.difference;
   const std::string base_id = plan.base != nullptr ? plan.base->id() : "";
   TC_ASSIGN_OR_RETURN(const Stored stored, StoreDifference(context, artifact, lease));
+  // To encode takes a while: what was evicted by force meanwhile must not be what a key names.
+  TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReady(lease));
   Published published;
   if (stored.lease != nullptr) {
     absl::StatusOr<v1::PublishArtifactResponse> both =
@@ -287,8 +290,11 @@ absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const Reques
       return published;
     }
     // The base may have been deleted meanwhile; where it is the key that refuses, the artifact alone is, too.
-    if (!absl::IsFailedPrecondition(both.status())) return both.status();
+    if (!absl::IsFailedPrecondition(both.status()) || plan.required) return both.status();
+    TC_ASSIGN_OR_RETURN(published.response,
+                        Publish(context, artifact, lease, replica, /*difference=*/nullptr));
     TC_RETURN_IF_ERROR(plan.GiveUp("not_published", std::string(both.status().message())));
+    return published;
   }
   TC_ASSIGN_OR_RETURN(published.response, Publish(context, artifact, lease, replica, /*difference=*/nullptr));
   return published;
@@ -312,17 +318,19 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   return result;
 }
 
+absl::StatusOr<v1::Replica> Ingester::DescribeReady(const ReplicaLease& lease) const {
+  TC_ASSIGN_OR_RETURN(v1::Replica replica, DescribeReplica(*options_.engine, lease.replica_id()));
+  if (replica.state() == v1::REPLICA_STATE_READY) return replica;
+  return absl::UnavailableError(absl::StrCat("put ", lease.manifest()->id(), ": its replica ",
+                                             lease.replica_id(), " is being dropped; put it again"));
+}
+
 absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& context, NewArtifact& artifact,
                                                        const ReplicaLease& lease,
                                                        Publications::Hold& hold) const {
   if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, lease, hold));
   v1::PutArtifactResult result;
-  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, lease.replica_id()));
-  if (result.replica().state() != v1::REPLICA_STATE_READY) {
-    // It was evicted meanwhile.
-    return absl::UnavailableError(absl::StrCat("replica ", lease.replica_id(),
-                                               " with the same content is being dropped: put it again"));
-  }
+  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReady(lease));
   // The files come first, since the binding names them. Their lease keeps them until it does.
   std::unique_ptr<ReplicaLease> files_lease;
   if (artifact.files != nullptr) {
@@ -333,7 +341,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
     artifact.files_id = files->artifact_id();
     artifact.files.reset();
   }
-  TC_ASSIGN_OR_RETURN(Published made, PublishWithDifference(context, artifact, lease, result.replica()));
+  TC_ASSIGN_OR_RETURN(Published made, PublishWithDifference(context, artifact, lease));
   const v1::PublishArtifactResponse& published = made.response;
   hold.Published();
   // After the publication, so that a collection of archives finds the artifact in the catalog meanwhile.

@@ -110,8 +110,9 @@ class Ingester {
                                          const ReplicaLease& target) const;
   // Publishes the artifact with its difference, where there is one.
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
-                                                  const ReplicaLease& lease,
-                                                  const v1::Replica& replica) const;
+                                                  const ReplicaLease& lease) const;
+  // UNAVAILABLE where the leased replica is not ready any more.
+  absl::StatusOr<v1::Replica> DescribeReady(const ReplicaLease& lease) const;
   // `difference`: published in the same transaction; null: none.
   absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,
                                                       const NewArtifact& artifact, const ReplicaLease& lease,

@@ -16,15 +16,20 @@ absl::StatusOr<v1::ProbeNodeResponse> NodeProbe::Probe(const RequestContext& con
   if (node_id.empty()) {
     return absl::InvalidArgumentError("probe a node: the request names no node; give the id of one");
   }
-  RequestContext bounded = context.Child();
-  bounded.deadline = std::min(context.deadline, SteadyNow() + kTime);
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes,
-                      options_.global_store->FindNodes(bounded, {node_id}));
+                      options_.global_store->FindNodes(context, {node_id}));
   const auto node = std::ranges::find(nodes, node_id, &v1::Node::node_id);
   if (node == nodes.end()) {
     return absl::NotFoundError(absl::StrCat("probe node ", QuoteName(node_id),
                                             ": the global store knows no such node; `tensorcast status` "
                                             "lists the nodes"));
+  }
+  // After the answer of the global store: its slowness says nothing of the node.
+  RequestContext bounded = context.Child();
+  bounded.deadline = SteadyNow() + kTime;
+  if (bounded.deadline > context.deadline) {
+    return absl::DeadlineExceededError(absl::StrCat("probe node ", QuoteName(node_id),
+                                                    ": the global store took the call's time; try again"));
   }
   const absl::StatusOr<absl::Duration> took =
       options_.peers->MeasureRoundTrip(bounded, PeerAddress(node->grpc_address(), node->name()));

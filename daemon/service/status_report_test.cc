@@ -67,8 +67,8 @@ TEST_F(StatusReportTest, Status_ListsExporters) {
   otel::InstallExporterStates([] {
     return std::vector<otel::ExporterState>{{.signal = "traces",
                                              .endpoint = "http://c:4317",
-                                             .error = "re\xfff"
-                                                      "used",
+                                             .error = "re\xff"
+                                                      "fused",
                                              .dropped = 7}};
   });
   const v1::HostFacts host = status->Report().host();

@@ -248,7 +248,9 @@ class DifferenceProvider final : public SourceProvider {
     }
     absl::StatusOr<std::unique_ptr<ChunkSource>> source =
         DifferenceSource::Open(context, target_, std::move(leased), wrong_);
-    if (!source.ok()) {
+    if (absl::IsFailedPrecondition(source.status())) {
+      Count("not_brought");  // they name every chunk as one that comes whole
+    } else if (!source.ok()) {
       Count("damaged");
       DropWrongDifferences();
     }

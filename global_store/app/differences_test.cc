@@ -109,9 +109,7 @@ class DifferencesTest : public GlobalStoreServerTest {
     EXPECT_TRUE(tensorcast::testing::Eventually([&] {
       const auto beat = Beat("a");
       EXPECT_TRUE(beat.ok()) << beat.status();
-      if (beat.ok()) {
-        forgotten.assign(beat->forgotten_artifacts().begin(), beat->forgotten_artifacts().end());
-      }
+      if (beat.ok()) forgotten.assign(beat->forgotten_artifacts().begin(), beat->forgotten_artifacts().end());
       return !beat.ok() || !forgotten.empty();
     }));
     return forgotten;

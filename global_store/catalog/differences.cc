@@ -13,6 +13,7 @@ void Differences::Add(const DifferenceEdge& edge) {
   edges_[edge.artifact_id] = edge;
   of_ends_[edge.base_id].insert(edge.artifact_id);
   of_ends_[edge.target_id].insert(edge.artifact_id);
+  to_[edge.target_id].insert(edge.artifact_id);
 }
 
 void Differences::Remove(const std::string& artifact_id) {
@@ -23,6 +24,10 @@ void Differences::Remove(const std::string& artifact_id) {
     if (of_end == of_ends_.end()) continue;  // both ends are one artifact
     of_end->second.erase(artifact_id);
     if (of_end->second.empty()) of_ends_.erase(of_end);
+  }
+  if (const auto to = to_.find(edge->second.target_id); to != to_.end()) {
+    to->second.erase(artifact_id);
+    if (to->second.empty()) to_.erase(to);
   }
   edges_.erase(edge);
 }
@@ -55,12 +60,9 @@ std::vector<std::string> Differences::Of(std::string_view end) const {
 
 std::vector<const DifferenceEdge*> Differences::To(std::string_view target) const {
   std::vector<const DifferenceEdge*> edges;
-  const auto of_end = of_ends_.find(target);
-  if (of_end == of_ends_.end()) return edges;
-  for (const std::string& artifact_id : of_end->second) {
-    const DifferenceEdge* edge = Find(artifact_id);
-    if (edge->target_id == target) edges.push_back(edge);
-  }
+  const auto to = to_.find(target);
+  if (to == to_.end()) return edges;
+  for (const std::string& artifact_id : to->second) edges.push_back(Find(artifact_id));
   return edges;
 }
 

@@ -54,7 +54,9 @@ class Differences {
 
   absl::btree_map<std::string, DifferenceEdge> edges_;           // by their own id
   absl::btree_map<std::string, std::set<std::string>> of_ends_;  // ids of edges
-  absl::flat_hash_map<std::string, uint64_t> holds_;             // how many reasons; never 0
+  // Ids of the edges that lead to an artifact: few, where a popular base has very many that lead from it.
+  absl::btree_map<std::string, std::set<std::string>> to_;
+  absl::flat_hash_map<std::string, uint64_t> holds_;  // how many reasons; never 0
 };
 
 // A path is folded into one pass over the image, which holds the records of all its edges at once.

@@ -73,7 +73,7 @@ void Catalog::Apply(const KeyRecord& record) {
 // Its last versions are ends of differences, whether they are kept or not.
 // Files that several versions have in common are held, not kept, while the binding has them.
 void Catalog::LinkKey(const KeyRecord& key) {
-  const auto link = [&](const std::string& artifact_id, std::set<std::string> Artifact::*keys) {
+  const auto link = [&](const std::string& artifact_id, std::set<std::string> Artifact::* keys) {
     const auto artifact = artifacts_.find(artifact_id);
     if (artifact == artifacts_.end()) return;
     (artifact->second.*keys).insert(key.name);

@@ -123,20 +123,6 @@ TEST_F(ConservationTest, GrantServedLongAfterItsEnd_IsViolationOnce) {
   EXPECT_EQ(directory_.conservation().grants, 15);
 }
 
-TEST_F(ConservationTest, GrantThatNoEndUses_IsViolationWhereItDoesNotExpire) {
-  Register("a");
-  Register("b");
-  Publish("x");
-  Update("a", {SomeReplica("one", "x")});
-  const std::string grant = Request("b", "x").granted.front().grant.grant_id;
-  now_ += absl::Seconds(59);
-  EXPECT_EQ(BeatServing("a", {}).conservation.grant_violations, 0);
-  now_ += absl::Seconds(2);  // twice its 30 s, and nothing has let it expire
-  EXPECT_EQ(BeatServing("a", {grant}).conservation.grant_violations, 0) << "its source serves it";
-  EXPECT_EQ(BeatServing("a", {}).conservation.grant_violations, 1);
-  EXPECT_EQ(BeatServing("a", {}).conservation.grant_violations, 0) << "told once";
-}
-
 TEST_F(ConservationTest, GrantsOfEarlierStore_AreNotJudged) {
   Register("a");
   for (int beat = 0; beat < 10; ++beat, Pass()) BeatServing("a", {"from before the restart"});

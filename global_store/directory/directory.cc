@@ -111,7 +111,8 @@ std::vector<DifferenceEdge> Directory::DifferencesTo(std::string_view artifact_i
              return !source.second.node->unreachable;
            });
   };
-  return CheapestPath(catalog_.differences(), held, artifact_id, target->record.image_bytes, has_source);
+  // Differences of more than half the image gain little, and come from fewer nodes than the image does.
+  return CheapestPath(catalog_.differences(), held, artifact_id, target->record.image_bytes / 2, has_source);
 }
 
 // Replicas in any state hold it: one that fills may be the next copy. So does a node that is away with one:
@@ -124,7 +125,12 @@ std::vector<std::string> Directory::ReleasedForGood(SteadyTime now, size_t limit
     if (found.size() == limit) break;
     const bool held =
         !reported || !inventory_.HoldersOf(artifact_id).empty() || inventory_.IsAwayWith(artifact_id);
-    if (!held || catalog_.differences().Find(artifact_id) != nullptr) found.push_back(artifact_id);
+    const DifferenceEdge* edge = catalog_.differences().Find(artifact_id);
+    // Published again after the metadata was lost, a difference may come before its ends.
+    const bool useless =
+        edge != nullptr &&
+        (reported || (catalog_.Find(edge->base_id) != nullptr && catalog_.Find(edge->target_id) != nullptr));
+    if (!held || useless) found.push_back(artifact_id);
   }
   return found;
 }
@@ -197,7 +203,7 @@ Conservation Directory::Compare(const Node& node, uint64_t sequence, const HeldB
     }
   }
   shown.grants = held.served_grants.size();
-  for (const std::string& violation : transfers_.grants().NoteServed(node_id, held.served_grants, now)) {
+  for (const std::string& violation : transfers_.grants().NoteServed(node_id, held.served_grants)) {
     ++shown.grant_violations;
     shown.found.push_back(absl::StrCat("grant of node ", node.facts.name, ": ", violation));
   }

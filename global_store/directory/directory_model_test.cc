@@ -652,9 +652,7 @@ class Model : public ::testing::TestWithParam<int> {
           replicas_, [&](const auto& entry) { return entry.second.artifact == artifact; });
       const bool needed =
           !differences_.contains(artifact) && (held || DirectoryInvariants::IsAwayWith(directory_, artifact));
-      if (IsReleased(artifact) && !needed) {
-        expected.insert(artifact);
-      }
+      if (IsReleased(artifact) && !needed) expected.insert(artifact);
     }
     std::set<std::string> going;
     for (const ArtifactRecord& record : facts.artifacts) going.insert(record.artifact_id);

@@ -185,7 +185,7 @@ TEST_F(SqliteStoreTest, FullDisk_RefusesCommitAndKeepsFacts) {
   ASSERT_TRUE((*store)->Commit(NumberedBatch(1)).ok());
   const std::string large(4 << 20, 'x');
   WriteBatch batch = NumberedBatch(2);
-  batch.manifest->bytes = large;
+  batch.manifests.front().bytes = large;
   const absl::Status full = (*store)->Commit(batch);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("free space"));

@@ -55,7 +55,6 @@ struct Grant {
   std::string into_zone;         // the receiver's zone where the source is in another zone; else empty
   uint32_t slot_parts = 0;       // of one of the source's upload slots, kSlotParts: all of it
   uint32_t share = 0;            // among the replica's grants when it was issued: the lowest that was free
-  bool overdue = false;          // it was noted that it should have expired
 };
 
 // A fresh grant with what its holder needs to use it.

@@ -128,7 +128,7 @@ void Grants::Renew(std::string_view receiver, const std::vector<std::string>& gr
 }
 
 std::vector<std::string> Grants::NoteServed(const std::string& node_id,
-                                            const std::vector<std::string>& grant_ids, SteadyTime now) {
+                                            const std::vector<std::string>& grant_ids) {
   std::vector<std::string> violations;
   const auto node = of_node_.find(node_id);
   if (node == of_node_.end()) return violations;
@@ -138,15 +138,6 @@ std::vector<std::string> Grants::NoteServed(const std::string& node_id,
     violations.push_back(absl::StrCat("grant ", grant_id,
                                       " has ended, but its source serves it after it was told ",
                                       kServedAfterEnd - 1, " times"));
-  }
-  for (const Grant* serving : node->second.serving) {
-    // Twice its life after its receiver named it last.
-    if (serving->overdue || now - serving->expires <= Ttl()) continue;
-    if (std::ranges::find(grant_ids, serving->grant_id) != grant_ids.end()) continue;
-    grants_.find(serving->grant_id)->second.overdue = true;
-    violations.push_back(absl::StrCat("grant ", serving->grant_id,
-                                      " is held open although neither its source nor ",
-                                      "its receiver uses it"));
   }
   return violations;
 }

@@ -53,10 +53,8 @@ class Grants {
   // Of the receiver, as its heartbeat names them.
   void Renew(std::string_view receiver, const std::vector<std::string>& grant_ids, SteadyTime now);
   // The grants under which the node serves pulls, as its heartbeat names them. Returns what must not be, for
-  // people, each once: a grant that the node still serves although it was told of its end several times, and
-  // one that should have expired and that it does not serve.
-  std::vector<std::string> NoteServed(const std::string& node_id, const std::vector<std::string>& grant_ids,
-                                      SteadyTime now);
+  // people, each once: a grant that the node still serves although it was told of its end several times.
+  std::vector<std::string> NoteServed(const std::string& node_id, const std::vector<std::string>& grant_ids);
   // The node's rate changed, and with it the parts of slots that its grants take.
   void Reweigh(std::string_view node_id);
   // As its receiver says. The source is told although the receiver closes the pull itself: that call may be

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Explained : public E2eTest {
  protected:
@@ -86,7 +87,7 @@ TEST_F(Explained, TopOnce_ShowsNodesAndLastTransfers) {
   const std::string& id = replica_->transfer()->transfer_id;
   EXPECT_THAT(result.output, AllOf(HasSubstr("node-0"), HasSubstr("node-1"), HasSubstr("gpu:1"),
                                    HasSubstr("tcp so far: "), HasSubstr(id.substr(0, 8))));
-  EXPECT_THAT(result.output, testing::Not(HasSubstr("no details")));
+  EXPECT_THAT(result.output, Not(HasSubstr("no details")));
 }
 
 TEST_F(Explained, TopOnceWithNodeAway_ShowsTheOthers) {
@@ -96,7 +97,7 @@ TEST_F(Explained, TopOnceWithNodeAway_ShowsTheOthers) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("node-0"));
   // The global store has forgotten it, or it is shown as one that says nothing.
-  EXPECT_THAT(result.output, AnyOf(testing::Not(HasSubstr("node-1")), HasSubstr("no details")));
+  EXPECT_THAT(result.output, AnyOf(Not(HasSubstr("node-1")), HasSubstr("no details")));
 }
 
 // Nodes that stand for hosts of their own, so that they pull from each other.
@@ -127,7 +128,7 @@ TEST_F(ExplainedBetweenHosts, ExplainRollout_NamesSlowestNodeAndItsLimiter) {
   const std::string model = MakeModel("model.safetensors", 40 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   for (const int node : {1, 2, 3}) {
-    TC_ASSERT_OK(client(node).Get(Context(), "m", {.attach = false, .lane = "tcp"}).status());
+    TC_ASSERT_OK(client(node).Get(Context(), "m", {.lane = "tcp", .attach = false}).status());
   }
   // The ends of grants are told in the background.
   nlohmann::json json;
@@ -162,10 +163,10 @@ TEST_F(ExplainedBetweenHosts, Status_ShowsReplicasAndGrantsConserved) {
   if (HasFatalFailure()) return;
   const std::string model = MakeModel("model.safetensors", 40 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
-  TC_ASSERT_OK(client(1).Get(Context(), "m", {.attach = false, .lane = "tcp"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "tcp", .attach = false}).status());
   ASSERT_TRUE(testing::Eventually(
       [&] { return absl::StrContains(OnNode(0, {"status"}).output, "conserved  replicas and grants"); }));
-  EXPECT_THAT(OnNode(0, {"status"}).output, testing::Not(HasSubstr("VIOLATED")));
+  EXPECT_THAT(OnNode(0, {"status"}).output, Not(HasSubstr("VIOLATED")));
 }
 
 TEST_F(ExplainedBetweenHosts, ExplainOfTwoSources_ShowsBothWithTheirBytes) {

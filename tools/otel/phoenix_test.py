@@ -5,6 +5,7 @@ Usage: phoenix_test.py TENSORCAST PHOENIX
 
 PHOENIX is its program; `make check-phoenix` installs it (850 MB) and runs this. Exits with 77 (skipped) and the reason without it.
 """
+import http.client
 import json
 import os
 import pathlib
@@ -15,7 +16,6 @@ import sys
 import tempfile
 import time
 import unittest
-import urllib.error
 import urllib.request
 
 SKIPPED = 77
@@ -58,9 +58,9 @@ class Phoenix(unittest.TestCase):
     @classmethod
     def answer(cls, path):
         try:
-            with urllib.request.urlopen(cls.url + path) as reply:
+            with urllib.request.urlopen(cls.url + path, timeout=10) as reply:
                 return reply.read()
-        except (urllib.error.URLError, ConnectionError):
+        except (OSError, http.client.HTTPException):
             return None
 
     @classmethod
@@ -74,7 +74,10 @@ class Phoenix(unittest.TestCase):
         """All spans that Phoenix has, by trace."""
         by_trace, cursor = {}, ""
         while cursor is not None:
-            page = json.loads(self.answer(f"/v1/projects/default/spans?limit=100&cursor={cursor}"))
+            text = self.answer(f"/v1/projects/default/spans?limit=100&cursor={cursor}")
+            if text is None:
+                return {}
+            page = json.loads(text)
             for span in page["data"]:
                 by_trace.setdefault(span["context"]["trace_id"], []).append(span)
             cursor = page["next_cursor"]
@@ -84,7 +87,7 @@ class Phoenix(unittest.TestCase):
         self.until(lambda: set(self.traces) <= set(self.spans()), f"not every trace of {self.traces} arrived")
         for trace, what in self.traces.items():
             def roots():
-                spans = self.spans()[trace]
+                spans = self.spans().get(trace, [])
                 ids = {span["context"]["span_id"] for span in spans}
                 return [span["name"] for span in spans if span["parent_id"] not in ids]
             self.until(lambda: len(roots()) == 1, f"{what} has not one root")

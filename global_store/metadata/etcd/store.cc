@@ -197,9 +197,7 @@ absl::Status Store::Commit(const WriteBatch& batch) {
     if (requests_.has_value()) requests_->insert(absl::HashOf(std::string_view(batch.request->request)));
   }
   absl::ReaderMutexLock lock(&commit_mutex_);
-  for (const ManifestBlob& manifest : batch.manifests) {
-    TC_RETURN_IF_ERROR(AddManifest(manifest, operations));
-  }
+  for (const ManifestBlob& manifest : batch.manifests) TC_RETURN_IF_ERROR(AddManifest(manifest, operations));
   return Write(operations);
 }
 
