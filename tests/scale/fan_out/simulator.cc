@@ -488,7 +488,9 @@ void Simulator::Ask(int replica) {
   call.request.artifact_id = ArtifactId(replica);
   call.request.destination = {.kind = plan_.destination};
   const bool needed = NeedsSource(asking);
-  for (const auto& [replica_id, fruitless] : asking.fruitless) {
+  for (const auto& entry : asking.fruitless) {
+    const std::string& replica_id = entry.first;
+    const int fruitless = entry.second;
     const bool excluded = fruitless >= kTries || (fruitless > 0 && !needed);
     const bool held =
         std::ranges::any_of(asking.fed_by, [&](int pull) { return pulls_[pull].replica_id == replica_id; });
