@@ -19,6 +19,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -41,6 +42,12 @@ STORE = 1  # host 0 is the bridge, with the global store; from 2 on hosts are no
 ENDPOINT = f"http://{address(STORE)}:{PORT}"
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith("AWS_")}, "AWS_ENDPOINT_URL": ENDPOINT,
                "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+
+
+def seconds_of_a_copy(options):
+    """What one model over one link takes at least."""
+    number, unit = re.fullmatch(r"(\d+)([kmg])bit", options.rate).groups()
+    return (options.mib << 20) * 8 / (int(number) * {"k": 1e3, "m": 1e6, "g": 1e9}[unit])
 
 
 class Hosts:
@@ -98,6 +105,11 @@ class Fleet:
         self.size = os.path.getsize(path)
         self.start(STORE, "objects", sys.executable, "-B", str(pathlib.Path(__file__).with_name("objects.py")), "--serve", path, "--address",
                    address(STORE))
+        self.start_cluster(lambda host: [f"daemon.origins=[s3://{BUCKET}/]"])
+        return self
+
+    def start_cluster(self, settings, images=1):
+        """The global store on host 0 and a daemon on each node, with room for `images` and `settings(host)` of its own."""
         store = f"{address(0)}:7000"
         self.start(0, "store", *self.server("global-store", f"global_store.listen={store}", f"global_store.metadata_path={self.folder}/meta.db"))
         for host in self.nodes:
@@ -105,10 +117,9 @@ class Fleet:
             self.start(host, f"node-{host}", *self.server(
                 "daemon", f"daemon.name=node-{host}", f"daemon.host_id=host-{host}", f"daemon.state_dir={state}", f"daemon.global_store={store}",
                 f"daemon.unix_socket={state}/daemon.sock", f"daemon.listen={address(host)}:7001", f"daemon.tcp_listen={address(host)}:7002",
-                f"daemon.host_pool={self.size + (256 << 20)}", "daemon.device_runtime=none", f"daemon.origins=[s3://{BUCKET}/]"))
+                f"daemon.host_pool={images * self.size + (256 << 20)}", "daemon.device_runtime=none", *settings(host)))
         for host in self.nodes:
             self.until(lambda: self.node(host, "status", "--json").wait() == 0)
-        return self
 
     def server(self, what, *settings):
         return [self.options.binary, what, *[word for setting in (*settings, "security.insecure=true") for word in ("--set", setting)]]

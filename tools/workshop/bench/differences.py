@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import random
-import re
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,6 @@ import cold_fleet
 from bench_link import run
 
 KEY = "model"
-BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 S_B_ASKED = 0.06
 
 
@@ -42,17 +40,7 @@ class Fleet(cold_fleet.Fleet):
     def __enter__(self):
         run(self.options.binary, "make-model", self.path, "--size", f"{self.options.mib}MiB")
         self.size = os.path.getsize(self.path)
-        store = f"{cold_fleet.address(0)}:7000"
-        self.start(0, "store", *self.server("global-store", f"global_store.listen={store}", f"global_store.metadata_path={self.folder}/meta.db"))
-        for host in self.nodes:
-            state = self.folder / f"node-{host}"
-            self.start(host, f"node-{host}", *self.server(
-                "daemon", f"daemon.name=node-{host}", f"daemon.host_id=host-{host}", f"daemon.state_dir={state}", f"daemon.global_store={store}",
-                f"daemon.unix_socket={state}/daemon.sock", f"daemon.listen={cold_fleet.address(host)}:7001",
-                f"daemon.tcp_listen={cold_fleet.address(host)}:7002", f"daemon.host_pool={2 * self.size + (256 << 20)}",
-                "daemon.device_runtime=none"))
-        for host in self.nodes:
-            self.until(lambda: self.node(host, "status", "--json").wait() == 0)
+        self.start_cluster(lambda host: [], images=2)
         return self
 
     def change(self):
@@ -88,8 +76,7 @@ class Fleet(cold_fleet.Fleet):
 
 
 def lanes(report):
-    return {source["source"]["lane"] if isinstance(source.get("source"), dict) else source["lane"]
-            for source in report["transfer"]["sources"] if int(source["bytes"]) > 0}
+    return {source["lane"] for source in report["transfer"]["sources"] if int(source["bytes"]) > 0}
 
 
 def main():
@@ -102,8 +89,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     options.binary = os.path.abspath(options.binary)
-    number, unit = re.fullmatch(r"(\d+)([kmg]bit)", options.rate).groups()
-    copy = (options.mib << 20) * 8 / (int(number) * BITS[unit])
+    copy = cold_fleet.seconds_of_a_copy(options)
     rows = []
     for _ in range(options.runs):  # each with a fleet of its own, so that nothing is left
         with tempfile.TemporaryDirectory(prefix="tc-diff-") as folder, cold_fleet.Hosts(options.nodes, options.rate) as hosts, \

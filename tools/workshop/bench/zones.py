@@ -12,7 +12,6 @@ Needs root, `ip` and `tc`.
 import argparse
 import datetime
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -22,7 +21,6 @@ from bench_link import run
 
 KEY = "model"
 CROSSINGS_ASKED = 1.1  # images, with labels
-BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 class Zones(cold_fleet.Hosts):
@@ -80,18 +78,7 @@ class Fleet(cold_fleet.Fleet):
         self.path = f"{self.folder}/model.safetensors"
         run(self.options.binary, "make-model", self.path, "--size", f"{self.options.mib}MiB")
         self.size = os.path.getsize(self.path)
-        store = f"{cold_fleet.address(0)}:7000"
-        self.start(0, "store", *self.server("global-store", f"global_store.listen={store}", f"global_store.metadata_path={self.folder}/meta.db"))
-        for host in self.nodes:
-            state = self.folder / f"node-{host}"
-            labels = [f"daemon.labels=[zone={'a' if host % 2 == 0 else 'b'}]"] if self.labels else []
-            self.start(host, f"node-{host}", *self.server(
-                "daemon", f"daemon.name=node-{host}", f"daemon.host_id=host-{host}", f"daemon.state_dir={state}", f"daemon.global_store={store}",
-                f"daemon.unix_socket={state}/daemon.sock", f"daemon.listen={cold_fleet.address(host)}:7001",
-                f"daemon.tcp_listen={cold_fleet.address(host)}:7002", f"daemon.host_pool={self.size + (256 << 20)}",
-                "daemon.device_runtime=none", *labels))
-        for host in self.nodes:
-            self.until(lambda: self.node(host, "status", "--json").wait() == 0)
+        self.start_cluster(lambda host: [f"daemon.labels=[zone={'a' if host % 2 == 0 else 'b'}]"] if self.labels else [])
         return self
 
     def measure(self):
@@ -113,8 +100,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     options.binary = os.path.abspath(options.binary)
-    number, unit = re.fullmatch(r"(\d+)([kmg]bit)", options.rate).groups()
-    copy = (options.mib << 20) * 8 / (int(number) * BITS[unit])
+    copy = cold_fleet.seconds_of_a_copy(options)
     print(f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, {options.nodes} nodes, {options.mib} MiB, {options.rate}, "
           f"load {os.getloadavg()[0]:.1f}")
     print(f"{'labels':10}{'images crossed':>20}{'asked':>7}{'S/B':>20}")
