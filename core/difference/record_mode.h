@@ -1,6 +1,8 @@
 // The modes of a record (FORMAT.md): how one chunk of the target is made of the same chunk of the base.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -16,6 +18,10 @@ enum class RecordMode : uint8_t {
 };
 
 // "same", "sparse", "bitmap", "dense", "whole"; "" for another number.
-std::string_view RecordModeName(RecordMode mode);
+constexpr std::string_view RecordModeName(RecordMode mode) {
+  constexpr std::array<std::string_view, 5> kNames = {"same", "sparse", "bitmap", "dense", "whole"};
+  const auto number = static_cast<size_t>(mode);
+  return number < kNames.size() ? kNames[number] : std::string_view();
+}
 
 }  // namespace tensorcast
