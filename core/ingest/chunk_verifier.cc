@@ -1,7 +1,7 @@
 #include "core/ingest/chunk_verifier.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/replica/difference_lane.h"
+#include "core/replica/transfer_report.h"
 
 namespace tensorcast {
 namespace {

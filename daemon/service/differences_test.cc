@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/difference/difference_artifact.h"
-#include "core/replica/difference_lane.h"
+#include "core/replica/transfer_report.h"
 #include "daemon/service/service_fixture.h"
 
 namespace tensorcast::daemon::differences_test {

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "core/artifact/digest.h"
 #include "core/difference/difference_decoder.h"
-#include "core/replica/difference_lane.h"
+#include "core/replica/transfer_report.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 

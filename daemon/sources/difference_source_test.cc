@@ -14,7 +14,7 @@
 #include "core/artifact/test_util.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
-#include "core/replica/difference_lane.h"
+#include "core/replica/transfer_report.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
 #include "gmock/gmock.h"

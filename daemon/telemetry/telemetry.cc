@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/steady_time.h"
-#include "core/replica/difference_lane.h"
+#include "core/replica/transfer_report.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::daemon {
