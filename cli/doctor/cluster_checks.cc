@@ -9,14 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/output/output.h"
-#include "rpc/convert/convert.h"
 
 namespace tensorcast::doctor {
 namespace {
 
 using cli::FormatBytes;
 
-constexpr absl::Duration kSilent = absl::Seconds(10);  // heartbeats come every few seconds
 constexpr size_t kNamesShown = 4;
 
 // "a, b, c, d and 3 more"
@@ -123,11 +121,6 @@ void CheckListing(const NodeFacts& node, FindingList& out) {
     check.Warn(
         "it drains, and begins no transfers",
         absl::StrCat("run `tensorcast node undrain ", NameOf(node.node), "` when it is to serve again"));
-  }
-  const absl::Duration silent = rpc::FromProto(node.node.since_heartbeat());
-  if (silent > kSilent) {
-    check.Warn(absl::StrFormat("its last heartbeat came %.0f s ago", absl::ToDoubleSeconds(silent)),
-               "look at its daemon and at the network to the global store");
   }
   if (out.size() == before) check.Ok("the global store takes it as a source");
 }

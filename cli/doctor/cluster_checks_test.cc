@@ -38,15 +38,12 @@ TEST(ClusterChecks, ClusterThatIsWell_HasOnlyOkFindings) {
   }
 }
 
-TEST(ClusterChecks, Listing_TellsUnreachableDrainingAndSilentNodes) {
+TEST(ClusterChecks, Listing_TellsUnreachableAndDrainingNodes) {
   EXPECT_THAT(Listing([](v1::Node&) {}), ElementsAre(Finds(Level::kOk, "n", "source")));
   EXPECT_THAT(Listing([](v1::Node& node) { node.set_unreachable(true); }),
               ElementsAre(Finds(Level::kFail, "n", "daemon.advertise")));
   EXPECT_THAT(Listing([](v1::Node& node) { node.set_draining(true); }),
               ElementsAre(Finds(Level::kWarn, "n", "tensorcast node undrain n")));
-  EXPECT_THAT(
-      Listing([](v1::Node& node) { *node.mutable_since_heartbeat() = rpc::ToProto(absl::Seconds(42)); }),
-      ElementsAre(Finds(Level::kWarn, "n", "42 s ago")));
 }
 
 TEST(ClusterChecks, NodeThatNoneReaches_FailsOnce) {
