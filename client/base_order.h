@@ -11,9 +11,9 @@
 namespace tensorcast::client {
 
 // `tensors` in the order of the base that the options name, where they differ from its tensors in nothing but
-// bytes and order: chunks of two versions are compared at the same place of their images. In all other cases,
-// also where the base is not found, as given: the daemon then says why there is no difference. Asks the
-// daemon only where a base is named.
+// bytes and order: chunks of two versions are compared at the same place of their images. In all other cases
+// the tensors keep their order, also where the base is not found: the daemon then says why it made no
+// difference. Asks the daemon only where a base is named.
 std::vector<PutTensor> InOrderOfBase(Session& session, const RequestContext& operation,
                                      std::span<const PutTensor> tensors, const PutOptions& options);
 

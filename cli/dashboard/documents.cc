@@ -130,7 +130,7 @@ const char* KindOf(const v1::Location& location) {
 }
 
 double RateOf(uint64_t now, uint64_t before, absl::Duration between) {
-  // A counter that went back began anew, with its daemon: there is no rate yet.
+  // A counter that went back began anew, with its daemon: the next look gives a rate.
   const double seconds = absl::ToDoubleSeconds(between);
   return seconds <= 0 || now < before ? 0 : static_cast<double>(now - before) / seconds;
 }
@@ -606,7 +606,7 @@ absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
   std::vector<Row> rows;
   for (const auto& [node_id, revision] : newest) {
     const auto found = by_id.find(node_id);
-    // A node that is not registered any more is not a part of the rollout.
+    // A node that has left the cluster does not belong to the rollout.
     if (found == by_id.end()) continue;
     const v1::Node& node = found->second;
     // Those that are furthest behind come first, and a row's key says so.

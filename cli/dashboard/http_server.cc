@@ -230,7 +230,7 @@ void HttpServer::ServeClient(Connection& connection) {
   HttpResponse refusal;
   if (ReadHead(connection, &head, &refusal) && ParseHead(head, &request, &refusal)) {
     Answer(connection, request);
-    // A refusal that nothing set has status 200: there is no request that could be answered.
+    // Status 200 means that no refusal was set: no byte of a request came.
   } else if (refusal.status != 200) {
     Write(connection, refusal, /*with_body=*/true);
   }

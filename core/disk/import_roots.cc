@@ -226,7 +226,7 @@ absl::StatusOr<FoundObject> ImportRoots::Find(const RequestContext& context, con
   if (!entry.ok()) return Refuse(path, entry.status());
   FoundObject found;
   struct stat info;
-  // Where fstat fails, OpenRegular fails likewise and says so.
+  // Where fstat fails, OpenRegular fails, too, and says so.
   if (fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode)) {
     found.folder = std::make_shared<Folder>(*this, path, real);
     return found;

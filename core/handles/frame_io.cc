@@ -32,7 +32,7 @@ void TakeDescriptors(msghdr& message, Received& received) {
       received.fds.emplace_back(raw);
     }
   }
-  // The kernel drops those that do not fit, and those that this process may not open any more.
+  // The kernel drops descriptors that do not fit, and those beyond the limit of this process.
   received.lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
 }
 

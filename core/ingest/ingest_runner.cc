@@ -95,7 +95,7 @@ class IngestRun {
         options_.table->LeaseAt(request_.artifact_id(), request_.location);
     if (ready.ok()) {
       job_.progress().SetPlan(0, request_.bytes());
-      // The replica that this job was to make is not needed any more.
+      // So the replica of this job is superfluous.
       options_.table->Fail(job_.replica_id(), absl::UnavailableError("a whole replica is at its place"));
     }
     return ready;

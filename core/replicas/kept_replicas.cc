@@ -90,7 +90,7 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   // The comparison may have been given up, so its result says nothing.
   if (stopping_) return;
   LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
-                          << "digests any more: it is not served";
+                          << "digests: it is not served; get it again";
   std::unique_ptr<ReplicaLease> added;
   {
     // One step with Forget, which removes the artifact's replicas from the table after it returns: a replica

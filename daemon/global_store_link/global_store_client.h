@@ -58,7 +58,7 @@ class GlobalStoreClient {
                                                                       const std::string& asking) = 0;
   // As PublishArtifact, and in the same transaction `difference`, the manifest of one that makes the artifact
   // from another: both exist then, or neither. `first.difference_replica` is this node's replica of it.
-  // FAILED_PRECONDITION where its base is not there any more: the artifact can be published without it.
+  // FAILED_PRECONDITION where its base is gone: the artifact can be published without it.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(
       const RequestContext& context, const Manifest& manifest, const Manifest& difference,
       const v1::PublishArtifactRequest& first, const std::string& asking) = 0;

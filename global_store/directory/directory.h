@@ -132,7 +132,8 @@ class Directory {
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
 
   // The path of the fewest bytes to the artifact from one of the `held`, by differences that a node which can
-  // be reached has whole; empty where the image has as few bytes, or is not known.
+  // be reached has whole. Chunks that come whole beside them are not counted. Empty where there is none of
+  // fewer bytes than half the image.
   std::vector<DifferenceEdge> DifferencesTo(std::string_view artifact_id,
                                             const std::set<std::string, std::less<>>& held) const;
 
