@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -68,6 +69,21 @@ struct Fault {
   int after = 0;     // requests that are answered well
   int strikes = 1;   // replies that it spoils
   double share = 0;  // of the body: where it strikes
+
+  // Whether its replies are made of the object's bytes.
+  bool SendsObject() const {
+    switch (kind) {
+      case Kind::kShortBody:
+      case Kind::kReset:
+      case Kind::kSlow:
+      case Kind::kOtherEtag:
+      case Kind::kNoRange:
+      case Kind::kShiftedRange:
+        return true;
+      default:
+        return false;
+    }
+  }
 
   // Whether the import has to succeed, since retries are enough.
   bool IsHarmless() const {
@@ -181,7 +197,10 @@ class ObjectFaults : public RobustnessTest {
 
   std::optional<FakeReply> Spoil(const FakeRequest& request) {
     absl::MutexLock lock(&mutex_);
-    if (!fault_.has_value() || fault_->after-- > 0 || fault_->strikes-- <= 0) return std::nullopt;
+    if (!fault_.has_value()) return std::nullopt;
+    // Listings, and what may lie beside the object, do not have its bytes.
+    if (fault_->SendsObject() && !absl::EndsWith(request.path, kKey)) return std::nullopt;
+    if (fault_->after-- > 0 || fault_->strikes-- <= 0) return std::nullopt;
     const size_t at = static_cast<size_t>(fault_->share * static_cast<double>(first_.bytes.size()));
     switch (fault_->kind) {
       case Kind::kUnavailable:
