@@ -101,8 +101,8 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
     }
   }
   on_settled_(id, std::move(added));
-  // Only now: `on_settled_` takes over the memory that processes still map, which is possible as long as it is
-  // allocated. Once it is free, its segment may be replaced.
+  // Only now: `on_settled_` takes over the memory that processes still map, which is possible as long as it
+  // is allocated. Once it is free, its segment may be replaced.
   entry->replica.memory = HostAllocation();
   // Last: a request that waits for the entry to go then finds the replica in the table.
   absl::MutexLock lock(&mutex_);
