@@ -1,5 +1,5 @@
 // Connecting, and what a client asks of its daemon in one call. The rest of Client: get.cc, put.cc,
-// keys.cc, key_watch.cc.
+// import.cc, keys.cc, key_watch.cc.
 #include "tensorcast/client.h"
 
 #include <string>
