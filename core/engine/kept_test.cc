@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
 #include "core/engine/engine_fixture.h"
 
@@ -79,6 +80,23 @@ TEST_F(Kept, KeptReplicaWithWrongBytes_IsDroppedAndItsMemoryFreed) {
   EXPECT_TRUE(engine_->ListReplicas().empty());
   EXPECT_TRUE(Eventually([&] { return pool_->stats().used_bytes == staging; }));
   EXPECT_EQ(Read(*MustGet(artifact, kCpu)), artifact.image) << "it comes from elsewhere";
+}
+
+// Memory that processes still map is taken over when the replica is settled, so it must not be free by then.
+TEST_F(Kept, KeptReplicaWithWrongBytes_IsSettledWhileItsMemoryIsHeld) {
+  Start();
+  KeptReplica wrong = Keep(MakeTestArtifact(1, {3 << 20}));
+  wrong.memory.Spans(2'000'000, 1).front()[0] ^= std::byte{4};
+  const uint64_t held = pool_->stats().used_bytes;
+  uint64_t when_settled = 0;
+  absl::Notification settled;
+  engine_->Adopt(Only(std::move(wrong)), [&](const std::string&, std::unique_ptr<ReplicaLease> lease) {
+    EXPECT_EQ(lease, nullptr);
+    when_settled = pool_->stats().used_bytes;
+    settled.Notify();
+  });
+  settled.WaitForNotification();
+  EXPECT_EQ(when_settled, held);
 }
 
 TEST_F(Kept, KeptReplicas_AreEvictedToMakeRoom) {
