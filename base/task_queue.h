@@ -1,5 +1,5 @@
-// Work handed to the one thread that owns some state: closures from anywhere, and timers of its own. A thread
-// that does nothing else is a TaskLoop (base/task_loop.h), which has such a queue.
+// Tasks for the one thread that owns some state: closures that any thread posts, and timers of the owner. A
+// TaskLoop (base/task_loop.h) is a thread that only runs such a queue.
 //
 // Post and PostAndWait are thread-safe; everything else belongs to the owner thread. Tasks run outside the
 // lock, in the order in which they were posted. The owner sleeps however it likes (a condition variable, a

@@ -1,10 +1,10 @@
-// Whether a caller may make a call. A server that has certificates, or a socket with fewer rights than all,
-// has one of these; its interceptor asks for each call, and a call that is refused ends before its handler
-// runs.
+// Decides whether a caller may make a call. A server with certificates, or with a socket that grants only
+// some roles, has an AccessControl. Its interceptor asks before each call, and a refused call ends before
+// its handler runs.
 //
-// A process that calls on behalf of another says so (metadata `tc-caller`). It is believed of nodes alone,
-// and gives them what a client may, never what only an operator may: a node's certificate does not permit
-// deleting or draining.
+// A process that calls on behalf of another says so (metadata `tc-caller`). Only nodes may do that, and they
+// get the rights of a client, never those of an operator: with a node's certificate no process can delete
+// or drain.
 //
 // Internal to this folder; thread-safe.
 #pragma once
@@ -33,10 +33,10 @@ namespace tensorcast::rpc {
 class AccessControl {
  public:
   struct Options {
-    std::shared_ptr<const Credentials> credentials;  // null: connections are those of unix sockets
+    std::shared_ptr<const Credentials> credentials;  // null: the server has unix sockets only
     security::RoleSet unix_roles;                    // of callers over a unix socket
     std::string unix_socket;                         // its path, for messages
-    std::string operator_socket;                     // as in ServerOptions, as the next
+    std::string operator_socket;                     // this and `admit`: see ServerOptions
     std::function<absl::Status()> admit;
   };
   explicit AccessControl(Options options);
@@ -44,7 +44,7 @@ class AccessControl {
   struct Decision {
     Caller caller;
     absl::Status refused;                  // PERMISSION_DENIED, UNAUTHENTICATED, or what `admit` says
-    Credentials::Certificate certificate;  // null: there was none
+    Credentials::Certificate certificate;  // null: the caller has none
   };
   // What `admit` says now.
   absl::Status Admit() const { return options_.admit != nullptr ? options_.admit() : absl::OkStatus(); }
@@ -52,7 +52,7 @@ class AccessControl {
   Decision Decide(const grpc::ServerContextBase& call, std::string_view label,
                   std::string_view on_behalf_of) const;
 
-  // A call that runs: cancelled when its caller's certificate ends or its name is denied.
+  // Between Began and Ended, a call is cancelled when its caller's certificate expires or is denied.
   void Began(const void* call, Credentials::Certificate certificate, Cancellation cancellation);
   void Ended(const void* call);
 

@@ -20,17 +20,17 @@ class Identity;
 
 namespace tensorcast::transport {
 
-// What the configuration says of the network between daemons. A lane takes what is its own.
+// The part of the configuration that is about the network between daemons. A lane reads its own keys.
 struct LaneConfig {
-  std::string advertise_host;  // that others know this one by; empty: the one that is listened on
+  std::string advertise_host;  // the host that other daemons connect to; empty: the listen address's host
   absl::Duration peer_timeout = absl::Seconds(10);  // a peer that takes nothing for so long is given up
   // This process's identity, where there are certificates: a certified lane is then encrypted. Null: it is
   // not.
   std::shared_ptr<const security::Identity> identity;
-  // Of all limited lanes, bytes a second in all; 0: no limit.
+  // Bytes per second of all limited lanes together; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
-  bool trusted_fabric = false;  // a lane that knows no certificates may be opened
+  bool trusted_fabric = false;  // allows lanes that check no certificates
   // The GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
   DeviceRuntime* devices = nullptr;
   // The lanes' own keys (Lane::keys) and their values, lists with several.
@@ -47,8 +47,8 @@ struct LaneConfig {
   }
 };
 
-// Something in a configuration that a start refuses: the key, and what is wrong with its value and what to
-// do.
+// A reason why the daemon does not start with a configuration: the key, what is wrong with its value, and
+// the remedy.
 struct LaneProblem {
   std::string_view key;
   std::string what;
@@ -57,30 +57,30 @@ struct LaneProblem {
 struct Lane {
   std::string_view name;
   std::string_view help;  // one line, for people
-  // A receiver that uses this lane reaches the whole pool of the source, so a receiver with a grant for it
-  // may as well be sent single replicas over another.
+  // A receiver on this lane can read the whole pool of the source. So a grant for it also allows the receiver
+  // to pull a replica over any other lane.
   bool opens_pool = false;
   // Both ends show certificates where the process has them.
   bool certified = false;
   // daemon.limits holds for it.
   bool limited = false;
-  // It serves a replica that fills: chunks that come later are announced to its receivers.
+  // It can serve a replica that still fills: its receivers are told of chunks that arrive later.
   bool serves_filling = false;
-  // What it reads and writes in place, where host and network allow it.
+  // The memory that it reads and writes in place, if host and network allow it.
   LaneMemory memory = LaneMemory::kHost;
-  // It keeps the pool's pages for the network card: no later process can take their place.
+  // It pins the pool's pages for the network adapter, so no later process can adopt the pool.
   bool pins_pool = false;
-  // Its keys in the configuration, by their paths. Those of the address that it listens on, without which a
-  // node does not have the lane, and of the addresses that others are told, are among them. Empty: it has
-  // none; others are told the advertised host.
+  // Paths of the lane's keys in the configuration, including the next two. listen_key: the address that it
+  // listens on; without a value the node does not have the lane. advertise_key: the addresses that other
+  // daemons use; empty: the lane has no such key, and others use the advertised host.
   std::vector<std::string_view> keys;
   std::string_view listen_key;
   std::string_view advertise_key;
-  // What this host, or the rest of the configuration, does not allow. Null: nothing. REQUIRES of its
-  // argument: the lane is configured.
+  // Returns why this host, or the rest of the configuration, does not allow the lane. Null: always allowed.
+  // REQUIRES: the lane is configured.
   std::function<std::vector<LaneProblem>(const LaneConfig&)> check;
-  // Null for a lane that is not a transport: the daemon has its own way there. UNAVAILABLE when this host has
-  // no network of the lane's kind.
+  // Null for a lane that is not a Transport, which the daemon implements itself. UNAVAILABLE when this host
+  // has no network of the lane's kind.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
 
   // Where it listens; empty: nowhere.

@@ -1,5 +1,5 @@
-// What the nodes of a cluster say of themselves: one connection a node, kept from one poll to the next, and
-// the previous answer beside the last one, so that rates can be told.
+// The status of each node of a cluster. It keeps one connection per node from one poll to the next, and the
+// previous answer beside the last one, so that rates can be computed.
 //
 // Thread-safe. A node that does not answer in time costs one timeout, and has its error.
 #pragma once
@@ -28,7 +28,7 @@ namespace tensorcast::dashboard {
 inline constexpr size_t kMaxAskedNodes = 128;  // in one poll
 inline constexpr absl::Duration kNodeTimeout = absl::Seconds(2);
 
-// What of a status is compared with the next one.
+// The counters of one status, which the next status is compared with.
 struct NodeCounters {
   SteadyTime at;
   std::map<std::string, uint64_t> transfer_bytes;  // of running transfers, by their ids
@@ -52,7 +52,7 @@ class NodeStatuses {
   std::vector<Cached<NodeStatus>::Value> Ask(std::span<const v1::Node> nodes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<client::AdminClient>> ClientOf(const v1::Node& node)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The daemon that the dashboard is beside need not be reachable by its node's address.
+  // For the daemon that the dashboard is connected to, which may not be reachable at its node's address.
   void SetOwn(const std::string& node_id, std::shared_ptr<client::AdminClient> client)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -1,4 +1,4 @@
-// Which transfer of a daemon's ring a person means. Pure functions.
+// Finds the transfer that a user names among those that a daemon remembers. Pure functions.
 #pragma once
 
 #include <string_view>
@@ -13,10 +13,10 @@ struct FoundTransfer {
   bool under_way = false;
 };
 
-// `wanted` is "last" (the one that ended last, or began last where none has ended), a transfer's or a
-// replica's id or the beginning of one, or an artifact's whole id. Of several transfers for one replica or
-// artifact, the newest. NOT_FOUND, naming
-// those there are, when there is none; INVALID_ARGUMENT when several begin so.
+// `wanted` is "last" (the transfer that ended last, or if none has ended the one that began last), the first
+// characters of a transfer's or a replica's id, or the whole id of an artifact. If several transfers made the
+// replica or artifact, returns the newest. NOT_FOUND, with a list of the known transfers, if none matches;
+// INVALID_ARGUMENT if several ids begin with `wanted`.
 absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, std::string_view wanted);
 
 }  // namespace tensorcast::explain

@@ -1,6 +1,6 @@
-// A Communicator over NCCL's. NCCL's communicators here never block: a call that takes its time says that it
-// is in progress, and is then asked again and again until it is done, failed, or no caller waits for it any
-// more. Each rank has a stream of its own.
+// A Communicator that uses NCCL's communicators. These never block: a call that takes long returns "in
+// progress", and this class polls it until it is done, has failed, or no caller waits for it any more.
+// Each rank has a stream of its own.
 //
 // Source of the rules: NCCL user guide, "Creating a communicator with options", "Error handling and
 // communicator abort", "Fault tolerance", "Group calls".
@@ -45,10 +45,10 @@ class NcclCommunicator final : public Communicator {
   absl::Status CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes);
   absl::Status CheckNotEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // One call of each rank, which NCCL then does together: alone, each would wait for the others.
+  // Makes one call for each rank in one NCCL group: outside of a group each call would wait for the others.
   absl::Status ForEachRank(std::string_view operation, absl::FunctionRef<absl::Status(size_t i)> call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Until no call is in progress, and until the streams are idle, too.
+  // AwaitCalls waits until no call is in progress, AwaitWork until the streams are idle too.
   absl::Status AwaitCalls(const RequestContext& context, std::string_view operation)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AwaitWork(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,10 +57,10 @@ class NcclCommunicator final : public Communicator {
   absl::StatusOr<bool> CallsAreDone(std::string_view operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> StreamsAreIdle();
 
-  // The owner's: `error`, once nothing of NCCL's touches the memory any more. OK: nothing is done.
+  // On the owner's thread: returns `error` once NCCL no longer touches the memory. Does nothing for OK.
   absl::Status EndIf(absl::Status error);
   void AbortFor(absl::Status reason);
-  // False: it has to be aborted.
+  // Returns false if the communicator must be aborted.
   bool Finalize();
 
   const NcclFunctions& nccl_;

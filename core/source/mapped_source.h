@@ -11,8 +11,8 @@
 
 namespace tensorcast {
 
-// Where image bytes [offset, offset + bytes) are, in order; asked for those that are there. Thread-safe; its
-// copies keep the memory.
+// Returns where image bytes [offset, offset + bytes) are, in order. It is asked only for available bytes.
+// Thread-safe; copies of the function keep the memory alive.
 using ImageSpans = std::function<std::vector<ConstHostSpan>(uint64_t offset, uint64_t bytes)>;
 
 // Image bytes that lie side by side.
@@ -20,19 +20,19 @@ struct MappedPiece {
   uint64_t image_offset = 0;
   ConstHostSpan bytes;
 };
-// Of an image in pieces that stay where they are: in its order, without overlap. `keep_alive` is held as long
-// as its copies.
+// ImageSpans of an image that lies in `pieces`, which are in image order and do not overlap. Copies of the
+// result hold `keep_alive`.
 ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_alive);
 
-// `page_locked`: the image is memory that the devices' runtime knows as such, and may be copied to one from
-// there (ChunkSource::HostSpans).
+// `page_locked`: the image is page-locked memory of the device runtime, so that it can be copied from there
+// to a device (ChunkSource::HostSpans).
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,
                                               std::shared_ptr<const Availability> availability,
                                               bool page_locked = false);
 
 // The spans make up the image, in order. `keep_alive` is held as long as the source (a lease, a mapping).
-// `availability`: which of it is there, where it fills yet; the rest is not read.
+// `availability`: the chunks that are there, if the image still fills; no other chunks are read.
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image,
                                               std::shared_ptr<void> keep_alive, int max_concurrency,
                                               std::shared_ptr<const Availability> availability = nullptr);

@@ -1,5 +1,5 @@
-// A mounted folder of one file. Its file system (FUSE, served by this process) stops to answer chosen
-// operations: what a network file system does when its server goes. Needs root and /dev/fuse. Thread-safe.
+// A mounted folder with one file. Its file system (FUSE, served by this process) stops answering chosen
+// operations, as a network file system does when its server dies. Needs root and /dev/fuse. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -27,12 +27,12 @@ class HangingFolder {
 
   std::string file() const { return path_ + "/model.safetensors"; }
 
-  // Reads at this offset or behind it are not answered, from now on.
+  // From now on, reads at or after this offset are not answered.
   void HangReadsFrom(uint64_t offset) { hang_reads_from_ = offset; }
-  // Nor is any close(2).
+  // From now on, no close(2) is answered.
   void HangCloses() { hang_closes_ = true; }
 
-  // How many operations have no answer.
+  // Number of operations that wait for an answer.
   int hanging_reads() const { return hanging_reads_; }
   int hanging_closes() const { return hanging_closes_; }
 

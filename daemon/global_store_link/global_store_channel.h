@@ -1,5 +1,5 @@
-// The connection to the global store, or to whichever of several leads. The names of several are looked up
-// when it is made and again on request, since they may come to mean other hosts. Thread-safe.
+// The connection to the global store; of several global stores, to the one that leads. Their host names are
+// looked up when the channel is made and again on request, since they may get other addresses. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,17 @@ class GlobalStoreChannel {
   using Stub = v1::GlobalStore::Stub;
   using LookUp = std::function<std::string(const std::string&)>;
 
-  // Blocks where names are to be looked up. `look_up`: as rpc::LookUpNames.
+  // Blocks while it looks up names. `look_up` does what rpc::LookUpNames does.
   explicit GlobalStoreChannel(std::string address, rpc::ChannelOptions options = {},
                               LookUp look_up = rpc::LookUpNames);
 
-  // As it was given.
+  // The address that the constructor was given.
   const std::string& address() const { return address_; }
-  // For one call: another time it may be another one.
+  // Ask again for each call: LookUpAgain may replace the stub.
   std::shared_ptr<Stub> stub() const;
   std::shared_ptr<v1::Imports::Stub> imports_stub() const;
   std::shared_ptr<v1::Records::Stub> records_stub() const;
-  // Blocks for as long as the system's resolver does.
+  // Looks the names up again. Blocks for as long as the system's resolver does.
   void LookUpAgain();
 
  private:

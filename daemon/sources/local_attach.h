@@ -1,7 +1,7 @@
 // The local lane: this daemon attaches to a replica of another daemon of the same host as any client would,
-// and copies from the mapping. The lease is the connection, so a source that dies in the middle loses
-// nothing. Of a replica in host memory that fills or is partial, the source has what the other daemon
-// announces on that connection (core/handles), and ends with how the filling ended. Thread-safe.
+// and copies from the mapping. The lease is the connection, and the mapping stays valid if the other daemon
+// dies. If the replica is partial or still fills, the source has the chunks that the other daemon announces
+// on that connection (core/handles), and ends with the status of the filling. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -23,15 +23,15 @@ namespace tensorcast::daemon {
 
 class LocalAttacher {
  public:
-  // All must outlive it and the sources that it opens. A peer has `timeout` to answer. Attached to are
-  // processes of this one's user, of root and, beside them, those in one of `groups`.
+  // All must outlive it and the sources that it opens. A peer has `timeout` to answer. It attaches only to
+  // processes of this process's user, of root, and of users in one of `groups`.
   LocalAttacher(PeerClient* peers, PeerPools* pools, DeviceRuntime* devices, absl::Duration timeout,
                 std::vector<gid_t> groups = {})
       : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout), groups_(std::move(groups)) {}
 
-  // UNAVAILABLE or what the peer says when it cannot be attached to. PERMISSION_DENIED when the process at
-  // its handle socket is of another user. `reading`: the span reserved for what is
-  // then read; the peer links its serving to it.
+  // UNAVAILABLE, or the peer's own error, when it cannot attach. PERMISSION_DENIED when the process at the
+  // peer's handle socket runs as another user. `reading`: the span that is reserved for the reads from this
+  // source; the peer links its span of serving to it.
   absl::StatusOr<std::unique_ptr<ChunkSource>> Attach(const RequestContext& context,
                                                       const v1::TransportGrant& grant,
                                                       const Manifest& manifest, const TraceContext& reading);

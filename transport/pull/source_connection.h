@@ -1,18 +1,18 @@
-// The source's side of pulls: one image under one pull id, and the source's end of each conversation about
-// it, which from WELCOME on answers the requests of the receiver that it was given to.
+// The source's side of pulls. A SourceServing is one image under one pull id. A SourceConnection is the
+// source's end of one connection to a receiver: it sends WELCOME and then answers the receiver's requests.
 //
-// From an image in place it sends straight from the pool, in the order of the requests; one that is not in
-// place is read on the serving threads, two requests at a time, and sent as it comes. A connection counts as
-// a reader of the image until its channel has ended; a read under way on a serving thread is waited for.
+// An image in place is sent straight from the pool, in the order of the requests. Any other image is read on
+// the serving threads, two requests at a time, and sent as it arrives. A connection counts as a reader of the
+// image until its channel has ended; Revoke waits for reads that are under way on a serving thread.
 //
 //   open --(BYE, error, lost, revoked)--> ended
-//   open --(the receiver is not let in any more, the image failed)--> leaving
+//   open --(the receiver's certificate is denied, the image failed)--> leaving
 //   leaving --(the receiver has closed, or took too long)--> ended
 //
-// Of an image that fills it sends what there is, and refuses the rest. A receiver that asks for it (FOLLOW)
-// is told what comes: at once, and then at most once in an interval.
+// While an image fills, the source sends the chunks that are there and refuses requests for others. After a
+// FOLLOW it announces new chunks to that receiver: at once, and then max once in an interval.
 //
-// A connection belongs to its channel's thread but for the constructor; SourceServing is thread-safe.
+// Except for its constructor, a connection belongs to its channel's thread. SourceServing is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ class SourceConnection;
 // One image under one pull id.
 class SourceServing {
  public:
-  // `receiver`: the node it is for, by the name in its certificate; empty: any with the pull id.
+  // `receiver`: name in the certificate of the node that may pull; empty: any node that knows the pull id.
   SourceServing(PullId id, std::shared_ptr<ServedImage> image, std::string receiver);
 
   const PullId& id() const { return id_; }
@@ -52,14 +52,14 @@ class SourceServing {
   uint64_t image_bytes() const { return image_bytes_; }
   bool in_place() const { return in_place_; }
   const ServedImage& image() const { return *image_; }
-  // Of an image that fills, or did when it was served; null: everything is there.
+  // Null if the image was complete when it was first served.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // Whether something is missing.
+  // Whether chunks of the image are still missing.
   bool filling() const { return availability_ != nullptr && !availability_->complete(); }
   ServeCounter& counter() { return counter_; }
 
-  // A connection serves it from here to Leave. NOT_FOUND once it is revoked, RESOURCE_EXHAUSTED when it has
-  // kMaxConnections, and what the image failed with once it has.
+  // A connection serves the image from Join to Leave. NOT_FOUND once it is revoked, RESOURCE_EXHAUSTED at
+  // kMaxConnections, and the image's own error once the image has failed.
   static constexpr size_t kMaxConnections = 16;
   absl::Status Join(std::shared_ptr<SourceConnection> connection) ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave(const std::shared_ptr<SourceConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,7 +69,7 @@ class SourceServing {
   // After each Read that was OK, when its piece is released.
   void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends its connections and waits until nothing reads the image any more. Not on a channel's thread.
+  // Ends all connections and waits until no thread reads the image. REQUIRES: not on a channel's thread.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -93,7 +93,7 @@ struct SourceLimits {
   uint32_t requests = 64;
   uint64_t request_bytes = uint64_t{64} << 20;
   uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes, and what the receiver takes
-  // At a time, of an image that is not in place; one piece more may wait to be sent.
+  // Concurrent reads of an image that is not in place; one more piece may wait to be sent.
   int reads = 2;
   absl::Duration announce_interval =
       absl::Milliseconds(10);  // between what a receiver is told of an image that fills
@@ -150,9 +150,9 @@ class SourceConnection : public MessageChannel::Handler,
   // The image has more, or is over. On any thread, under the availability's lock.
   void PostFillingChanged();
   void FillingChanged();
-  // Tells the receiver what it was not told yet, when it is time.
+  // Announces the chunks that the receiver does not know of yet, once the interval has passed.
   void SendNews();
-  // Ends it with patience: a receiver that takes what is under way within that time is told why.
+  // Ends the connection, but first gives the receiver `patience` to read what was sent and the reason.
   void Leave(const absl::Status& why, absl::Duration patience);
   void Close(std::optional<Frame> last);
 
@@ -168,9 +168,9 @@ class SourceConnection : public MessageChannel::Handler,
   std::deque<Asked> requests_;
   uint64_t owed_bytes_ = 0;  // of requests, not with the receiver yet
   uint64_t last_request_id_ = 0;
-  bool fills_ = false;                  // so the receiver was told
-  std::optional<Announcer> announcer_;  // once it has asked for it
-  bool has_news_ = false;               // perhaps
+  bool fills_ = false;                  // what WELCOME told the receiver
+  std::optional<Announcer> announcer_;  // set by FOLLOW
+  bool has_news_ = false;               // there may be chunks to announce
   SteadyTime next_news_ = SteadyTime::InfinitePast();
   TaskQueue::TimerId news_timer_ = TaskQueue::kNoTimer;
   std::atomic<bool> change_posted_ = false;

@@ -1,6 +1,6 @@
 // The client library of TensorCast: what a serving engine or a trainer links to store models and to attach to
-// them. It talks to the store daemon of its own host; weights are never copied into the client. The one
-// header to include: it brings the others that a program needs.
+// them. It talks to the store daemon of its own host; weights are never copied into the client. Programs
+// include only this header: it includes the others that they need.
 //
 //   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/client.sock"});
 //   if (!client.ok()) return client.status();
@@ -15,8 +15,8 @@
 // Ownership: a Replica is a lease, and may outlive the Client that made it. What is passed to a call is
 // borrowed until the call returns.
 //
-// Threading: Client is thread-safe. Calls block, but StartGet. Callbacks run on the thread that does the
-// work: the caller's, or that of the background get; nothing is held while they do.
+// Threading: Client is thread-safe. All calls block, except StartGet. Callbacks run on the thread that does
+// the work: the caller's, or that of the background get; no lock is held meanwhile.
 //
 // Time: every deadline (RequestContext::deadline, PendingGet::Wait) is by the steady clock, SteadyNow() plus
 // a duration, so that setting the machine's clock changes nothing. KeyInfo::updated is wall time, for people.
@@ -72,10 +72,10 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(5);  // for the answer of a daemon that is there
   // How long to wait for a daemon that is not there yet, for a program that is started beside it.
   absl::Duration wait_for_daemon = absl::ZeroDuration();
-  Cancellation cancellation;         // of Connect alone; calls have their contexts
+  Cancellation cancellation;         // of Connect only; each call has a context of its own
   DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
-  // Kept for as long as the client and what it began: what StartTelemetry (tensorcast/telemetry.h) returned.
-  // Null: telemetry is off, or the program's own affair.
+  // What StartTelemetry (tensorcast/telemetry.h) returned; the client and its background calls keep it alive.
+  // Null: telemetry is off, or the program exports it by itself.
   std::shared_ptr<void> telemetry = nullptr;
 };
 
@@ -84,14 +84,14 @@ struct GetOptions {
   std::string lane;              // force "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
   bool wait_for_space = false;   // until the deadline, when the pool is full of replicas in use
   bool attach = true;            // false: make the replica on the daemon's node, and only describe it
-  // Only these tensors; none: all. Each is a name, or a pattern of names: `*` any text, `?` any character,
-  // `[a-z]` one of those, `[!a-z]` one of the others. Of what is not there yet, just
-  // the chunks that they lie in are brought: into host memory ("cpu"), which alone can hold a part.
-  // INVALID_ARGUMENT for one that chooses nothing.
+  // Only these tensors; empty: all. Each is a name, or a pattern of names: `*` any text, `?` any character,
+  // `[a-z]` one of those, `[!a-z]` one of the others. Brings only the missing chunks that these tensors lie
+  // in. Works only for "cpu", since only host memory can hold a part of an image. INVALID_ARGUMENT for a name
+  // or pattern that matches no tensor.
   std::vector<std::string> tensors = {};
   // Host memory is mapped so that this process may write to it, for libraries with tensors that cannot be
-  // read-only: written pages are private copies, and no other process sees them. Where the pool is of huge
-  // pages that were set aside, as many more have to be free; else it is read-only (Replica::writable).
+  // read-only: written pages are private copies, and no other process sees them. If the pool has reserved
+  // huge pages, as many more must be free; otherwise the mapping is read-only (Replica::writable).
   bool copy_on_write = false;
   // The global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the daemon may
   // then answer from its memory, and marks that answer as unconfirmed.
@@ -119,21 +119,21 @@ struct PutOptions {
   // earlier put gave, else what the global store's configuration says.
   std::optional<uint32_t> keep;
   bool durable = false;  // packed to disk before Put returns
-  // One of the daemon's daemon.archives ("s3://bucket/prefix"): packed there, too, before Put returns, with
-  // the daemon's credentials. Where only that fails the artifact is stored, and the error says so. Empty:
-  // nowhere.
+  // One of the daemon's daemon.archives ("s3://bucket/prefix"): Put returns after the artifact was packed
+  // there too, with the daemon's credentials. If only that fails, the artifact is stored, and the error says
+  // so. Empty: no archive.
   std::string archive;
   bool manifest_beside = false;  // of an import: write the manifest beside the model
   std::string location = "cpu";
   bool wait_for_space = false;
   bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
   bool pin = false;     // as GetOptions::pin
-  // Of an import of a folder, with a key: the files beside the tensors (config.json, tokenizer) are bound
-  // with them. If false, only the tensors are put, with the files that the key binds already with such
-  // tensors.
+  // For an import of a folder with a key: binds the files beside the tensors (config.json, tokenizer) too. If
+  // false, only the tensors are put, and the key keeps its files if names, dtypes and shapes of the tensors
+  // are the same.
   bool files = true;
-  // Of a put of tensors, with a key: paths of files, and of folders with files, which are bound with the
-  // tensors under a further revision. Files of the host, by their names; of a folder as an import takes them.
+  // For a put of tensors with a key: paths of files and folders on this host. Their files are bound with the
+  // tensors, as one more revision. A file has its name; a folder gives the files that an import would take.
   std::vector<std::string> files_at;
   // Publish also the difference from an earlier version, so that a node that holds that version pulls little.
   // "auto": the artifact that the key names before the put; a key, or an artifact id; "none": no difference.
@@ -177,7 +177,7 @@ struct KeyInfo {
   bool deleted = false;      // in watches
   bool unconfirmed = false;  // when resolved: as Replica::key_unconfirmed
   std::string files_id;      // the artifact of the files that are bound with the tensors; empty: none
-  uint32_t keep = 0;         // versions that it keeps, the current one among them; 0: not told (in watches)
+  uint32_t keep = 0;         // versions that it keeps, with the current one; 0: unknown (in watches)
   struct Version {
     std::string artifact_id;
     uint64_t revision = 0;
@@ -206,8 +206,8 @@ struct NodeStatus {
 
 class Client {
  public:
-  // Connects, and waits for the daemon's side of the handshake. UNAVAILABLE when no daemon listens there, at
-  // once unless it is to be waited for, and when one gives no answer within the timeout; PERMISSION_DENIED
+  // Connects, and waits for the daemon's side of the handshake. UNAVAILABLE when no daemon listens there (at
+  // once, or after wait_for_daemon), or when it does not answer within connect_timeout; PERMISSION_DENIED
   // when this user may not connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for
   // certificates that do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
@@ -222,50 +222,50 @@ class Client {
   // whichever source is nearest, and attaches to it.
   absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options = {});
-  // Gets at several locations at once: a replica for each of `locations`, in their order; "gpu:all" stands
-  // for every GPU of the daemon, in theirs. What is not there yet comes to the node once, and the other
-  // places are filled from the first while it arrives. All or none: the first error, which names its place,
-  // cancels the rest. `options.location` means nothing here; `on_progress` is called from several threads.
+  // Gets at several locations at once: returns a replica for each of `locations`, in their order. "gpu:all"
+  // stands for every GPU of the daemon, by ordinal. Missing chunks come to the node once, and the other
+  // locations are filled from the first while they arrive. All or none: the first error, which names its
+  // location, cancels the rest. `options.location` is ignored; several threads call `on_progress`.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
                                                               const GetOptions& options = {});
   // The files that the key binds with its tensors (config.json, tokenizer), as a replica in which each file
-  // is a tensor of bytes by the name of its path. NOT_FOUND where the key binds none. Replica::files_id is
-  // for those of the same revision as tensors that are here already: get them by that id.
+  // is a tensor of bytes, named by its path. NOT_FOUND where the key binds none. For the files of the same
+  // revision as a Replica of tensors, get its Replica::files_id instead.
   absl::StatusOr<std::unique_ptr<Replica>> GetFiles(const RequestContext& context, std::string_view key,
                                                     const GetOptions& options = {});
-  // A get in the background. It needs this client no longer.
+  // A get in the background. The client may be destroyed before it ends.
   std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
                                        const GetOptions& options = {});
 
   // Streams the tensors, from host or GPU memory, to the daemon through a small ring of shared memory, so
-  // that no second image of them is needed. Those in a memfd that is sealed WRITE | SHRINK | GROW, and those
-  // of a replica that this process holds, are handed over instead, and the daemon copies them from there.
-  // Tensors must not change until it returns: what is stored is whole and verified, but each byte is as it
-  // was when it was read. INVALID_ARGUMENT, naming the tensor, for bytes that do not fit their shape, for
-  // names that repeat, and for an address that is not on that GPU.
+  // that no second image is needed. Tensors in a memfd that is sealed WRITE | SHRINK | GROW, and tensors of a
+  // replica that this process holds, are handed over instead, and the daemon copies them from there.
+  // Tensors must not change until Put returns: the daemon stores each byte as it was when it was read.
+  // INVALID_ARGUMENT, with the tensor's name, if its bytes do not fit its shape, its name repeats, or its
+  // address is not on that GPU.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
   // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
-  // its own permission counts, and hands them to the daemon of its host, which reads them. Through host:port
-  // it is the daemon that opens the path, on its host and below its daemon.import_roots. A URI
-  // ("s3://bucket/prefix") is read by the daemon: with its own credentials below its daemon.origins. Where it
-  // may not, and is of this host, it reads with those of this process (AWS_*, profiles, HF_TOKEN; see
-  // objects/client_credentials.h), for this import alone.
-  // NOT_FOUND or PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is not a model or
-  // no regular file.
+  // its own permissions apply, and hands them to the daemon of its host, which reads them. A daemon at
+  // host:port opens the path itself, on its own host and below its daemon.import_roots. The daemon also reads
+  // a URI ("s3://bucket/prefix"): below its daemon.origins with its own credentials. A daemon of this host
+  // reads any other URI with the credentials of this process (AWS_*, profiles, HF_TOKEN; see
+  // objects/client_credentials.h), for this import only.
+  // NOT_FOUND or PERMISSION_DENIED if the files cannot be opened, INVALID_ARGUMENT if they are not a model or
+  // not regular files.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
-  // The latest artifact that this daemon's node imported the file as; NOT_FOUND when it did not, when the
-  // file has another size or mtime since, or when it lies outside the daemon's import_roots: the daemon keeps
-  // no origin that it cannot read again.
+  // The latest artifact that this daemon's node imported from the file. NOT_FOUND if it did not import it, if
+  // the file's size or mtime has changed since, or if it lies outside the daemon's import_roots: the daemon
+  // keeps no origin that it cannot read again.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
-  // Binds the key to another artifact, under the next revision: one that is named by its id, or by a key that
-  // is bound to it now; then the files of that key are bound, too. With an expected revision,
-  // FAILED_PRECONDITION when the key has another one (0: when it exists).
+  // Binds the key to `artifact`, under the next revision. `artifact` is an id, or a key that names the
+  // artifact now, and then the files of that key are bound too. FAILED_PRECONDITION if the key has another
+  // revision than `expected_revision` (0: if it exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
@@ -276,8 +276,8 @@ class Client {
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision = std::nullopt);
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
-  // Calls `on_key`, on this thread, for the keys as they are, then for each change, until the context ends
-  // (its error) or `on_key` returns false (OK). Reconnects by itself.
+  // Calls `on_key`, on this thread, for each key, then for each change, until the context ends (returns its
+  // error) or `on_key` returns false (returns OK). Reconnects by itself.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 

@@ -1,6 +1,6 @@
-// The CUDA runtime of a process, as the stand-in has it: what its C functions (runtime_api.cc) do once they
-// know that they may. The functions have their names without "cuda", and their meaning; each gives the error
-// of the call. What a correct program never does is a Violation.
+// The stand-in for the CUDA runtime of a process: what the C functions (runtime_api.cc) do after their
+// checks. Each method does what the CUDA function of that name (with "cuda" before it) does, and returns its
+// error. A call that a correct program never makes is a Violation.
 //
 // Source of the rules: CUDA Runtime API, "API synchronization behavior", "Memory management", "Stream
 // management", "Event management" and "Interprocess communication".
@@ -32,7 +32,7 @@
 
 namespace tensorcast::stand_ins {
 
-// The device that is current for the thread; of this process's, not of the host's.
+// The thread's current device, by its number in this process, not by that in the host.
 int& CurrentGpu();
 
 class Runtime {
@@ -44,8 +44,8 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   int count() const { return static_cast<int>(visible_.size()); }
-  // What every call begins with. Fork leaves a process in which CUDA does not work, and a device that broke
-  // stays broken.
+  // The first step of every call. It fails in a forked child, where CUDA does not work, and after a device
+  // has failed.
   cudaError_t Check() const;
 
   cudaError_t Properties(cudaDeviceProp* properties, int gpu);
@@ -97,22 +97,22 @@ class Runtime {
   Runtime(std::unique_ptr<HostGpus> host, std::vector<int> visible);
 
   static Runtime* Open();
-  // On hardware such a call would often do, or bring up a context on a device that it was not meant for.
+  // Hardware often accepts such a call, or makes a context on a device that it was not meant for.
   void CheckGpu(int gpu, std::string_view call) const;
   void* Add(std::shared_ptr<GpuMemory> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null: there is none that begins there.
+  // Null: no memory begins at `pointer`.
   std::shared_ptr<GpuMemory> Remove(void* pointer, bool imported);
   std::shared_ptr<CUstream_st> Find(cudaStream_t stream);
   // Where the stand-in reads or writes what the program calls `pointer`.
   End EndOf(const void* pointer, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether what runs on this GPU of the host reaches the memory.
+  // Whether work on this GPU of the host can access the memory.
   bool Reaches(int gpu, const GpuMemory& memory) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   cudaError_t Run(const Copy& copy);
   void DropImports(int gpu) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const pid_t pid_;
   const std::unique_ptr<HostGpus> host_;
-  const std::vector<int> visible_;  // the host's number of each of this process's
+  const std::vector<int> visible_;  // the host's number of each device of this process
   std::shared_ptr<DeviceFaults> faults_;
   std::unique_ptr<CopyEngines> engines_;
   std::vector<std::atomic<bool>> poisoned_;
