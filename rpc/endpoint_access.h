@@ -1,5 +1,5 @@
-// Which processes may use an endpoint that this process listens on, and what they may do there: what a start
-// logs and `tensorcast status` shows. Stateless; thread-safe.
+// Which processes may use an endpoint that this process listens on, and what they may do there. A server logs
+// this when it starts, and `tensorcast status` shows it. Stateless; thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -24,8 +24,8 @@ struct EndpointAccess {
   std::string ToString() const;
 };
 
-// Of a gRPC address: those of `unix_groups` reach a unix socket beside this process's user, and have
-// `unix_roles` there. `credentials` null: a TCP port is in clear.
+// The access to a gRPC address. At a unix socket, this process's user and members of `unix_groups` have
+// `unix_roles`. `credentials` null: a TCP port is in clear.
 EndpointAccess AccessOf(const std::string& address, const std::vector<gid_t>& unix_groups,
                         security::RoleSet unix_roles, const Credentials* credentials);
 

@@ -1,7 +1,7 @@
 // One accepted connection, in clear or with TLS, as blocking reads and writes with deadlines. The descriptor
-// does not block: each wait is a poll, so that a peer that trickles or stops cannot hold a thread for longer.
+// does not block: each wait is a poll, so that a slow or stalled peer cannot hold a thread past the deadline.
 //
-// One owner thread, but for Interrupt, which any thread may call. An error of the peer is a return of false.
+// Has one owner thread; only Interrupt may be called on any thread. Functions return false for peer errors.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace tensorcast::dashboard {
 
 // Paths of PEM files.
 struct TlsFiles {
-  std::string certificate;  // with those between it and its authority behind it; empty: no TLS
+  std::string certificate;  // followed by those between it and its authority; empty: no TLS
   std::string key;
   std::string client_ca;  // the authorities of client certificates; empty: no client is asked for one
 };
@@ -60,8 +60,8 @@ class Connection {
   bool Write(std::string_view bytes, SteadyTime deadline);
   // Whether the peer may still read: it has neither closed nor failed.
   bool IsOpen() const;
-  // Tells the peer that this was all, and reads what it still sends until it closes: a close with unread
-  // bytes would take the answer from the peer.
+  // Ends the answer, and reads what the peer still sends until it closes: a close with unread bytes would
+  // reset the connection, and the peer would lose the answer.
   void Finish(SteadyTime deadline);
   // Ends reads and writes, now and later.
   void Interrupt();

@@ -1,5 +1,5 @@
-// How `tensorcast dashboard token` gets a one-time address from the dashboard of the same user: by a unix
-// socket in the user's folder of sockets, that no other user may open. The token is never in a file.
+// The unix socket by which `tensorcast dashboard token` gets a one-time address from this user's dashboard.
+// It is in the user's folder of sockets, and no other user may open it. The token is never in a file.
 //
 // Thread-safe. Errors name the socket.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace tensorcast::dashboard {
 
-// The socket of the dashboard on this port, in a folder of its own in DefaultSocketFolder
-// (base/posix/socket_folders.h): of root the latter may belong to the user of the system service.
+// The socket of the dashboard on this port. It is in a folder of its own in DefaultSocketFolder
+// (base/posix/socket_folders.h), since root's DefaultSocketFolder may belong to the system service's user.
 std::string TokenSocketPath(uint16_t port);
 
 class TokenSocket {
@@ -41,7 +41,7 @@ class TokenSocket {
   std::thread thread_;
 };
 
-// What the dashboard behind the socket answers. UNAVAILABLE when none listens there.
+// Returns the dashboard's answer at the socket. UNAVAILABLE when no dashboard listens there.
 absl::StatusOr<std::string> AskForAddress(const std::string& path);
 
 }  // namespace tensorcast::dashboard

@@ -42,7 +42,7 @@ struct TopView {
 // For the next frame's `before`.
 std::map<std::string, Seen> SeenIn(const TopView& view);
 
-// What one receiver got from one source over one lane within a window of time.
+// The bytes that one receiver got from one source over one lane within a window of time.
 struct Flow {
   std::string receiver, source, lane;
   uint64_t bytes = 0;      // of a fetch that lies partly in the window: in proportion

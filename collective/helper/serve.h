@@ -1,7 +1,7 @@
-// What the helper process does: opens the daemon's replicas, joins communicators, broadcasts, as it is told.
+// The helper process: on the daemon's requests it opens replicas, joins communicators and broadcasts.
 //
-// One thread of requests. The kernel ends the process with its daemon. Nothing has a deadline here: a helper
-// that does not answer in time is killed by its daemon.
+// One thread serves the requests. The kernel kills the process when its daemon ends. Requests have no
+// deadline here: the daemon kills a helper that does not answer in time.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ struct HelperTools {
   std::unique_ptr<CollectiveLibrary> library;
 };
 
-// `socket`: to the daemon; it is taken. Makes the tools, which can take its time and fail: the daemon is told
-// why. Serves until the daemon closes its end. An error: there were no tools, or the daemon broke the
-// protocol, or is not a parent of this process.
+// Takes `socket`, which leads to the daemon. Makes the tools, which may take long; if that fails, the daemon
+// gets the reason. Serves until the daemon closes its end. Returns an error if there are no tools, or if the
+// daemon breaks the protocol or is not a parent of this process.
 absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() &&> make_tools);
 
 }  // namespace tensorcast::helper

@@ -1,5 +1,5 @@
-// Where an artifact was imported from: objects, each in the version that was read. Files are objects of one
-// node; objects that a URI names are shared. Values and pure functions; thread-compatible.
+// The origin of an artifact: the objects that it was imported from, each in the version that was read. Files
+// are objects of one node; objects with a URI are shared. Values and pure functions; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tensorcast {
 
-// An object as it was when it was read; one that differs in any of this is another.
+// An object as it was when it was read. An object that differs in any field is a different object.
 struct ObjectIdentity {
   std::string uri;  // of a file its absolute path without links, of any other object a URI with a scheme
   uint64_t bytes = 0;
@@ -21,8 +21,8 @@ struct ObjectIdentity {
   friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
 };
 
-// What changes with every write to a file that its file system shows. Any user may set the mtime of their
-// file back; the ctime is the kernel's, and tells of it.
+// The attributes of a file that change with every write. Users may set the mtime of their files back, but the
+// kernel sets the ctime, which shows that.
 struct FileVersion {
   uint64_t device = 0;  // of its file system, on its node
   uint64_t inode = 0;
@@ -31,7 +31,7 @@ struct FileVersion {
 
   // "<device>:<inode>:<mtime_ns>:<ctime_ns>"
   std::string Text() const;
-  // Of anything but such a text: nullopt.
+  // nullopt for a text of another form.
   static std::optional<FileVersion> Parse(std::string_view text);
 
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
@@ -41,7 +41,7 @@ struct FileVersion {
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
 
 struct Origin {
-  std::string node_id;  // that imported the objects; of files the only one that can read them
+  std::string node_id;  // the node that imported the objects; only this node can read files
   std::vector<ObjectIdentity> objects;
   bool untraceable = false;  // a write may leave no trace in the versions: it never counts as a copy
   bool compared = false;     // the objects were read once more in these versions, and each digest was right

@@ -1,15 +1,15 @@
-// Groups of GPUs on several nodes, in which an artifact is broadcast from one of them: this node's part.
+// This node's part in broadcasts of an artifact from one GPU to a group of GPUs on several nodes.
 //
-// The owner says which GPUs of this node take part. Their ingests join, each when it has memory; when all
-// have, and the broadcaster is free, a thread of the group's own meets the other nodes, and then broadcasts
-// what the root has (as it fills), or receives it, for all GPUs of this node at once. Each receiver verifies
-// what has arrived in its memory. The root's ingest goes on meanwhile as if there were no group.
+// The owner says which GPUs of this node take part. Each of their ingests joins when it has memory. When all
+// have joined and the broadcaster is free, the group's thread meets the other nodes. It then broadcasts the
+// root's chunks (also while the root fills), or receives them, for all GPUs of this node at once. Each
+// receiver verifies the chunks in its memory. The root's ingest goes on as if there were no group.
 //
 //   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all arrived, or anything else at all
 //               '────────────┴────► over: too late, another node gave up, a member left
 //
-// A group is tried once. Members of a group that is over go on with other sources, and keep what they have
-// verified.
+// A group makes one try. When it is over, its members continue with other sources, and keep the chunks that
+// they have verified.
 //
 // Thread-safe. Blocks where it says so; no lock is held across the broadcaster, the table, the meeting or the
 // end of an availability.

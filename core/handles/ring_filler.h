@@ -1,4 +1,4 @@
-// The client's end of the ring of a put (put_ring.h): asks the daemon for one, and fills what is asked for.
+// The client's end of a put's ring (put_ring.h): asks the daemon for a ring, and fills the slots it requests.
 #pragma once
 
 #include <atomic>
@@ -33,10 +33,10 @@ class RingFiller {
   // Writes image bytes from `image_offset` on to `to`, on thread `thread` of those that fill.
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
-  // Waits for the ring until the deadline: the daemon gives one after the other as it has room for them. The
-  // cancellation ends the wait, which is then UNAVAILABLE. `handed`: what of the image the daemon need not
-  // ask for, in at most kMaxHandedMemories memories and kMaxHandedParts parts (codec.h); it may ask for it
-  // all the same. INVALID_ARGUMENT where the memory is not sealed as it should be.
+  // Waits until the deadline for a ring, since the daemon gives out only as many as it has room for. The
+  // cancellation ends the wait with UNAVAILABLE. `handed`: parts of the image that the daemon can read from
+  // handed-over memory, max kMaxHandedMemories memories and kMaxHandedParts parts (codec.h); it may request
+  // them all the same. INVALID_ARGUMENT if that memory is not sealed as needed.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},
@@ -52,7 +52,7 @@ class RingFiller {
   // Fills with up to so many threads from now on. An error of `fill` is kept and ends it: then `on_failed` is
   // called once, on one of the threads. RESOURCE_EXHAUSTED where no thread can be started. Once.
   absl::Status Start(int threads, Fill fill, std::function<void()> on_failed);
-  // Waits for the threads; what fill failed with. Idempotent.
+  // Waits for the threads, and returns the error of `fill`. Idempotent.
   absl::Status Stop();
 
  private:

@@ -1,9 +1,9 @@
-// Whether this node's advertised port answers, seen as others see it: by a new connection to the address that
-// they are told, in the rhythm of heartbeats and on a thread of its own, so that no heartbeat waits for it.
+// Checks whether other hosts can reach this node: with each heartbeat it makes a new connection to the node's
+// own advertised address, on a thread of its own, so that no heartbeat waits for it.
 //
-// A daemon can be heard by the global store while no peer reaches it (its descriptors are used up, a firewall
-// lies between, the name that it advertises is another host's). It says so itself, and is not offered then.
-// Thread-safe.
+// The global store may hear a daemon that no peer can reach: its descriptors are used up, a firewall blocks
+// the port, or the advertised name belongs to another host. Such a daemon reports that it is unreachable, and
+// the global store does not offer it as a source. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class ReachabilityProbe {
   // Starts the thread. Destroying the probe waits for a check that runs.
   ReachabilityProbe(std::string address, absl::Duration interval, Check check);
 
-  // Several checks in a row had no answer. One answer ends it.
+  // True after several checks in a row without an answer, until the next answer.
   bool unreachable() const { return unreachable_; }
 
  private:
@@ -33,7 +33,7 @@ class ReachabilityProbe {
 
   const std::string address_;
   const Check check_;
-  int failures_ = 0;  // in a row; the thread's
+  int failures_ = 0;  // in a row; used on the thread only
   std::atomic<bool> unreachable_ = false;
   std::unique_ptr<TaskLoop> looks_;  // last: it uses the others
 };

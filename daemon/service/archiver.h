@@ -1,11 +1,11 @@
 // Archives: artifacts that are packed into an object store (daemon.archives), with this daemon's credentials.
 //
-// Of an artifact there are two objects below the place, in a folder of the cluster:
+// An archived artifact has two objects below the place, in a folder of the cluster:
 //   s3://bucket/prefix/<cluster id>/tc2-....tcpack       the packed file, as core/disk/FORMAT.md has it
 //   s3://bucket/prefix/<cluster id>/tc2-....tcmanifest   the manifest's canonical bytes; written last
-// Their bytes follow from the artifact alone, so it does not matter which node writes them, or how often. The
-// cluster's id is that of the global store's metadata: clusters that share a place have folders of their own,
-// and a global store that lost its metadata touches nothing that it made before.
+// Their bytes depend only on the artifact, so it does not matter which node writes them, or how often. The
+// cluster id is part of the global store's metadata: clusters that share a place have separate folders, and a
+// global store that lost its metadata does not touch what it archived before.
 //
 // Thread-safe.
 #pragma once
@@ -50,7 +50,7 @@ class Archiver {
   // Before anything is read: whether `place` is one of daemon.archives, and the cluster is known.
   absl::Status CheckPlace(std::string_view place) const;
   // Packs the replica's artifact into the place, and returns the packed object as an origin of the artifact.
-  // What is there already is not written again.
+  // Objects that are already there are not written again.
   absl::StatusOr<Origin> Archive(const RequestContext& context, const ReplicaLease& lease,
                                  const std::string& place) const;
 

@@ -1,5 +1,5 @@
-// What this node shows of the bytes that it has (proto/possession.proto): digests of ranges under a nonce,
-// and whether a replica matches its manifest. Thread-safe.
+// Proves what bytes this node has (proto/possession.proto): digests of ranges with a nonce, and whether a
+// replica matches its manifest. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class Possession {
     std::unique_ptr<ChunkSource> source;
     uint64_t image_bytes = 0;
   };
-  // Called with a replica that does not match its manifest any more, by the first chunk that differs.
+  // Called with a replica that no longer matches its manifest, and the first chunk that differs.
   using OnDamage = std::function<void(const v1::DamagedReplica& damaged)>;
   struct Options {
     StoreEngine* engine = nullptr;  // must outlive it, like the pool and the devices
@@ -44,17 +44,17 @@ class Possession {
 
   explicit Possession(Options options) : options_(std::move(options)) {}
 
-  // Told of each replica that DigestAgain finds damaged, and drops it. Before the first call of that.
+  // `on_damage` gets each replica that DigestAgain finds damaged, and drops it. Set it before the first call.
   void SetOnDamage(OnDamage on_damage) { on_damage_ = std::move(on_damage); }
 
-  // From this node's own bytes, a BLAKE3 digest of 32 bytes. Of files it reads the disk. INVALID_ARGUMENT for
-  // more ranges than are allowed, or ranges outside the image; FAILED_PRECONDITION for a replica of another
-  // artifact, or one that is not whole; NOT_FOUND for one that is gone.
+  // Returns a BLAKE3 digest of 32 bytes of this node's own bytes; those of files are read from disk.
+  // INVALID_ARGUMENT for more ranges than are allowed, or ranges outside the image; FAILED_PRECONDITION for a
+  // replica of another artifact, or one that is not whole; NOT_FOUND for one that is gone.
   absl::StatusOr<std::string> Prove(const v1::ProveRequest& request) const;
 
-  // Whether each chunk has the digests of the manifest. Where not, the owner is told (SetOnDamage).
-  // RESOURCE_EXHAUSTED while as many as are allowed at once are digested; other errors where it cannot be
-  // read, or is gone.
+  // Whether each chunk has the digests of the manifest. If not, `on_damage` is called (SetOnDamage).
+  // RESOURCE_EXHAUSTED while the max number of replicas is being digested; other errors if the replica cannot
+  // be read, or is gone.
   absl::StatusOr<bool> DigestAgain(const RequestContext& context, const std::string& replica_id);
 
  private:

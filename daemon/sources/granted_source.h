@@ -1,5 +1,5 @@
-// Opens the source that a grant permits: attaches to a daemon of this host, or pulls from one of another over
-// a lane. Thread-safe.
+// Opens the source that a grant permits: attaches to a daemon of this host, or pulls over a lane from a
+// daemon of another host. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -23,13 +23,13 @@
 
 namespace tensorcast::daemon {
 
-// What came of opening a source, and what that left behind.
+// The result of opening a source, with the lanes that were tried before.
 struct GrantOpening {
   std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
-  bool pull_opened = false;                   // at the source, perhaps: then ClosePull is owed to it
+  bool pull_opened = false;                             // perhaps at the source, which then needs a ClosePull
   std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: its source cannot count what it serves
-  std::vector<SourceFailure> unopened;        // each lane that was tried in vain, in their order
+  std::vector<SourceFailure> unopened;        // each lane that failed, in the order of the tries
 };
 
 // Why the source of a grant was not opened over this lane.

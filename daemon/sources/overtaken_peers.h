@@ -1,9 +1,9 @@
-// The peers that this node's transfers overtook: they were asked, gave nothing, and another source gave it
-// sooner. Such a peer rests: transfers do not open it while another source is offered. The rest ends by
-// time, and doubles with each time that the peer is overtaken again; a peer that serves a transfer to its
-// end is forgotten. Restarted daemons begin anew, since a peer is a node's id and incarnation.
+// The overtaken peers of this node: a transfer asked them, and another source delivered before they answered.
+// Such a peer rests for a while: transfers do not open it if another source is offered. The time doubles
+// each time the peer is overtaken again. A peer that serves a transfer to its end is forgotten, and so is a
+// restarted daemon, since a peer is a node's id with its incarnation.
 //
-// It only orders sources. A peer that rests is opened where nothing better is offered.
+// Resting only orders sources: a resting peer is opened if no better source is offered.
 //
 // Thread-safe. Callers pass the time.
 #pragma once

@@ -14,20 +14,20 @@ namespace tensorcast::daemon {
 
 class SourceFailures {
  public:
-  // The last failure of each source is kept, and beside it that its bytes were wrong.
+  // Keeps the last failure of each source, and whether its bytes were ever wrong.
   void Note(const SourceFailure& failure);
-  // The global store's last words.
+  // The last answer of the global store.
   void NoteAnswer(const v1::RequestReplicaTransportResponse& answer);
-  // What the global store named is waited for now; it is returned, for people.
+  // The transfer now waits for what the global store named. Returns that as text for people.
   std::string NoteWait();
 
-  // NOT_FOUND where nothing failed and nothing was waited for. Else the code of the failure that decides:
-  // UNAVAILABLE of what may be otherwise in a moment, DATA_LOSS of wrong bytes, NOT_FOUND of files that went.
-  // `lane`: forced; empty: none.
+  // NOT_FOUND if nothing failed and the transfer did not wait. Else the code of the failure that decides:
+  // UNAVAILABLE if a retry may succeed, DATA_LOSS for wrong bytes, NOT_FOUND for files that are gone.
+  // `lane`: the forced lane; empty: no lane was forced.
   absl::Status NothingLeft(const std::string& artifact_id, const std::string& lane) const;
 
  private:
-  std::vector<SourceFailure> failures_;  // the first that failed first
+  std::vector<SourceFailure> failures_;  // in the order of the sources' first failures
   std::string no_source_reason_;
   std::vector<std::string> waited_for_;
   std::vector<std::string> waited_in_vain_;

@@ -1,5 +1,5 @@
-// The places that may have credentials, each asked anew at each call. A provider gives nullopt where it is
-// not configured, and an error where it is and cannot give any. Stateless but for the client; thread-safe.
+// The places that may have credentials; each call asks its place again. A provider returns nullopt if it is
+// not configured, and an error if it is but has no credentials. Only the client has state; thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ CredentialProvider ProfileCredentials(Environment environment);
 CredentialProvider WebIdentityCredentials(std::shared_ptr<HttpClient> http, Environment environment);
 // The endpoint of an ECS task or EKS pod (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI).
 CredentialProvider ContainerCredentials(std::shared_ptr<HttpClient> http, Environment environment);
-// The role of an EC2 instance, from its metadata service in version 2 (IMDSv2). A host without such a service
-// has none, which takes a second to find out; AWS_EC2_METADATA_DISABLED=true saves it.
+// The role of an EC2 instance, from its metadata service in version 2 (IMDSv2). On a host without that
+// service the call takes a second and returns nullopt; AWS_EC2_METADATA_DISABLED=true avoids that second.
 CredentialProvider InstanceCredentials(std::shared_ptr<HttpClient> http, Environment environment);
 
 }  // namespace tensorcast::objects

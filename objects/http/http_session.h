@@ -1,7 +1,7 @@
-// A handle of libcurl with the connections that it keeps, and the only code that speaks to libcurl. It runs
-// one attempt of one request: it follows no redirect and repeats nothing (http_client.h).
+// A libcurl handle with its open connections. Only this code calls libcurl. It makes one attempt of one
+// request at a time: http_client.h follows redirects and retries.
 //
-// Thread-compatible: the thread that runs a request owns it for that long.
+// Thread-compatible: the thread that runs a request owns the session meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace tensorcast::objects {
 
-// How a transfer ended. Of all but kWhole and kFailed the next attempt may end otherwise.
+// How a transfer ended. After kWhole and kFailed a retry has no use; after the others it may succeed.
 enum class HttpEnd : uint8_t {
-  kWhole,      // the reply is there, whatever it says
+  kWhole,      // the reply is complete, whatever its status
   kTimedOut,   // no connection in time, or no byte for HttpLimits::stall
   kLost,       // no connection, or one that was lost
   kUntrusted,  // the server's certificate is not trusted
@@ -35,14 +35,14 @@ class HttpSession {
 
   const std::string& origin() const { return origin_; }
 
-  // Asks `url`, which a redirect may have named, with these headers alone. `local`: it may lead to a loopback
-  // or link-local address. CANCELLED and DEADLINE_EXCEEDED of the context, at once; PERMISSION_DENIED: an
-  // address that is not allowed. Where `exchange` refused what arrived, the end says nothing.
+  // Requests `url`, which may come from a redirect, with only these headers. `local`: the url may lead to a
+  // loopback or link-local address. Returns CANCELLED or DEADLINE_EXCEEDED of the context at once, and
+  // PERMISSION_DENIED for an address that is not allowed. If `exchange` refused the reply, ignore the result.
   absl::StatusOr<HttpEnd> Run(const RequestContext& context, const HttpRequest& request, const Url& url,
                               const HttpHeaders& headers, bool local, const HttpOptions& options,
                               const HttpLimits& limits, HttpExchange& exchange);
 
-  // What libcurl says of the last transfer, where that did not end as kWhole.
+  // libcurl's message about the last transfer, if that did not end as kWhole.
   const std::string& error() const { return error_; }
 
  private:

@@ -1,9 +1,9 @@
 // Objects of S3-compatible buckets behind core/source's interfaces. URIs are "s3://bucket/key" with the key
-// as it is, not encoded. What ends at a '/', a bucket, and a name below which something lies are folders.
+// as it is, not encoded. A name that ends in '/', a bucket, and a name with objects below it are folders.
 // Thread-safe.
 //
-// The version of an object is "version:<VersionId>" where the bucket keeps versions: it can be read by name
-// for as long as it is kept. Elsewhere it is "etag:<ETag>", and is gone with the next write.
+// In a bucket that keeps versions, the version of an object is "version:<VersionId>": it can be read by name
+// while the bucket keeps it. In other buckets it is "etag:<ETag>", and the next write replaces it.
 #pragma once
 
 #include <memory>

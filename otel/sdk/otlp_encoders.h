@@ -1,5 +1,5 @@
-// Spans and log records that are written in OTLP's own bytes while they are made. Each is owned and written
-// by one thread at a time, as the SDK's recordables are. Includes OpenTelemetry.
+// Spans and log records that encode themselves as OTLP bytes while they are filled. Like the SDK's
+// recordables, each is owned and written by one thread at a time. Includes OpenTelemetry.
 #pragma once
 
 #include <array>
@@ -46,11 +46,11 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
       const otel_api::sdk::instrumentationscope::InstrumentationScope&) noexcept override {}
   void SetStartTime(otel_api::common::SystemTimestamp time) noexcept override;
   void SetDuration(std::chrono::nanoseconds duration) noexcept override;
-  // How many of each the span's limits cut; the SDK's interface has no word for them.
+  // Numbers of attributes, events and links that the limits dropped; the SDK's interface lacks these setters.
   void SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept;
 
  private:
-  // What a span of an RPC takes; a longer one grows out of `own_`.
+  // Enough for a span of an RPC; a longer span grows beyond `own_`.
   static constexpr size_t kExpectedBytes = 384;
 
   std::array<std::byte, kExpectedBytes + 1> own_;
@@ -59,8 +59,8 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
   std::chrono::nanoseconds start_{0};
 };
 
-// A log record. The SDK's exporter takes its records apart when it exports them, so that they cannot be sent
-// a second time to a collector that was not there the first time; these bytes can.
+// A log record. The SDK's exporter consumes its records when it exports them, so it cannot send them again
+// after a failed export. These bytes can be sent again.
 class LogEncoder final : public otel_api::sdk::logs::Recordable {
  public:
   // The fields of an opentelemetry.proto.logs.v1.LogRecord.
