@@ -10,6 +10,7 @@ set(TENSORCAST_PUBLIC_HEADERS
   base/steady_time.h
   base/trace_context.h
   base/wall_time.h
+  client/include/tensorcast/changes.h
   client/include/tensorcast/client.h
   client/include/tensorcast/replica.h
   client/include/tensorcast/telemetry.h

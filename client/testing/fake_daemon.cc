@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
+#include "core/difference/difference_artifact.h"
 #include "core/handles/put_ring.h"
 #include "rpc/convert/convert.h"
 #include "rpc/pieces.h"
@@ -237,6 +238,25 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
                             });
   }
 
+  grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
+      grpc::CallbackServerContext* call, const v1::DescribeArtifactRequest* request) override {
+    return rpc::HandleWriteStream<v1::DescribeArtifactResponse>(
+        call, fake_.executor_,
+        [this, request](const RequestContext&, rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
+          v1::DescribeArtifactResponse response;
+          response.mutable_artifact()->set_artifact_id(request->artifact_id());
+          {
+            absl::MutexLock lock(&fake_.mutex_);
+            for (const v1::Difference& edge : fake_.differences_) {
+              if (edge.target_id() == request->artifact_id()) {
+                *response.mutable_artifact()->add_differences() = edge;
+              }
+            }
+          }
+          return writer.Write(std::move(response));
+        });
+  }
+
   // One key a page, so that clients have to ask for more.
   grpc::ServerUnaryReactor* ListKeys(grpc::CallbackServerContext* call, const v1::ListKeysRequest* request,
                                      v1::ListKeysResponse* response) override {
@@ -331,19 +351,50 @@ absl::StatusOr<std::string> FakeDaemon::Keep(const v1::PutArtifactRequest& put) 
                         offer.ring->Await(RequestContext::Background(absl::Seconds(30)), 0, "the put"));
     image.insert(image.end(), piece.begin(), piece.end());
   }
-  TC_ASSIGN_OR_RETURN(HostAllocation memory, pool_->Allocate(offer.bytes));
+  {
+    absl::MutexLock lock(&mutex_);
+    last_put = put;
+  }
+  return Store(std::move(layout), image, {put.metadata().begin(), put.metadata().end()},
+               ArtifactKind::kTensors);
+}
+
+absl::StatusOr<std::string> FakeDaemon::Store(ImageLayout layout, std::span<const std::byte> image,
+                                              std::map<std::string, std::string> metadata,
+                                              ArtifactKind kind) {
+  TC_ASSIGN_OR_RETURN(HostAllocation memory, pool_->Allocate(image.size()));
   const std::byte* next = image.data();
   std::vector<ChunkDigests> digests = DigestsOf(layout, next);
-  for (const HostSpan& span : memory.Spans(0, offer.bytes)) {
+  for (const HostSpan& span : memory.Spans(0, image.size())) {
     std::memcpy(span.data(), next, span.size());
     next += span.size();
   }
-  TC_ASSIGN_OR_RETURN(auto manifest, Manifest::Create(std::move(layout), std::move(digests),
-                                                      {put.metadata().begin(), put.metadata().end()}));
+  TC_ASSIGN_OR_RETURN(auto manifest,
+                      Manifest::Create(std::move(layout), std::move(digests), std::move(metadata), kind));
   absl::MutexLock lock(&mutex_);
-  last_put = put;
   stored_[manifest->id()] = {manifest, std::make_shared<HostAllocation>(std::move(memory))};
   return manifest->id();
+}
+
+void FakeDaemon::KeepDifference(const std::string& base_id, const std::string& target_id,
+                                const EncodedDifference& difference) {
+  std::vector<std::byte> image(difference.layout.image_bytes);
+  difference.CopyImage({0, image.size()}, image.data());
+  const auto stored =
+      Store(difference.layout, image, DifferenceMetadata({.base = base_id, .target = target_id}),
+            ArtifactKind::kDifference);
+  CHECK_OK(stored.status());
+  v1::Difference edge;
+  edge.set_artifact_id(*stored);
+  edge.set_base_id(base_id);
+  edge.set_target_id(target_id);
+  absl::MutexLock lock(&mutex_);
+  differences_.push_back(std::move(edge));
+}
+
+void FakeDaemon::ForgetDifferences() {
+  absl::MutexLock lock(&mutex_);
+  differences_.clear();
 }
 
 absl::StatusOr<FakeDaemon::Stored> FakeDaemon::Find(const std::string& artifact_id) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/artifact/manifest.h"
+#include "core/difference/difference_encoder.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
 #include "proto/daemon.grpc.pb.h"
@@ -52,6 +54,10 @@ class FakeDaemon {
   void SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision,
               const std::string& files_id = "");
   void RemoveKey(const std::string& key, bool tell_watchers = true);
+  // Keeps the difference between two artifacts, and tells of it where the target is described.
+  void KeepDifference(const std::string& base_id, const std::string& target_id,
+                      const EncodedDifference& difference);
+  void ForgetDifferences();
   int watchers() const;
   // Every watch ends with UNAVAILABLE.
   void BreakWatches();
@@ -81,6 +87,8 @@ class FakeDaemon {
   // In small pieces.
   absl::Status SendManifest(const Manifest& manifest,
                             rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer);
+  absl::StatusOr<std::string> Store(ImageLayout layout, std::span<const std::byte> image,
+                                    std::map<std::string, std::string> metadata, ArtifactKind kind);
   absl::StatusOr<Stored> Find(const std::string& artifact_id);
   Claim ClaimOf(const Stored& stored);
   void Tell(const v1::WatchKeysResponse& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -92,6 +100,7 @@ class FakeDaemon {
   mutable absl::Mutex mutex_;
   std::map<std::string, Stored> stored_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Key> keys_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::Difference> differences_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> pinned_ ABSL_GUARDED_BY(mutex_);
   std::vector<Watcher> watchers_ ABSL_GUARDED_BY(mutex_);
   rpc::Executor executor_;

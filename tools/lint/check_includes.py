@@ -42,7 +42,7 @@ CORE_FOLDERS = {
     "collective": {"core/device"},
     "rpc": {"core/artifact", "core/replica"},
     "global_store": {"core/artifact", "core/replica"},
-    "client": {"core/artifact", "core/device", "core/disk", "core/handles", "core/memory", "core/replica", "core/safetensors",
+    "client": {"core/artifact", "core/device", "core/difference", "core/disk", "core/handles", "core/memory", "core/replica", "core/safetensors",
                "core/tensor"},
     "python": {"core/device", "core/replica", "core/tensor"},
 }

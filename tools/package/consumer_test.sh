@@ -39,12 +39,14 @@ header_example() {
     printf '%s\n' 'return absl::OkStatus();' '}'
   } >"$work/examples/$1_h.cc"
 }
+header_example changes 'absl::Status Example(Client* client, const RequestContext& context, const std::string& version_n, std::span<const std::span<std::byte>> my_tensors)'
 header_example client 'absl::Status Example()'
 header_example replica 'absl::Status Example(const std::unique_ptr<Replica>& replica)'
 header_example telemetry 'absl::Status Example()'
 # found EXAMPLE TEXT: checks that the example has the text, because an empty example would also compile.
 found() { grep -qF -- "$2" "$work/examples/$1.cc" || { echo "FAILED: the example $1 does not have $2"; exit 1; }; }
 found readme ')->Get('
+found changes_h ')->WriteTo('
 found client_h ')->Get('
 found replica_h 'replica->Find('
 found telemetry_h 'StartTelemetry('

@@ -289,6 +289,7 @@ class Client {
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);
 
  private:
+  friend class Changes;
   explicit Client(std::shared_ptr<Session> session);
   // One attempt of Get.
   absl::StatusOr<std::unique_ptr<Replica>> GetOnce(const RequestContext& context, std::string_view artifact,

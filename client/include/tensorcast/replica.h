@@ -113,6 +113,7 @@ class Replica {
 
  private:
   friend class AdminClient;
+  friend class Changes;
   friend class Client;
   struct State;
   explicit Replica(std::unique_ptr<State> state);
