@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "python/src/call.h"
+#include "python/src/changes.h"
 #include "python/src/connection.h"
 #include "python/src/replica.h"
 #include "python/src/tracing.h"
@@ -19,6 +20,7 @@ NB_MODULE(_native, module) {
   tensorcast::python::BindReplica(module);
   nanobind::class_<tensorcast::python::Client> client = tensorcast::python::BindConnection(module);
   tensorcast::python::BindTransfers(client);
+  tensorcast::python::BindChanges(module, client);
   tensorcast::python::BindAdministration(client);
   tensorcast::python::BindTracing(module);
 }

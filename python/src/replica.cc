@@ -116,7 +116,7 @@ class Array {
 
 // The bytes of a tensor as they lie, for what has its own idea of their type.
 struct RawBytes {
-  nb::object array;  // keeps the lease
+  nb::object array;  // keeps the memory
   std::byte* data = nullptr;
   size_t bytes = 0;
   bool writable = false;
@@ -249,6 +249,19 @@ nb::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr
   auto lease = std::make_unique<Lease>(Lease{std::move(lifetime), std::move(replica)});
   // In a process that is forked later the lease is left to the parent.
   return nb::cast(Replica{LeftAloneAfterFork(std::move(lease))});
+}
+
+std::shared_ptr<const client::Replica> ReplicaOf(nb::handle object) {
+  const std::shared_ptr<Lease>& lease = nb::cast<const Replica&>(object).lease;
+  return {lease, lease->replica.get()};
+}
+
+nb::object MakeRawBytes(std::vector<std::byte> bytes) {
+  auto owned = std::make_unique<std::vector<std::byte>>(std::move(bytes));
+  RawBytes raw{.data = owned->data(), .bytes = owned->size(), .writable = true};
+  raw.array = nb::capsule(owned.release(),
+                          [](void* memory) noexcept { delete static_cast<std::vector<std::byte>*>(memory); });
+  return nb::cast(std::move(raw));
 }
 
 nb::object TransferSummary(const std::optional<TransferReport>& report) {

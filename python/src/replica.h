@@ -6,7 +6,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "tensorcast/client.h"
 
@@ -14,6 +16,12 @@ namespace tensorcast::python {
 
 // As Python's Replica. `lifetime` outlives the replica: the device runtime that opened it.
 nanobind::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr<void> lifetime);
+
+// The replica of an object that MakeReplica made, and what keeps it. Raises TypeError for another object.
+std::shared_ptr<const client::Replica> ReplicaOf(nanobind::handle object);
+
+// As Python's RawBytes: memory that the object owns, and that may be written to.
+nanobind::object MakeRawBytes(std::vector<std::byte> bytes);
 
 // What a transfer tells, as a dictionary.
 nanobind::object TransferSummary(const std::optional<TransferReport>& report);

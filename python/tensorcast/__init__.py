@@ -21,6 +21,7 @@ if sys.version_info < (3, 12):
 
 from tensorcast._native import Array
 from tensorcast._native import version as __version__
+from tensorcast.changes import Change, Changes, Elements, Written
 from tensorcast.errors import (
     AbortedError,
     AlreadyExistsError,
@@ -54,9 +55,12 @@ __all__ = [
     "AlreadyExistsError",
     "Array",
     "CancelledError",
+    "Change",
+    "Changes",
     "ClosedError",
     "DataLossError",
     "DeadlineExceededError",
+    "Elements",
     "Error",
     "FailedPreconditionError",
     "Files",
@@ -76,6 +80,7 @@ __all__ = [
     "UnimplementedError",
     "Watch",
     "Weights",
+    "Written",
     "__version__",
     "connect",
     "connect_async",

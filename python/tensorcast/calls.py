@@ -99,7 +99,8 @@ def _parts(step: Step) -> tuple[_native.Call, str | None]:
     return step if isinstance(step, tuple) else (step, None)
 
 
-def _run(steps: Steps[_T]) -> _T:
+def run(steps: Steps[_T]) -> _T:
+    """Runs steps in this thread."""
     try:
         step = next(steps)
         while True:
@@ -133,7 +134,7 @@ def forms(steps: Callable[_P, Steps[_T]]) -> tuple[Callable[_P, _T], Callable[_P
     """Makes the blocking function NAME and the coroutine function NAME_async from the steps `_NAME`."""
 
     def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return _run(steps(*args, **kwargs))
+        return run(steps(*args, **kwargs))
 
     async def for_asyncio(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await _run_async(steps(*args, **kwargs))

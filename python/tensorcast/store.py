@@ -9,7 +9,7 @@ import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tensorcast import _native, arguments, arrays, calls, tracing
+from tensorcast import _native, arguments, arrays, calls, changes, tracing
 from tensorcast.admin import Administration
 from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError
 from tensorcast.files import Files
@@ -155,15 +155,16 @@ class Store(Administration, calls.Closing):
     # Getting.
 
     def _start_get(self, artifact: str, device: arguments.Device, tensors: str | Sequence[str] | None, lane: str,
-                   wait_for_space: bool, confirmed: bool, attach: bool, pin: bool, timeout: float | None) -> _native.Call:
+                   wait_for_space: bool, confirmed: bool, attach: bool, pin: bool, options: _native.CallOptions) -> _native.Call:
         get = _filled(_native.GetOptions(), location=arguments.location(device), tensors=_chosen(tensors),
                       lane=arguments.text("lane", lane), wait_for_space=bool(wait_for_space), confirmed=bool(confirmed),
                       attach=attach, pin=bool(pin))
-        return self.native.get(arguments.text("artifact", artifact), get, options=self.options(timeout))
+        return self.native.get(arguments.text("artifact", artifact), get, options=options)
 
     def _get(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
              lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
-             timeout: float | None = None, progress: bool = True) -> calls.Steps[Weights]:
+             into: Mapping[str, Any] | None = None, from_: Any = None, timeout: float | None = None,
+             progress: bool = True) -> calls.Steps[Weights]:
         """Brings an artifact to this host and maps it. The caller gets no copy but the store's memory.
 
         artifact: a key, or an artifact id.
@@ -174,14 +175,30 @@ class Store(Administration, calls.Closing):
         confirmed: raise UnavailableError when the global store does not answer. False: then use the daemon's last
             knowledge of the key.
         pin: keep the replica on this node, also while no client has a lease on it, until an operator calls unpin().
+        into: also write the tensors into these, which the program owns: numpy arrays or torch tensors in host memory, by
+            name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. After an error the same
+            call finishes the write.
+        from_: the version that the tensors of `into` hold: an artifact id, or a value that has one, or a list of these for
+            tensors that may hold a mixture. Where the store has differences from there, only changed elements are written.
+            None: all are written.
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
         Raises NotFoundError when no node has the artifact, and ResourceExhaustedError when the pool has no room. Raises
         FailedPreconditionError when this process cannot map the daemon's memory, because the daemon is on another host.
         Raises DataLossError when no source has intact bytes.
         """
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, timeout)
-        return Weights((yield call, f"get {artifact}" if progress else None), self)
+        bases, options = changes.held(from_), self.options(timeout)
+        if into is None and bases:
+            raise InvalidArgumentError("get: from_ is for tensors that are written, and none are given; pass into=")
+        if into is not None and arguments.location(device) != "cpu":
+            raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, options)
+        weights = Weights((yield call, f"get {artifact}" if progress else None), self)
+        if into is not None:
+            memory = changes.memory_of(weights, into)
+            found = yield from changes.find(self, weights, bases, options)
+            weights.written = yield from changes.write(weights, memory, found, options)
+        return weights
 
     get, get_async = calls.forms(_get)
 
@@ -211,7 +228,7 @@ class Store(Administration, calls.Closing):
 
         device: as in get, or "disk". The other arguments are those of get.
         """
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, False, pin, timeout)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, False, pin, self.options(timeout))
         replica: _native.Replica = yield call, f"prefetch {artifact}" if progress else None
         return replica.replica_id
 
@@ -229,6 +246,23 @@ class Store(Administration, calls.Closing):
         return Files(replica)
 
     files, files_async = calls.forms(_files)
+
+    def _changes(self, base: Any, target: str, *, wait_for_space: bool = False, timeout: float | None = None) -> calls.Steps[changes.Changes]:
+        """Iterates over what differs between two versions of a model: the name, flat indices and values of each tensor.
+
+        base, target: keys, artifact ids, or for the base a value that has one (Version, Weights, Put, Key).
+        wait_for_space: as in get, for the target.
+
+        The elements come from the differences that the store has between the two, in either direction. Without any, both
+        images are brought to this host and compared. The target is brought to this host in either case.
+        """
+        options = self.options(timeout)
+        named = arguments.text("base", getattr(base, "artifact_id", base))
+        call = self._start_get(target, "cpu", None, "", wait_for_space, False, True, False, options)
+        weights = Weights((yield call), self)
+        return changes.Changes(weights, (yield self.native.find_changes(weights.native, named, compare=True, options=options)))
+
+    changes, changes_async = calls.forms(_changes)
 
     # Putting.
 

@@ -13,6 +13,7 @@ from tensorcast.progress import size
 from tensorcast.tables import table
 
 if TYPE_CHECKING:
+    from tensorcast.changes import Written
     from tensorcast.store import Store
 
 
@@ -31,6 +32,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         self._replica: _native.Replica | None = replica
         self._tensors = replica.tensors()
         self._origin = store.daemon, store.certificates
+        self.written: Written | None = None  # what a get with into= wrote
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = None if len(self) == self._open().tensor_count else list(map(arguments.pattern_of, self))
@@ -107,6 +109,11 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         """
         tensor = self[name]
         return tensor.numpy()[index] if tensor.device == "cpu" else tensor.torch()[index]
+
+    @property
+    def native(self) -> _native.Replica:
+        """The native replica, for the other modules of this package."""
+        return self._open()
 
     @property
     def artifact_id(self) -> str:

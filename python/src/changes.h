@@ -1,0 +1,12 @@
+// What changed between two versions, and writes into memory that Python owns.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "python/src/connection.h"
+
+namespace tensorcast::python {
+
+void BindChanges(nanobind::module_& module, nanobind::class_<Client>& type);
+
+}  // namespace tensorcast::python
