@@ -24,9 +24,9 @@ def fill_module(
         if name in wanted and name not in given and kept in given:
             given[name] = given[kept]
     # A tied parameter has several names in the module, and may have been saved under any of them.
-    for names in _tied(wanted):
+    for names in tied(wanted):
         known = [name for name in names if name in given]
-        _check_equal(module, known, given)
+        check_equal(module, known, given)
         given.update({name: given[known[0]] for name in names if known and name not in given})
     places = list(_places(module))
     missing = [name for name in wanted if name not in given]
@@ -126,7 +126,7 @@ def _check_shape(module: torch.nn.Module, name: str, old: torch.Tensor, new: tor
         raise RuntimeError(f"load {_called(module)}: {name} has shape {tuple(old.shape)} in the module and {tuple(new.shape)} in the store")
 
 
-def _check_equal(module: torch.nn.Module, names: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> None:
+def check_equal(module: torch.nn.Module, names: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> None:
     for name in names[1:]:
         one, other = tensors[names[0]], tensors[name]
         if one is not other and (one.dtype != other.dtype or one.shape != other.shape or not torch.equal(_bytes(one), _bytes(other))):
@@ -145,7 +145,7 @@ def _places(module: torch.nn.Module) -> Iterator[_Place]:
                 yield f"{prefix}.{attribute}" if prefix else attribute, part, attribute, tensor
 
 
-def _tied(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
+def tied(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
     """Groups the names of one tensor: one parameter (the only test on the meta device), or the same memory."""
     names: dict[Hashable, list[str]] = {}
     for name, tensor in tensors.items():

@@ -14,14 +14,17 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
 
 import torch
 
 import tensorcast
 from tensorcast import arguments, default_store
+from tensorcast.changes import Written
 from tensorcast.dense import dense, identity, is_dtensor
 from tensorcast.errors import InvalidTypeError
 from tensorcast.modules import fill_module, has_own_dispatch, module_of, remade
+from tensorcast.updates import update
 
 
 def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcast.Store | None = None) -> dict[str, torch.Tensor]:
@@ -82,6 +85,32 @@ def load_model(
     """
     weights = _store(store).get(key, device=_location(device))
     return fill_module(module, weights.torch(), weights.metadata, strict=strict, assign=assign)
+
+
+def update_module(
+    module: torch.nn.Module,
+    key: str,
+    *,
+    from_: Any = None,
+    strict: bool = True,
+    verify: bool = False,
+    timeout: float | None = None,
+    store: tensorcast.Store | None = None,
+) -> Written:
+    """Brings a module's own tensors, in place, from one version to another. Returns what was written.
+
+    key: a key or an artifact id: the version that the module holds afterwards.
+    from_: the version that the module holds: an artifact id, or a value that has one (Written, Put, Version, Weights). Where
+        the store has differences from there, only the elements that changed are written. None: everything is written.
+    strict: as in load_model.
+    verify: compare the module's bytes with the digests of the version, at the speed of memory. DataLossError names the
+        parameters that differ, those that are tied or transposed as such. The next call writes everything.
+
+    The tensors stay where they are, with their dtypes and shapes, which must be those of the store. After an error, or after a
+    process that shares the module's memory was killed, the same call finishes the update, whatever had been written: a
+    difference tells only which elements changed, and the values are always those of the verified version.
+    """
+    return update(module_of(module), _store(store), key, from_, strict=strict, verify=verify, timeout=timeout)
 
 
 @contextlib.contextmanager
