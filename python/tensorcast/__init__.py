@@ -44,6 +44,7 @@ from tensorcast.errors import (
     UnimplementedError,
 )
 from tensorcast.files import Files
+from tensorcast.live import Follow, Version
 from tensorcast.other_distributions import warn as _warn_of_other_distributions
 from tensorcast.store import Key, Put, Store, Watch, connect, connect_async
 from tensorcast.weights import Weights
@@ -64,6 +65,7 @@ __all__ = [
     "Error",
     "FailedPreconditionError",
     "Files",
+    "Follow",
     "ForkedError",
     "InternalError",
     "InvalidArgumentError",
@@ -78,6 +80,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "Version",
     "Watch",
     "Weights",
     "Written",

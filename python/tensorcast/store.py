@@ -13,6 +13,7 @@ from tensorcast import _native, arguments, arrays, calls, changes, tracing
 from tensorcast.admin import Administration
 from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError
 from tensorcast.files import Files
+from tensorcast.live import Follow
 from tensorcast.tables import Listing, Shown
 from tensorcast.weights import Weights
 
@@ -64,6 +65,14 @@ class Watch(calls.Closing):
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
+
+    def pending(self) -> list[Key]:
+        """The changes that came and were not given yet, without waiting for more. They count as given."""
+        if (call := self._call) is not None:
+            self._ready.extend(Key(**key) for key in call.take())
+        pending = list(self._ready)
+        self._ready.clear()
+        return pending
 
     def _take(self, call: _native.Call) -> None:
         taken: list[dict[str, Any]] = call.take()
@@ -406,6 +415,19 @@ class Store(Administration, calls.Closing):
         if self._client is None:  # another thread closed the store, perhaps before it could see this watch
             watch.close()
         return watch
+
+    def follow(self, key: str, *, prepare: bool = True, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
+               wait_for_space: bool = True, timeout: float | None = None) -> Follow:
+        """Iterates over the versions of a key: the version that it names now, then each newer one, never an older one.
+
+        prepare: bring each version to this node before it is given, by the cheapest way. False: Version.prepare() or apply()
+            brings it.
+        device, tensors, wait_for_space: as in get, for the versions.
+
+        The result works with `for` and `async for`, and raises DeadlineExceededError after the timeout.
+        """
+        get = {"device": device, "tensors": tensors, "wait_for_space": wait_for_space}
+        return Follow(self, self.watch(arguments.text("key", key), timeout=timeout), key, bool(prepare), get)
 
 
 def _chosen(tensors: str | Sequence[str] | None) -> list[str]:

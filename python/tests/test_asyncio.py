@@ -8,8 +8,8 @@ import pytest
 
 import tensorcast as tc
 
-# The members of a store without a form for asyncio: those that call no daemon, and watch(), which has `async for`.
-WITHOUT = {"close", "options", "watch"}
+# The members of a store without a form for asyncio: those that call no daemon, and those that have `async for`.
+WITHOUT = {"close", "follow", "options", "watch"}
 NAMES = [name for name, member in inspect.getmembers(tc.Store, inspect.isfunction)
          if not name.startswith("_") and not name.endswith("_async") and name not in WITHOUT]
 
