@@ -282,7 +282,7 @@ make_python_tests() {
 # python_tests_environment DIR INTERPRETER [OPTION]: makes one such environment.
 python_tests_environment() {
   local venv=$1
-  local packages=(pytest mypy 'safetensors==0.8.*' numpy ml_dtypes jax grpcio opentelemetry-sdk pyzmq fsspec ipykernel auditwheel)
+  local packages=(pytest mypy 'safetensors==0.8.*' numpy ml_dtypes jax grpcio opentelemetry-sdk pyzmq fsspec ipykernel auditwheel zstandard)
   [[ -f $venv/.complete && $(<"$venv/.complete") == "${packages[*]}" ]] && return
   say "creating the environment that tests the Python package with $2"
   rm -rf "$venv"

@@ -5,6 +5,7 @@ A library is imported only when a caller asks for its arrays.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -151,6 +152,15 @@ def to_jax(array: _native.Array) -> Any:
     return jax.dlpack.from_dlpack(array)
 
 
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """A tensor to put, as packed bytes: `data` is an array of U8 with one dimension, of any library."""
+
+    dtype: str  # as safetensors writes it
+    shape: tuple[int, ...]
+    data: Any
+
+
 # A tensor for the native module: its name, dtype, shape (None: those of the array) and the array.
 _Put = tuple[str, str | None, Sequence[int] | None, Any]
 
@@ -204,6 +214,8 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
         if isinstance(tensor, _native.Array):
             source = tensor.raw if tensor.device == "cpu" else tensor
             listed.append((name, tensor.dtype, tensor.shape, source))
+        elif isinstance(tensor, Packed):
+            listed.append((name, tensor.dtype, tensor.shape, tensor.data))
         elif numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
             listed.append(_put_numpy(name, numpy.asarray(tensor)))
         elif torch is not None and isinstance(tensor, torch.Tensor):
