@@ -169,6 +169,13 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseToServe(std::str
   return parts_->table.Lease(replica_id, ReplicaTable::LeaseOf::kToServe);
 }
 
+absl::StatusOr<HostAllocation> StoreEngine::AllocateScratch(const RequestContext& context,
+                                                            const std::string& subject, uint64_t bytes) {
+  const AllocationRequest request{
+      .subject = subject, .bytes = bytes, .await_ingests = false, .context = [&context] { return context; }};
+  return parts_->allocator.AllocateHost(request, [bytes](HostPool& pool) { return pool.Allocate(bytes); });
+}
+
 absl::Status StoreEngine::Evict(std::string_view replica_id, bool force) {
   return parts_->removal.Evict(replica_id, force);
 }

@@ -114,6 +114,12 @@ class StoreEngine {
   // not verified whole.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
+  // Host memory for bytes that are not a replica. Evicts as an ingest does, and does not wait for leases nor
+  // for ingests: one of them may wait for this call. Those that wait for room find it within seconds of its
+  // end. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  absl::StatusOr<HostAllocation> AllocateScratch(const RequestContext& context, const std::string& subject,
+                                                 uint64_t bytes);
+
   // Drops a replica: at once when it is not leased, else when its last lease ends (no new ones are given
   // meanwhile). FAILED_PRECONDITION when it is pinned, or the guard refuses and not `force`.
   absl::Status Evict(std::string_view replica_id, bool force);

@@ -120,6 +120,29 @@ TEST_F(EngineEviction, GetWithoutWait_WaitsForReplicaThatFills) {
   EXPECT_THAT(Present(), ElementsAre(1));
 }
 
+TEST_F(EngineEviction, Scratch_EvictsAndComesBackToWaitingIngest) {
+  StartWithGranules(1);
+  MustGet(artifacts_[0], kCpu);
+  auto scratch = engine_->AllocateScratch(ContextFor(), "records", kGranuleBytes);
+  ASSERT_TRUE(scratch.ok()) << scratch.status();
+  EXPECT_EQ(scratch->bytes(), kGranuleBytes);
+  EXPECT_THAT(Present(), IsEmpty());
+  auto waiting = Materialize(artifacts_[1], kCpu, GoodProvider(artifacts_[1]), {}, /*wait_for_space=*/true);
+  *scratch = HostAllocation();
+  EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
+}
+
+TEST_F(EngineEviction, Scratch_DoesNotWaitForReplicaThatFills) {
+  StartWithGranules(1);
+  auto control = MakeControl(artifacts_[0].image, {.held = true});
+  auto filling = Materialize(artifacts_[0], kCpu, ProviderOf({control}));
+  control->WaitForHeldFetches(1);
+  EXPECT_EQ(engine_->AllocateScratch(ContextFor(), "records", kGranuleBytes).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  control->Release();
+  EXPECT_TRUE(filling->Wait(ContextFor()).ok());
+}
+
 TEST_F(EngineEviction, GetWithoutWait_FailsWhenFilledReplicaIsHeld) {
   StartWithGranules(1);
   auto control = MakeControl(artifacts_[0].image, {.held = true});

@@ -117,7 +117,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     // What became free since the attempt may be enough.
     if (table_->space().events() != seen) continue;
     if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
-    const bool landed = std::exchange(landing, WillHaveRoom(pool, request.bytes));
+    const bool landed = std::exchange(landing, request.await_ingests && WillHaveRoom(pool, request.bytes));
     if (landing || landed) handover_ends = SteadyNow() + kHandover;
     const bool ends_by_itself = table_->Holders(pool).in_flux || !refused.awaited.empty();
     if (!request.wait && !ends_by_itself && SteadyNow() >= handover_ends) {

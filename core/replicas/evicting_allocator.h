@@ -28,9 +28,11 @@ namespace tensorcast {
 struct AllocationRequest {
   std::string subject;  // what it is for, for messages: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
-  uint64_t held_bytes = 0;  // that the replica has already, and keeps meanwhile
-  bool wait = false;        // for leases to end, to the context's deadline; for what fills, and for what the
-                            // guard says is about to end, it waits anyway
+  uint64_t held_bytes = 0;    // that the replica has already, and keeps meanwhile
+  bool await_ingests = true;  // for replicas that are being made and can be evicted then; false where one of
+                              // them waits for this request
+  bool wait = false;  // for leases to end, to the context's deadline; for what fills, and for what the
+                      // guard says is about to end, it waits anyway
   // The context as it is now: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   // Told what each wait is for, and with an empty text that it has ended, so that an ingest that only waits
