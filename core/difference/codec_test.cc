@@ -25,6 +25,7 @@ namespace {
 using ::tensorcast::testing::EncodeImage;
 using ::tensorcast::testing::ImageOf;
 using ::tensorcast::testing::LayoutOfTensors;
+using ::tensorcast::testing::RecordsOf;
 
 using Image = std::vector<std::byte>;
 
@@ -226,7 +227,7 @@ TEST(DifferenceCodec, MemoryInPieces_GivesSameDifferenceAndTarget) {
   }
   const auto encoded = encoder.Finish();
   ASSERT_TRUE(encoded.has_value());
-  EXPECT_EQ(encoded->records, scene.difference->encoded().records);
+  EXPECT_EQ(RecordsOf(*encoded), RecordsOf(scene.difference->encoded()));
 
   const auto image_pieces = Cut(scene.difference->image(), {1000, 77});
   const auto decoder = DifferenceDecoder::Open(encoded->layout, image_pieces, scene.geometry);
@@ -257,7 +258,54 @@ TEST(DifferenceCodec, StepsOfOneChunk_GiveSameRecord) {
     }
     chunks.Finish();
   }
-  EXPECT_EQ(encoder.Finish()->records, scene.difference->encoded().records);
+  EXPECT_EQ(RecordsOf(*encoder.Finish()), RecordsOf(scene.difference->encoded()));
+}
+
+// Gives memory in small pieces, until `left_bytes` are used up.
+class ScantMemory final : public RecordMemory {
+ public:
+  explicit ScantMemory(uint64_t left_bytes) : left_bytes_(left_bytes) {}
+
+  absl::StatusOr<Pieces> Add(uint64_t min_bytes) override {
+    if (min_bytes > left_bytes_) return absl::ResourceExhaustedError("no memory is left");
+    left_bytes_ -= min_bytes;
+    memory_.push_back(std::make_unique<Image>(min_bytes));
+    return Cut(*memory_.back(), {13, 700});
+  }
+
+ private:
+  uint64_t left_bytes_;
+  std::vector<std::unique_ptr<Image>> memory_;
+};
+
+TEST(DifferenceCodec, RecordMemoryInPieces_GivesSameDifference) {
+  Scene scene;
+  DifferenceEncoder encoder(scene.geometry, std::make_shared<ScantMemory>(scene.base.size()));
+  ChunkEncoder chunks(encoder);
+  for (uint32_t chunk = 0; chunk < scene.geometry.chunk_count(); ++chunk) {
+    const ByteRange range = scene.geometry.chunk(chunk);
+    chunks.Encode(chunk, std::span(scene.base).subspan(range.offset, range.bytes),
+                  std::span(scene.target).subspan(range.offset, range.bytes));
+  }
+  const auto encoded = encoder.Finish();
+  ASSERT_TRUE(encoded.has_value());
+  EXPECT_EQ(RecordsOf(*encoded), RecordsOf(scene.difference->encoded()));
+  EXPECT_TRUE(ImageOf(*encoded) == scene.difference->image());
+}
+
+TEST(DifferenceCodec, NoMemoryForRecords_GivesNoDifference) {
+  Scene scene;
+  DifferenceEncoder encoder(scene.geometry,
+                            std::make_shared<ScantMemory>(scene.difference->encoded().records_bytes / 2));
+  ChunkEncoder chunks(encoder);
+  for (uint32_t chunk = 0; chunk < scene.geometry.chunk_count() && !encoder.GivenUp(); ++chunk) {
+    const ByteRange range = scene.geometry.chunk(chunk);
+    chunks.Encode(chunk, std::span(scene.base).subspan(range.offset, range.bytes),
+                  std::span(scene.target).subspan(range.offset, range.bytes));
+  }
+  EXPECT_TRUE(encoder.GivenUp());
+  EXPECT_EQ(encoder.memory_status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(encoder.Finish().has_value());
 }
 
 TEST(DifferenceCodec, ThreadsShareAnEncoder_GiveSameDifference) {
@@ -276,7 +324,7 @@ TEST(DifferenceCodec, ThreadsShareAnEncoder_GiveSameDifference) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(encoder.Finish()->records, scene.difference->encoded().records);
+  EXPECT_EQ(RecordsOf(*encoder.Finish()), RecordsOf(scene.difference->encoded()));
 }
 
 TEST(DifferenceCodec, CopyImage_GivesEveryRange) {
@@ -403,7 +451,7 @@ TEST(DifferenceSize, MoreThanHalfTheImage_MakesNoDifference) {
   DifferenceEncoder encoder(geometry);
   ChunkEncoder chunks(encoder);
   for (uint32_t chunk = 0; chunk < geometry.chunk_count(); ++chunk) {
-    EXPECT_EQ(encoder.TooLarge(), chunk > 2);
+    EXPECT_EQ(encoder.GivenUp(), chunk > 2);
     const ByteRange range = geometry.chunk(chunk);
     chunks.Encode(chunk, std::span(base).subspan(range.offset, range.bytes),
                   std::span(target).subspan(range.offset, range.bytes));

@@ -26,11 +26,36 @@ constexpr uint64_t kSparseFraction = 16;
 constexpr uint64_t kValuesFraction = 4;
 constexpr size_t kTrialBytes = size_t{64} << 10;
 
+// Of memory for records, asked for at once: a small part of the image, so that little of it stays unused.
+constexpr uint64_t kMaxAddedBytes = uint64_t{4} << 20;
+constexpr uint64_t kAddedFraction = 256;
+
 std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+uint64_t BytesOf(const EncodedDifference::Record& record) {
+  uint64_t bytes = 0;
+  for (const std::span<const std::byte> piece : record) bytes += piece.size();
+  return bytes;
+}
+
+class HeapRecordMemory final : public RecordMemory {
+ public:
+  absl::StatusOr<Pieces> Add(uint64_t min_bytes) override {
+    absl::MutexLock lock(&mutex_);
+    pieces_.push_back(std::make_unique_for_overwrite<std::byte[]>(min_bytes));
+    return Pieces{{pieces_.back().get(), min_bytes}};
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<std::byte[]>> pieces_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
+
+std::shared_ptr<RecordMemory> MakeHeapRecordMemory() { return std::make_shared<HeapRecordMemory>(); }
 
 void EncodedDifference::CopyImage(ByteRange range, std::byte* destination) const {
   const uint64_t end = range.offset + range.bytes;
@@ -48,37 +73,56 @@ void EncodedDifference::CopyImage(ByteRange range, std::byte* destination) const
   const uint64_t skipped = std::max(range.offset, records_offset) - records_offset;
   size_t chunk = std::ranges::upper_bound(record_begins, skipped) - record_begins.begin();
   for (chunk = std::max<size_t>(chunk, 1) - 1; chunk < records.size(); ++chunk) {
-    const uint64_t offset = records_offset + record_begins[chunk];
+    uint64_t offset = records_offset + record_begins[chunk];
     if (offset >= end) break;
-    copy(offset, AsBytes(records[chunk]));
+    for (const std::span<const std::byte> piece : records[chunk]) {
+      copy(offset, piece);
+      offset += piece.size();
+    }
   }
 }
 
-DifferenceEncoder::DifferenceEncoder(DifferenceGeometry geometry)
-    : geometry_(std::move(geometry)), records_(geometry_.chunk_count()) {}
+DifferenceEncoder::DifferenceEncoder(DifferenceGeometry geometry, std::shared_ptr<RecordMemory> memory)
+    : geometry_(std::move(geometry)), memory_(std::move(memory)), records_(geometry_.chunk_count()) {}
 
 bool DifferenceEncoder::TooLarge() const {
   return bytes_.load(std::memory_order_relaxed) > geometry_.image_bytes / 2;
 }
 
-void DifferenceEncoder::Store(uint32_t chunk, RecordMode mode, std::string record) {
+absl::Status DifferenceEncoder::memory_status() const {
+  absl::MutexLock lock(&mutex_);
+  return memory_status_;
+}
+
+void DifferenceEncoder::NoteNoMemory(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  memory_status_.Update(why);
+  no_memory_.store(true, std::memory_order_relaxed);
+}
+
+void DifferenceEncoder::Store(uint32_t chunk, RecordMode mode, EncodedDifference::Record record) {
   StoredRecord& stored = records_[chunk];
   CHECK(!stored.stored) << "chunk " << chunk << " has a record already";
-  bytes_.fetch_add(mode == RecordMode::kWhole ? geometry_.chunk(chunk).bytes : record.size(),
+  bytes_.fetch_add(mode == RecordMode::kWhole ? geometry_.chunk(chunk).bytes : BytesOf(record),
                    std::memory_order_relaxed);
   stored = {.mode = mode, .stored = true, .bytes = std::move(record)};
 }
 
 std::optional<EncodedDifference> DifferenceEncoder::Finish() {
-  if (TooLarge()) return std::nullopt;
+  std::shared_ptr<RecordMemory> memory = std::exchange(memory_, nullptr);
+  if (GivenUp()) return std::nullopt;
   EncodedDifference encoded;
+  encoded.memory = std::move(memory);
   DifferenceIndex index;
   for (StoredRecord& record : records_) {
     CHECK(record.stored) << "chunk " << index.modes.size() << " has no record";
+    const auto chunk = static_cast<uint32_t>(index.modes.size());
+    const uint64_t bytes = BytesOf(record.bytes);
     index.modes.push_back(record.mode);
-    index.record_bytes.push_back(static_cast<uint32_t>(record.bytes.size()));
+    index.record_bytes.push_back(static_cast<uint32_t>(bytes));
     encoded.record_begins.push_back(encoded.records_bytes);
-    encoded.records_bytes += record.bytes.size();
+    encoded.records_bytes += bytes;
+    if (record.mode == RecordMode::kWhole) encoded.whole_bytes += geometry_.chunk(chunk).bytes;
     encoded.records.push_back(std::move(record.bytes));
   }
   encoded.index = EncodeIndex(index, geometry_);
@@ -108,6 +152,7 @@ struct ChunkEncoder::State {
   ByteBuffer values;
   ByteBuffer plane;  // bitmap or dense steps
   RecordWriter writer;
+  RecordMemory::Pieces room;  // for the next records, the last piece first
 
   void Block(uint32_t width, const std::byte* base, const std::byte* target, size_t bytes);
   template <typename U>
@@ -117,6 +162,8 @@ struct ChunkEncoder::State {
   void ForEachChanged(auto&& visit) const;
   std::span<const uint8_t> Bitmap();
   std::span<const uint8_t> DenseSteps();
+  // Copies a record to the encoder's memory.
+  absl::StatusOr<EncodedDifference::Record> Keep(std::span<const std::byte> record);
   void Store();
 };
 
@@ -216,6 +263,30 @@ std::span<const uint8_t> ChunkEncoder::State::DenseSteps() {
   return plane.bytes();
 }
 
+absl::StatusOr<EncodedDifference::Record> ChunkEncoder::State::Keep(std::span<const std::byte> record) {
+  uint64_t free = 0;
+  for (const std::span<std::byte> piece : room) free += piece.size();
+  if (free < record.size()) {
+    const uint64_t share =
+        std::min(kMaxAddedBytes, std::max<uint64_t>(encoder.geometry().image_bytes / kAddedFraction, 1));
+    absl::StatusOr<RecordMemory::Pieces> added =
+        encoder.memory().Add(std::max<uint64_t>(share, record.size() - free));
+    if (!added.ok()) return added.status();
+    // Behind what is left of those before.
+    room.insert(room.begin(), added->rbegin(), added->rend());
+  }
+  EncodedDifference::Record kept;
+  while (!record.empty()) {
+    const std::span<std::byte> to = room.back().first(std::min(room.back().size(), record.size()));
+    std::memcpy(to.data(), record.data(), to.size());
+    kept.push_back(to);
+    record = record.subspan(to.size());
+    room.back() = room.back().subspan(to.size());
+    if (room.back().empty()) room.pop_back();
+  }
+  return kept;
+}
+
 void ChunkEncoder::State::Store() {
   if (incompressible) return encoder.Store(chunk, RecordMode::kWhole, {});
   if (changed == 0) return encoder.Store(chunk, RecordMode::kSame, {});
@@ -237,7 +308,13 @@ void ChunkEncoder::State::Store() {
     consider(RecordMode::kBitmap, Bitmap(), steps.bytes());
     consider(RecordMode::kDense, {}, DenseSteps());
   }
-  encoder.Store(chunk, mode, std::move(shortest));
+  if (mode == RecordMode::kWhole) return encoder.Store(chunk, mode, {});
+  absl::StatusOr<EncodedDifference::Record> record = Keep(AsBytes(shortest));
+  if (!record.ok()) {
+    encoder.NoteNoMemory(record.status());
+    return encoder.Store(chunk, RecordMode::kWhole, {});
+  }
+  encoder.Store(chunk, mode, *std::move(record));
 }
 
 ChunkEncoder::ChunkEncoder(DifferenceEncoder& encoder) : state_(std::make_unique<State>(encoder)) {}
@@ -250,7 +327,7 @@ void ChunkEncoder::Start(uint32_t chunk) {
   state.runs = state.encoder.geometry().RunsOf(chunk);
   state.run = 0;
   state.offset = state.elements = state.next_gap = state.changed = 0;
-  state.incompressible = state.encoder.TooLarge();  // then the record is not read
+  state.incompressible = state.encoder.GivenUp();  // then the record is not read
   state.tried = false;
   state.gaps.Clear();
   state.steps.Clear();

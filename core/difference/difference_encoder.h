@@ -16,6 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "base/byte_range.h"
 #include "core/artifact/layout.h"
 #include "core/difference/element_runs.h"
@@ -23,12 +27,30 @@
 
 namespace tensorcast {
 
+// Where records are kept until the difference is stored: together they may be half as large as the image.
+// Thread-safe.
+class RecordMemory {
+ public:
+  using Pieces = std::vector<std::span<std::byte>>;
+
+  virtual ~RecordMemory() = default;
+  // Memory for at least so many bytes more, which stays as long as this lives. An error: no difference is
+  // made. May block.
+  virtual absl::StatusOr<Pieces> Add(uint64_t min_bytes) = 0;
+};
+// Of the heap, which nothing bounds: for tests and tools.
+std::shared_ptr<RecordMemory> MakeHeapRecordMemory();
+
 // What was encoded. Its image is that of an artifact of kind kDifference.
 struct EncodedDifference {
+  using Record = std::vector<std::span<const std::byte>>;  // in pieces
+
+  std::shared_ptr<RecordMemory> memory;  // of the records
   std::string index;
-  std::vector<std::string> records;     // one a chunk; empty for same and whole
+  std::vector<Record> records;          // one a chunk; empty for same and whole
   std::vector<uint64_t> record_begins;  // one a chunk, in the tensor of records
   uint64_t records_bytes = 0;           // of all records
+  uint64_t whole_bytes = 0;             // of the chunks that come whole
   ImageLayout layout;                   // DifferenceLayout(index.size(), records_bytes)
 
   // Writes the image's bytes of `range` to `destination`. Thread-safe. REQUIRES: the range lies in the image.
@@ -37,34 +59,49 @@ struct EncodedDifference {
 
 class DifferenceEncoder {
  public:
-  explicit DifferenceEncoder(DifferenceGeometry geometry);
+  explicit DifferenceEncoder(DifferenceGeometry geometry,
+                             std::shared_ptr<RecordMemory> memory = MakeHeapRecordMemory());
 
   const DifferenceGeometry& geometry() const { return geometry_; }
-  // Whether the difference is already larger than half the image, so that none will be made: the chunks that
-  // are left need not be compared.
-  bool TooLarge() const;
+  RecordMemory& memory() { return *memory_; }
+  // Whether none will be made, since the difference is already larger than half the image, or there is no
+  // memory for it: the chunks that are left need not be compared.
+  bool GivenUp() const { return TooLarge() || no_memory_.load(std::memory_order_relaxed); }
+  // Why there was no memory for a record; OK: there was.
+  absl::Status memory_status() const;
 
-  // Stores the record of a chunk. Thread-safe for different chunks. REQUIRES: chunk < chunk_count(), and it
-  // is stored only once.
-  void Store(uint32_t chunk, RecordMode mode, std::string record);
+  // Stores the record of a chunk, of which the bytes are in the memory of this encoder. Thread-safe for
+  // different chunks. REQUIRES: chunk < chunk_count(), and it is stored only once.
+  void Store(uint32_t chunk, RecordMode mode, EncodedDifference::Record record);
+  // There is no memory for one: the difference is given up. Thread-safe.
+  void NoteNoMemory(const absl::Status& why);
+  // Thread-safe for a chunk that no thread stores meanwhile.
+  bool IsStored(uint32_t chunk) const { return records_[chunk].stored; }
 
-  // After all chunks were stored; once. std::nullopt when the difference, its whole chunks included, is
-  // larger than half the image. REQUIRES: no other call runs; each chunk was stored, unless TooLarge().
+  // After all chunks were stored; once. std::nullopt when there was no memory, or the difference, its whole
+  // chunks included, is larger than half the image. REQUIRES: no other call runs; each chunk was stored,
+  // unless GivenUp().
   std::optional<EncodedDifference> Finish();
 
  private:
   struct StoredRecord {
     RecordMode mode = RecordMode::kWhole;
     bool stored = false;
-    std::string bytes;
+    EncodedDifference::Record bytes;
   };
+  bool TooLarge() const;
 
   const DifferenceGeometry geometry_;
+  std::shared_ptr<RecordMemory> memory_;  // null after Finish
   std::vector<StoredRecord> records_;
+  std::atomic<bool> no_memory_ = false;
+  mutable absl::Mutex mutex_;
+  absl::Status memory_status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> bytes_ = 0;  // what a receiver has to bring: records and whole chunks
 };
 
-// Encodes one chunk after another; its memory is used again. Thread-compatible: one for each thread.
+// Encodes one chunk after another; what it works in, a few times as large as a chunk at most, is used again,
+// and records go to the encoder's memory. Thread-compatible: one for each thread.
 class ChunkEncoder {
  public:
   // `encoder` must outlive it.

@@ -106,8 +106,9 @@ TEST(DifferenceFormat, Example_EncodesToGoldenBytes) {
   const auto encoded = testing::EncodeImage(ExampleGeometry(), ExampleBase(), ExampleTarget());
   ASSERT_TRUE(encoded.has_value());
   EXPECT_EQ(absl::BytesToHexString(encoded->index), kIndexHex);
-  ASSERT_EQ(encoded->records.size(), 1u);
-  EXPECT_EQ(absl::BytesToHexString(encoded->records[0]), kRecordHex);
+  const std::vector<std::string> records = testing::RecordsOf(*encoded);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(absl::BytesToHexString(records[0]), kRecordHex);
 }
 
 TEST(DifferenceFormat, GoldenBytes_RebuildTheExample) {
@@ -286,7 +287,7 @@ TEST(DifferenceDamage, AnyByte_GivesAnErrorOrOtherBytesOrTheSame) {
   const auto encoded = testing::EncodeImage(geometry, base, truth);
   ASSERT_TRUE(encoded.has_value());
   std::string records;
-  for (const std::string& record : encoded->records) records += record;
+  for (const std::string& record : testing::RecordsOf(*encoded)) records += record;
   const auto damage = [&](std::string& part, size_t at) {
     int errors = 0;
     const char before = part[at];

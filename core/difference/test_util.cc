@@ -110,6 +110,17 @@ std::optional<EncodedDifference> EncodeImage(const DifferenceGeometry& geometry,
   return encoder.Finish();
 }
 
+std::vector<std::string> RecordsOf(const EncodedDifference& difference) {
+  std::vector<std::string> records;
+  for (const EncodedDifference::Record& record : difference.records) {
+    std::string& joined = records.emplace_back();
+    for (const std::span<const std::byte> piece : record) {
+      joined.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
+  }
+  return records;
+}
+
 std::vector<std::byte> ImageOf(const EncodedDifference& difference) {
   std::vector<std::byte> image(difference.layout.image_bytes);
   difference.CopyImage({0, image.size()}, image.data());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/artifact/layout.h"
@@ -50,6 +51,8 @@ ImageLayout LayoutOfTensors(const std::vector<TensorSpec>& tensors, uint64_t chu
 std::optional<EncodedDifference> EncodeImage(const DifferenceGeometry& geometry,
                                              std::span<const std::byte> base,
                                              std::span<const std::byte> target);
+// Its records, each in one piece.
+std::vector<std::string> RecordsOf(const EncodedDifference& difference);
 // The image of a difference, in one piece.
 std::vector<std::byte> ImageOf(const EncodedDifference& difference);
 

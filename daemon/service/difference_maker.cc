@@ -1,17 +1,13 @@
 #include "daemon/service/difference_maker.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/parallel.h"
 #include "base/status.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
@@ -26,21 +22,6 @@ namespace {
 namespace attr = otel::attr;
 
 constexpr Location kHostMemory{LocationKind::kCpu};
-// More threads than this gain nothing on one memory bus.
-constexpr int kMaxEncodeThreads = 4;
-
-int EncodeThreads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxEncodeThreads);
-}
-
-// The codec reads pieces that it does not write to.
-std::vector<std::span<std::byte>> PiecesOf(const ReplicaLease& lease, ByteRange range) {
-  std::vector<std::span<std::byte>> pieces;
-  for (const ConstHostSpan span : lease.HostSpans(range.offset, range.bytes)) {
-    pieces.emplace_back(const_cast<std::byte*>(span.data()), span.size());
-  }
-  return pieces;
-}
 
 // The first way in which the tensors of two versions differ, beside their bytes; empty: in none.
 std::string FindMismatch(const ImageLayout& base, const ImageLayout& target) {
@@ -90,37 +71,12 @@ class EncodedSource final : public ChunkSource {
   SourceInfo info_;
 };
 
-absl::StatusOr<std::optional<EncodedDifference>> EncodeChunks(const RequestContext& context,
-                                                              const ReplicaLease& base,
-                                                              const ReplicaLease& target) {
-  const ImageLayout& layout = target.manifest()->layout();
-  const std::vector<ChunkDigests>& old = base.manifest()->digests();
-  const std::vector<ChunkDigests>& now = target.manifest()->digests();
-  DifferenceEncoder encoder(GeometryOf(layout));
-  const int threads = EncodeThreads();
-  std::atomic<uint32_t> next = 0;
-  ForEachInParallel(threads, threads, [&](size_t) {
-    ChunkEncoder chunks(encoder);
-    for (uint32_t chunk = next++; chunk < layout.chunk_count(); chunk = next++) {
-      if (encoder.TooLarge() || !context.Check("encode").ok()) return;
-      // Both replicas were verified: what has one digest need not be read again.
-      if (old[chunk] == now[chunk]) {
-        encoder.Store(chunk, RecordMode::kSame, "");
-        continue;
-      }
-      const ByteRange range = layout.chunk(chunk);
-      chunks.Encode(chunk, PiecesOf(base, range), PiecesOf(target, range));
-    }
-  });
-  TC_RETURN_IF_ERROR(context.Check("encode the difference"));
-  return encoder.Finish();
-}
-
 }  // namespace
 
 absl::Status DifferencePlan::GiveUp(std::string_view outcome, std::string why) {
   otel::metrics::kDifferences.Add(1, {outcome});
   base = nullptr;
+  encoding = nullptr;
   no_difference = std::move(why);
   if (!required) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -129,8 +85,7 @@ absl::Status DifferencePlan::GiveUp(std::string_view outcome, std::string why) {
 
 absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& context,
                                                      const v1::DifferenceRequest& request,
-                                                     const std::string& key,
-                                                     const IngestRequest& target) const {
+                                                     const std::string& key, IngestRequest& target) const {
   DifferencePlan plan{.base = nullptr, .required = request.required(), .no_difference = ""};
   // The configuration means keys: a put without one has no earlier version.
   const bool by_default = request.base().empty();
@@ -173,6 +128,8 @@ absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& conte
     return give_up("other_tensors", std::move(why));
   }
   plan.base = std::move(manifest);
+  plan.encoding = std::make_shared<DifferenceEncoding>(options_.engine, plan.base, context);
+  target.sources = plan.encoding->Wrap(std::move(target.sources));
   return plan;
 }
 
@@ -187,23 +144,25 @@ absl::StatusOr<std::unique_ptr<IngestRequest>> DifferenceMaker::Encode(const Req
     return nullptr;
   };
   if (base_id == target_id) return give_up("same", "the new version is the base itself");
-  const absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
-      options_.engine->LeaseArtifact(base_id, kHostMemory);
-  if (!base.ok()) {
-    return give_up("not_in_memory",
-                   absl::StrCat("the base ", base_id, " was evicted while the new version was copied"));
-  }
-  std::vector<otel::SpanLink> links;
-  for (const TraceContext& made_by : {(*base)->made_by(), target.made_by()}) {
-    if (made_by.IsValid()) links.push_back({.context = made_by});
-  }
+  const std::shared_ptr<DifferenceEncoding> encoding = std::exchange(plan.encoding, nullptr);
+  // It began with the first chunk of the target's ingest.
   otel::Span span(
       "Difference/Encode", context,
       {{attr::kArtifactId, target_id}, {attr::kSizeBytes, target.manifest()->layout().image_bytes}},
-      {.links = links});
-  absl::StatusOr<std::optional<EncodedDifference>> encoded =
-      span.Record(EncodeChunks(context, **base, target));
-  TC_RETURN_IF_ERROR(encoded.status());
+      {.start = encoding->begun()});
+  absl::StatusOr<std::optional<EncodedDifference>> encoded = span.Record(encoding->Finish(context, target));
+  for (const TraceContext& made_by : {encoding->base_made_by(), target.made_by()}) {
+    if (made_by.IsValid()) span.AddLink(made_by);
+  }
+  TC_RETURN_IF_ERROR(context.Check("encode the difference"));
+  if (absl::IsNotFound(encoded.status())) {
+    return give_up("not_in_memory",
+                   absl::StrCat("the base ", base_id, " was evicted while the new version was copied"));
+  }
+  if (!encoded.ok()) {
+    return give_up("no_room",
+                   absl::StrCat("the difference could not be encoded: ", encoded.status().message()));
+  }
   if (!encoded->has_value()) {
     return give_up("too_large", "the difference is larger than half of the new version");
   }

@@ -106,6 +106,37 @@ TEST_F(DifferencesTest, PutWithNoUsableBase_IsWholeAndSaysWhy) {
   EXPECT_THAT(store.published_differences, IsEmpty());
 }
 
+TEST_F(DifferencesTest, RecordsOfPut_GiveTheirMemoryBack) {
+  const uint64_t before = pool->stats().used_bytes;
+  const auto base = PutVersion(WriteVersion(0), "none");
+  ASSERT_TRUE(base.ok()) << base.status();
+  const auto next = PutVersion(WriteVersion(1), "auto");
+  ASSERT_TRUE(next.ok() && next->has_difference()) << next.status();
+  const auto dense = PutVersion(WriteOther(), "auto");
+  ASSERT_TRUE(dense.ok()) << dense.status();
+  for (const std::string& id :
+       {base->artifact_id(), next->artifact_id(), next->difference().artifact_id(), dense->artifact_id()}) {
+    EvictAll(id);
+  }
+  EXPECT_EQ(pool->stats().used_bytes, before);
+}
+
+TEST_F(DifferencesTest, PoolWithoutRoomForRecords_PutIsWhole) {
+  const auto base = PutVersion(WriteVersion(0), "none");
+  ASSERT_TRUE(base.ok()) << base.status();
+  // The room that is left is that of the target.
+  const PoolStats stats = pool->stats();
+  const uint64_t others =
+      stats.capacity_bytes - stats.used_bytes - pool->BytesFor(base->replica().image_bytes());
+  const auto full = engine->AllocateScratch(context, "others", others);
+  ASSERT_TRUE(full.ok()) << full.status();
+  const auto next = PutVersion(WriteVersion(1), "auto");
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->no_difference(), HasSubstr("could not be encoded: the host pool has no room"));
+  const auto required = PutVersion(WriteVersion(2), next->artifact_id(), /*required=*/true);
+  EXPECT_FALSE(required.ok());
+}
+
 TEST_F(DifferencesTest, OtherTensors_AreWholeAndNamed) {
   const auto base = PutVersion(WriteVersion(0), "none");
   ASSERT_TRUE(base.ok()) << base.status();

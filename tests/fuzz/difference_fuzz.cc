@@ -121,7 +121,7 @@ std::vector<std::string> Seeds() {
     if (!encoded.has_value()) continue;
     ByteWriter out;
     out.PutString<uint16_t>(encoded->index);
-    for (const std::string& record : encoded->records) out.Put(record);
+    for (const std::string& record : testing::RecordsOf(*encoded)) out.Put(record);
     seeds.push_back(out.Take());
   }
   return seeds;
