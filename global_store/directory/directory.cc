@@ -236,7 +236,7 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
   TC_RETURN_IF_ERROR(membership_.CheckIdentity(node));
   InventoryChange change = inventory_.Reconcile(node.node_id, sequence, replicas, now);
   transfers_.NoteReported(node.node_id, change, now);
-  for (const ReplicaInfo& replica : replicas) rollouts_.NoteReplica(node.node_id, replica, now);
+  if (!change.inventory_wanted) rollouts_.NoteInventory(node.node_id, replicas, now);
   return std::move(change.unknown);
 }
 

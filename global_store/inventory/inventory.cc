@@ -175,6 +175,7 @@ InventoryChange Inventory::Reconcile(const std::string& node_id, uint64_t sequen
   // bring back what is gone.
   if (sequence < held.sequence) {
     held.wanted = true;
+    change.inventory_wanted = true;
     return change;
   }
   away_.erase(node_id);

@@ -44,8 +44,22 @@ RolloutHop* RolloutLog::Add(std::string_view artifact_id, const RolloutNode& rec
   std::shared_ptr<const RolloutNode> node = Intern(receiver);
   RolloutHop& hop = known->second->hops[node->id];
   hop.receiver = std::move(node);
+  Begin(known->second->artifact_id, hop);
   ++hops_;
   return &hop;
+}
+
+void RolloutLog::Begin(std::string_view artifact_id, RolloutHop& hop) {
+  hop.ended = SteadyTime::InfiniteFuture();
+  under_way_[hop.receiver->id].insert(by_id_.find(artifact_id)->second->artifact_id);
+}
+
+void RolloutLog::End(std::string_view artifact_id, RolloutHop& hop, SteadyTime now) {
+  hop.ended = now;
+  const auto of_node = under_way_.find(hop.receiver->id);
+  if (of_node == under_way_.end()) return;
+  of_node->second.erase(artifact_id);
+  if (of_node->second.empty()) under_way_.erase(of_node);
 }
 
 std::shared_ptr<const RolloutNode> RolloutLog::Intern(const RolloutNode& node) {
@@ -65,6 +79,9 @@ void RolloutLog::DropUnusedNodes() {
 
 void RolloutLog::Erase(Artifacts::iterator artifact) {
   hops_ -= artifact->hops.size();
+  for (auto& [receiver, hop] : artifact->hops) {
+    if (!hop.HasEnded()) End(artifact->artifact_id, hop, begin_);
+  }
   by_id_.erase(artifact->artifact_id);
   artifacts_.erase(artifact);
 }
@@ -86,9 +103,10 @@ void RolloutLog::NoteAsked(std::string_view artifact_id, const RolloutNode& rece
   if (first) {
     // The map's key is in `receiver`, so that stays.
     *hop = RolloutHop{.receiver = std::move(hop->receiver), .begun = now};
+    Begin(artifact_id, *hop);
   } else if (hop->failed) {
     // The node goes on: what had ended was a replica beside this transfer.
-    hop->ended = SteadyTime::InfiniteFuture();
+    Begin(artifact_id, *hop);
     hop->failed = false;
   }
 }
@@ -120,7 +138,7 @@ void RolloutLog::NoteCompleted(std::string_view artifact_id, std::string_view re
     hop->source_bytes = receipt.bytes;
   }
   if (!succeeded) return;
-  if (!hop->HasEnded()) hop->ended = now;
+  if (!hop->HasEnded()) End(artifact_id, *hop, now);
   hop->failed = false;
 }
 
@@ -132,18 +150,27 @@ void RolloutLog::NoteReplica(std::string_view node_id, const ReplicaInfo& replic
   if (!ready && !failed) return;
   RolloutHop* hop = Find(replica.artifact_id, node_id);
   if (hop == nullptr || (hop->HasEnded() && !(ready && hop->failed))) return;
-  hop->ended = now;
+  End(replica.artifact_id, *hop, now);
   hop->failed = failed;
 }
 
-void RolloutLog::NoteNodeGone(std::string_view node_id, SteadyTime now) {
-  for (Artifact& artifact : artifacts_) {
-    const auto hop = artifact.hops.find(node_id);
-    if (hop == artifact.hops.end() || hop->second.HasEnded()) continue;
-    hop->second.ended = now;
-    hop->second.failed = true;
+void RolloutLog::NoteInventory(std::string_view node_id, const std::vector<ReplicaInfo>& replicas,
+                               SteadyTime now) {
+  const auto of_node = under_way_.find(node_id);
+  absl::flat_hash_set<std::string_view> missed;
+  if (of_node != under_way_.end()) missed = of_node->second;
+  for (const ReplicaInfo& replica : replicas) {
+    if (replica.location.kind != LocationKind::kDisk) missed.erase(replica.artifact_id);
   }
+  for (const std::string_view artifact_id : missed) {
+    RolloutHop* hop = Find(artifact_id, node_id);
+    End(artifact_id, *hop, now);
+    hop->failed = true;
+  }
+  for (const ReplicaInfo& replica : replicas) NoteReplica(node_id, replica, now);
 }
+
+void RolloutLog::NoteNodeGone(std::string_view node_id, SteadyTime now) { NoteInventory(node_id, {}, now); }
 
 std::vector<RolloutHop> RolloutLog::HopsOf(std::string_view artifact_id) const {
   std::vector<RolloutHop> hops;

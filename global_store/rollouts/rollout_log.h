@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/steady_time.h"
 #include "core/replica/replica.h"
 
@@ -66,6 +67,9 @@ class RolloutLog {
                      std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
   // It reports a replica: a transfer to memory ends with it.
   void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
+  // It has these replicas and no others: a transfer that is under way has failed where none is of its
+  // artifact.
+  void NoteInventory(std::string_view node_id, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   // Its transfers that are under way have failed.
   void NoteNodeGone(std::string_view node_id, SteadyTime now);
   void Forget(std::string_view artifact_id);
@@ -86,6 +90,8 @@ class RolloutLog {
   RolloutHop* Find(std::string_view artifact_id, std::string_view receiver_id);
   // Null: there is no room, since this artifact has it all.
   RolloutHop* Add(std::string_view artifact_id, const RolloutNode& receiver);
+  void Begin(std::string_view artifact_id, RolloutHop& hop);
+  void End(std::string_view artifact_id, RolloutHop& hop, SteadyTime now);
   std::shared_ptr<const RolloutNode> Intern(const RolloutNode& node);
   void Erase(Artifacts::iterator artifact);
   void DropUnusedNodes();
@@ -96,6 +102,8 @@ class RolloutLog {
   absl::flat_hash_map<std::string_view, Artifacts::iterator> by_id_;  // the ids are in `artifacts_`
   // By id, in the value itself. Each is shared by the hops of its node.
   absl::flat_hash_map<std::string_view, std::shared_ptr<const RolloutNode>> nodes_;
+  // By the receiver's id: the artifacts of its hops that have not ended. A node has few of them at a time.
+  absl::flat_hash_map<std::string, absl::flat_hash_set<std::string_view>> under_way_;
   size_t hops_ = 0;
   uint64_t forgotten_ = 0;
 };

@@ -91,6 +91,30 @@ TEST_F(RolloutLogTest, FailedReplica_FailsUntilTransferGoesOn) {
   EXPECT_TRUE(HopTo("b").HasEnded());
 }
 
+TEST_F(RolloutLogTest, InventoryWithoutReplica_FailsTransfer) {
+  Ask("b");
+  Ask("b", "tc2:other");
+  log_.NoteInventory("b", {Replica(ReplicaState::kFilling)}, now_);
+  EXPECT_FALSE(HopTo("b").HasEnded()) << "it fills";
+  EXPECT_TRUE(HopTo("b", "tc2:other").failed);
+  log_.NoteInventory("b", {Replica(ReplicaState::kReady, LocationKind::kDisk)}, now_);
+  EXPECT_TRUE(HopTo("b").failed) << "a packed replica is not of a transfer";
+  Ask("b", kArtifact, /*first=*/false);
+  log_.NoteInventory("b", {Replica(ReplicaState::kReady)}, now_);
+  EXPECT_FALSE(HopTo("b").failed);
+  log_.NoteInventory("b", {}, now_);
+  EXPECT_FALSE(HopTo("b").failed) << "it had ended well";
+}
+
+TEST_F(RolloutLogTest, ForgottenArtifact_IsNotUnderWay) {
+  Ask("b");
+  Ask("b", "tc2:other");
+  log_.Forget(kArtifact);
+  log_.NoteNodeGone("b", now_);
+  EXPECT_TRUE(HopTo("b", "tc2:other").failed);
+  EXPECT_THAT(log_.HopsOf(kArtifact), IsEmpty());
+}
+
 TEST_F(RolloutLogTest, NextTransfer_ReplacesEndedOne) {
   Ask("b");
   Complete("b", "a", 10, true, "first");

@@ -71,6 +71,12 @@ TEST_F(RolloutsOfDirectory, InventoryWithReadyReplica_EndsTransfer) {
   EXPECT_FALSE(HopTo("b").failed);
 }
 
+TEST_F(RolloutsOfDirectory, InventoryWithoutReplica_FailsTransfer) {
+  Request("b", "x");
+  ASSERT_TRUE(directory_.ReconcileInventory(Id("b"), 5, {}, now_).ok());
+  EXPECT_TRUE(HopTo("b").failed);
+}
+
 TEST_F(RolloutsOfDirectory, DeletedArtifact_TakesItsRolloutAlong) {
   Receive("b", absl::Seconds(1), 1);
   Delete("x");
