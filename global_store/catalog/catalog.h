@@ -143,6 +143,7 @@ class Catalog {
   void HoldEnd(const std::string& artifact_id);
   void ReleaseEnd(const std::string& artifact_id);
   uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
+  void KeepLastVersions(KeyRecord& key) const;
   // Makes the artifacts that a key names and keeps know of it, or know of it no more.
   void LinkKey(const KeyRecord& key);
   void UnlinkKey(const KeyRecord& key);

@@ -306,6 +306,20 @@ TEST_F(KeptDifferencesTest, LoadedFacts_KeepTheSameDifferences) {
   for (const KeyRecord& record : stored.keys) next.Apply(record);
   EXPECT_EQ(next.kept_differences(), 3u);
   EXPECT_EQ(next.released(), catalog_.released());
+  // What is kept no longer by the configuration stays an end of differences.
+  Catalog smaller{Retention{.keep = 1, .difference_versions = 4}};
+  for (const ArtifactRecord& record : stored.artifacts) smaller.Apply(record);
+  for (const KeyRecord& record : stored.keys) smaller.Apply(record);
+  EXPECT_THAT(smaller.ResolveKey("k")->earlier, IsEmpty());
+  EXPECT_THAT(smaller.ResolveKey("k")->past, ElementsAre("v5", "v4", "v3"));
+  EXPECT_EQ(smaller.kept_differences(), 3u);
+  smaller.Apply(Catalog::ReleaseOf("v5", kNow));
+  Catalog restarted{Retention{.keep = 1, .difference_versions = 4}};
+  for (const ArtifactRecord& record : stored.artifacts) {
+    if (record.artifact_id != "v5") restarted.Apply(record);
+  }
+  for (const KeyRecord& record : stored.keys) restarted.Apply(record);
+  EXPECT_EQ(restarted.kept_differences(), 3u) << "the version went, and its differences stay";
   // A configuration with fewer applies at once.
   Catalog fewer{Retention{.keep = 2, .difference_versions = 2}};
   for (const ArtifactRecord& record : stored.artifacts) fewer.Apply(record);

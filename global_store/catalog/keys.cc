@@ -58,15 +58,31 @@ void Catalog::Apply(const KeyRecord& record) {
   ++live_keys_;
   // The facts may be from before the configuration asked for fewer versions, and what was kept then may be
   // deleted by now.
-  std::erase_if(key.earlier,
-                [this](const KeyVersion& version) { return !artifacts_.contains(version.artifact_id); });
+  KeepLastVersions(key);
   const auto clear_gone = [this](std::string& files_id) {
     if (!artifacts_.contains(files_id)) files_id.clear();
   };
   clear_gone(key.files_id);
   for (KeyVersion& version : key.earlier) clear_gone(version.files_id);
-  key.earlier.resize(std::min<size_t>(key.earlier.size(), KeepOf(key) - 1));
   LinkKey(key);
+}
+
+// Versions that the key keeps no longer may be ends of differences still: they go from `earlier` to `past`.
+void Catalog::KeepLastVersions(KeyRecord& key) const {
+  std::vector<KeyVersion> kept;
+  std::vector<std::string> past;
+  for (KeyVersion& version : key.earlier) {
+    if (kept.size() + 1 < KeepOf(key) && artifacts_.contains(version.artifact_id)) {
+      kept.push_back(std::move(version));
+    } else {
+      past.push_back(std::move(version.artifact_id));
+    }
+  }
+  past.insert(past.end(), key.past.begin(), key.past.end());
+  const size_t ends = retention_.difference_versions - 1;  // besides the current one
+  past.resize(std::min(past.size(), ends - std::min(ends, kept.size())));
+  key.earlier = std::move(kept);
+  key.past = std::move(past);
 }
 
 // The tensors and files of a key's binding are held by it, and those of its earlier versions are kept by it.
@@ -173,16 +189,8 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const
   // The same artifact bound again is one version, not two.
   std::erase_if(record.earlier,
                 [&](const KeyVersion& version) { return version.artifact_id == request.artifact_id; });
-  // What it keeps no longer may be an end of differences still.
-  const size_t kept = std::min<size_t>(record.earlier.size(), KeepOf(record) - 1);
-  std::vector<std::string> past;
-  for (size_t i = kept; i < record.earlier.size(); ++i) past.push_back(record.earlier[i].artifact_id);
-  record.earlier.resize(kept);
-  past.insert(past.end(), record.past.begin(), record.past.end());
-  std::erase(past, request.artifact_id);
-  const size_t ends = retention_.difference_versions - 1;  // besides the current one
-  past.resize(std::min(past.size(), ends - std::min(ends, kept)));
-  record.past = std::move(past);
+  std::erase(record.past, request.artifact_id);
+  KeepLastVersions(record);
   return record;
 }
 
