@@ -12,6 +12,8 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr size_t kKeysNamedInErrors = 5;
+// In one change, of which a metadata store takes so many operations.
+constexpr size_t kDifferencesAtOnce = 100;
 
 // The first of them, for an error.
 std::string SomeOf(const std::set<std::string>& keys) {
@@ -146,15 +148,28 @@ absl::Status Catalog::CheckDifference(const ArtifactRecord& difference,
     return absl::InvalidArgumentError(
         publish("that makes ", difference.target_id, "; give the difference that makes what is published"));
   }
-  const Artifact* base = Find(difference.base_id);
-  if (base == nullptr) {
+  if (Find(difference.base_id) == nullptr) {
     return absl::FailedPreconditionError(publish("there is no artifact ", difference.base_id,
                                                  " of its base any more; publish without the difference"));
   }
-  for (const ArtifactKind kind : {artifact.kind, base->record.kind}) {
-    if (kind == ArtifactKind::kTensors) continue;
-    return absl::InvalidArgumentError(publish("one of its ends is of kind ", ArtifactKindName(kind),
-                                              "; differences are between artifacts of tensors"));
+  return CheckEnds(difference, &artifact);
+}
+
+absl::Status Catalog::CheckEnds(const ArtifactRecord& difference, const ArtifactRecord* target) const {
+  const auto publish = [&](const auto&... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("publish difference ", difference.artifact_id, ": ", why...));
+  };
+  if (difference.base_id == difference.target_id) {
+    return publish("its base is its target, ", difference.base_id, "; name two artifacts");
+  }
+  const Artifact* base = Find(difference.base_id);
+  const Artifact* known_target = Find(difference.target_id);
+  if (target == nullptr && known_target != nullptr) target = &known_target->record;
+  for (const ArtifactRecord* end : {base == nullptr ? nullptr : &base->record, target}) {
+    if (end == nullptr || end->kind == ArtifactKind::kTensors) continue;
+    return publish("its end ", end->artifact_id, " is of kind ", ArtifactKindName(end->kind),
+                   "; differences are between artifacts of tensors");
   }
   return absl::OkStatus();
 }
@@ -163,6 +178,10 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
                                                     const std::optional<BindRequest>& bind, absl::Time now,
                                                     const std::optional<ArtifactRecord>& difference) const {
   PublishPlan plan;
+  // Alone it comes from a node that has it when the metadata is lost, maybe before its ends.
+  if (artifact.kind == ArtifactKind::kDifference) {
+    TC_RETURN_IF_ERROR(CheckEnds(artifact, /*target=*/nullptr));
+  }
   ArtifactRecord record = artifact;
   record.created = now;
   record.updated = now;
@@ -202,15 +221,28 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
   return plan;
 }
 
+absl::StatusOr<const Catalog::Artifact*> Catalog::GetToDelete(std::string_view artifact_id) const {
+  TC_ASSIGN_OR_RETURN(const Artifact* artifact, Get(artifact_id));
+  if (artifact->keys.empty()) return artifact;
+  return absl::FailedPreconditionError(absl::StrCat("delete artifact ", artifact_id,
+                                                    ": it is bound to the keys ", SomeOf(artifact->keys),
+                                                    "; delete or rebind them first"));
+}
+
+absl::StatusOr<DurableFacts> Catalog::PrepareDeleteManyDifferences(std::string_view artifact_id,
+                                                                   absl::Time now) const {
+  TC_RETURN_IF_ERROR(GetToDelete(artifact_id).status());
+  DurableFacts facts;
+  const std::vector<std::string> differences = differences_.Of(artifact_id);
+  if (differences.size() <= kDifferencesAtOnce) return facts;
+  for (size_t i = 0; i < kDifferencesAtOnce; ++i) facts.artifacts.push_back(ReleaseOf(differences[i], now));
+  return facts;
+}
+
 absl::StatusOr<DurableFacts> Catalog::PrepareDeleteArtifact(std::string_view artifact_id,
                                                             absl::Time now) const {
-  TC_ASSIGN_OR_RETURN(const Artifact* found, Get(artifact_id));
+  TC_ASSIGN_OR_RETURN(const Artifact* found, GetToDelete(artifact_id));
   const Artifact& artifact = *found;
-  if (!artifact.keys.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("delete artifact ", artifact_id,
-                                                      ": it is bound to the keys ", SomeOf(artifact.keys),
-                                                      "; delete or rebind them first"));
-  }
   DurableFacts facts;
   facts.artifacts.push_back({.artifact_id = std::string(artifact_id), .deleted = true, .updated = now});
   for (const std::string& name : artifact.kept_by) {

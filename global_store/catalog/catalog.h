@@ -68,7 +68,7 @@ class Catalog {
   // The record of `artifact`, with its origins merged into those that are known. `bind`, if any, binds a key
   // to it, with errors as of PrepareBindKey. A tombstone of the artifact is lifted. `difference`, if any,
   // makes the artifact: INVALID_ARGUMENT where it makes another one, FAILED_PRECONDITION where its base is
-  // not there.
+  // not there. INVALID_ARGUMENT, too, for a difference, alone or not, between others than tensors.
   absl::StatusOr<PublishPlan> PreparePublish(
       const ArtifactRecord& artifact, const std::optional<BindRequest>& bind, absl::Time now,
       const std::optional<ArtifactRecord>& difference = std::nullopt) const;
@@ -78,6 +78,12 @@ class Catalog {
   // FAILED_PRECONDITION, naming keys, while any is bound to it. Keys that keep it as an earlier version lose
   // that version. Differences from and to it are deleted with it.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
+  // A part of the differences from and to it where they are too many for one change, else none: before
+  // PrepareDeleteArtifact, with its errors. Each part may stand alone, since a difference only saves bytes.
+  absl::StatusOr<DurableFacts> PrepareDeleteManyDifferences(std::string_view artifact_id,
+                                                            absl::Time now) const;
+  // The difference makes wrong bytes. NOT_FOUND: there is none with this id, and no path has it.
+  absl::StatusOr<DurableFacts> PrepareDeleteDifference(const std::string& artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
   // INVALID_ARGUMENT where the artifact is not of tensors, or its files are not of kind files; NOT_FOUND
@@ -138,6 +144,9 @@ class Catalog {
   absl::StatusOr<std::string> FilesFor(const BindRequest& request, const ArtifactRecord& artifact,
                                        const KeyRecord* before) const;
   absl::Status CheckDifference(const ArtifactRecord& difference, const ArtifactRecord& artifact) const;
+  // As far as they are known. `target`: where it is published with it; null: the one that is known, if any.
+  absl::Status CheckEnds(const ArtifactRecord& difference, const ArtifactRecord* target) const;
+  absl::StatusOr<const Artifact*> GetToDelete(std::string_view artifact_id) const;
   // The artifacts of its last versions, as many as differences are kept between, the current one first.
   std::vector<std::string> EndsOf(const KeyRecord& key) const;
   void HoldEnd(const std::string& artifact_id);

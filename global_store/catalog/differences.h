@@ -48,6 +48,7 @@ class Differences {
   // The ids of those from this end and to it.
   std::vector<std::string> Of(std::string_view end) const;
   std::vector<const DifferenceEdge*> To(std::string_view target) const;
+  size_t size() const { return edges_.size(); }
 
  private:
   friend class DirectoryInvariants;  // tests

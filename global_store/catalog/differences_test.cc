@@ -290,6 +290,55 @@ TEST_F(KeptDifferencesTest, InvalidDifference_IsRefusedWithItsTarget) {
   EXPECT_EQ(catalog_.Find("v2"), nullptr);
 }
 
+TEST_F(KeptDifferencesTest, DifferencePublishedAlone_IsBetweenTensors) {
+  const auto publish = [&](const ArtifactRecord& difference) {
+    return catalog_.PreparePublish(difference, std::nullopt, kNow).status();
+  };
+  EXPECT_TRUE(publish(Difference("unknown", "v2")).ok()) << "its ends may be published later";
+  PutVersions(2);
+  EXPECT_TRUE(publish(Difference("v1", "v2")).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(publish(Difference("v1", "v1-v2")))) << "its target is a difference";
+  EXPECT_TRUE(absl::IsInvalidArgument(publish(Difference("v1-v2", "v1")))) << "its base is a difference";
+  EXPECT_TRUE(absl::IsInvalidArgument(publish(Difference("v1", "v1")))) << "it has one end";
+}
+
+TEST_F(KeptDifferencesTest, PopularBase_LosesItsDifferencesInParts) {
+  ASSERT_TRUE(Put("base", "", "").ok());
+  for (int i = 0; i < 1500; ++i) ASSERT_TRUE(Put(absl::StrCat("tuned", i), "base", "").ok());
+  size_t deleted = 0;
+  while (true) {
+    const auto part = catalog_.PrepareDeleteManyDifferences("base", kNow);
+    ASSERT_TRUE(part.ok()) << part.status();
+    if (part->empty()) break;
+    EXPECT_LE(part->artifacts.size(), 100u);
+    deleted += part->artifacts.size();
+    Apply(*part);
+    ASSERT_NE(catalog_.Find("base"), nullptr) << "it goes last";
+  }
+  const auto last = catalog_.PrepareDeleteArtifact("base", kNow);
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_LE(last->artifacts.size(), 101u);
+  EXPECT_EQ(deleted + last->artifacts.size(), 1501u);
+  Apply(*last);
+  EXPECT_THAT(Kept(), IsEmpty());
+}
+
+TEST_F(KeptDifferencesTest, BoundBase_KeepsItsDifferences) {
+  ASSERT_TRUE(Put("base").ok());
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(Put(absl::StrCat("tuned", i), "base", "").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(catalog_.PrepareDeleteManyDifferences("base", kNow).status()));
+}
+
+TEST_F(KeptDifferencesTest, DifferenceOfWrongBytes_GoesAlone) {
+  PutVersions(3);
+  Apply(*catalog_.PrepareDeleteDifference("v1-v2", kNow));
+  EXPECT_THAT(Kept(), ElementsAre("v2-v3"));
+  EXPECT_NE(catalog_.Find("v2"), nullptr);
+  EXPECT_TRUE(absl::IsNotFound(catalog_.PrepareDeleteDifference("v1-v2", kNow).status()));
+  EXPECT_TRUE(absl::IsNotFound(catalog_.PrepareDeleteDifference("v2", kNow).status()))
+      << "it is a version";
+}
+
 TEST_F(KeptDifferencesTest, BindingADifference_IsRefused) {
   PutVersions(2);
   EXPECT_TRUE(

@@ -34,6 +34,17 @@ void Catalog::NoteReleased(const std::string& artifact_id) {
   }
 }
 
+absl::StatusOr<DurableFacts> Catalog::PrepareDeleteDifference(const std::string& artifact_id,
+                                                              absl::Time now) const {
+  if (differences_.Find(artifact_id) == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("delete difference ", artifact_id, ": there is none with this id; it may be gone"));
+  }
+  DurableFacts facts;
+  facts.artifacts.push_back(ReleaseOf(artifact_id, now));
+  return facts;
+}
+
 void Catalog::HoldEnd(const std::string& artifact_id) {
   if (!differences_.Hold(artifact_id)) return;
   for (const std::string& difference : differences_.Of(artifact_id)) NoteReleased(difference);

@@ -266,7 +266,7 @@ void Directory::ExtendLiveness(absl::Duration gap) {
 
 DirectoryCounts Directory::counts() const {
   return {.nodes = membership_.nodes().size(),
-          .artifacts = catalog_.artifacts().size(),
+          .artifacts = catalog_.artifacts().size() - catalog_.differences().size(),
           .keys = catalog_.live_keys(),
           .replicas = inventory_.size(),
           .active_grants = transfers_.grants().size(),

@@ -91,7 +91,7 @@ struct HeartbeatReply {
 
 struct DirectoryCounts {
   uint64_t nodes = 0;
-  uint64_t artifacts = 0;
+  uint64_t artifacts = 0;  // without differences
   uint64_t keys = 0;
   uint64_t replicas = 0;
   uint64_t active_grants = 0;

@@ -209,6 +209,18 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
 
 absl::StatusOr<v1::DeleteArtifactResponse> Handlers::DeleteArtifact(
     const RequestContext& context, const v1::DeleteArtifactRequest& request) {
+  // An artifact from which many others were made has more differences than one change takes.
+  for (bool more = true; more;) {
+    const auto prepare = [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+      Change change;
+      TC_ASSIGN_OR_RETURN(change.facts,
+                          directory.catalog().PrepareDeleteManyDifferences(request.artifact_id(), now));
+      more = !change.facts.empty();
+      return change;
+    };
+    // Errors are told below, where a repeated call finds its answer instead.
+    if (!coordinator_.Mutate("", prepare).ok()) break;
+  }
   return Mutate<v1::DeleteArtifactResponse>(
       context, "DeleteArtifact", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteArtifactResponse>> {
