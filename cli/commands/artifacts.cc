@@ -196,7 +196,8 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
 void AddFlags(Flags& flags, RemoveFlags& values) {
   flags.Add("artifact", values.artifact, "A key, which is removed too, or an artifact id",
             {.required = true, .not_empty = true});
-  flags.Add("--force", values.force, "Delete an artifact to which other keys are bound, with these keys");
+  flags.Add("--force", values.force,
+            "Delete the artifact even if other keys are bound to it, and remove these keys");
 }
 
 struct GcFlags {
@@ -206,8 +207,8 @@ struct GcFlags {
 
 void AddFlags(Flags& flags, GcFlags& values) {
   flags.Add("--older-than", values.older_than,
-            "Min age of the artifacts to delete, of archived objects\nthat no artifact needs, and of uploads "
-            "to end",
+            "Min age of what is deleted: artifacts, archived objects that no artifact\nneeds, and unfinished "
+            "uploads",
             {.show_default = true});
   flags.Add("--dry-run", values.dry_run, "List what would be deleted, and delete nothing");
 }
@@ -267,8 +268,8 @@ Command RemoveCommand() {
 Command GcCommand() {
   return {.name = "gc",
           .help =
-              "Delete artifacts that no key names, and that none keeps as an earlier version, also in the\n"
-              "daemon's archives, and end the uploads that crashes left there",
+              "Delete artifacts that no key names or keeps as an earlier version, also in the daemon's\n"
+              "archives, and abort the uploads there that a crash left unfinished",
           .spanned = true,
           .bind = Bind(AddFlags, Gc)};
 }

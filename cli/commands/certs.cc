@@ -45,14 +45,16 @@ void AddFlags(Flags& flags, InitFlags& values) {
 }
 
 void AddFlags(Flags& flags, IssueFlags& values) {
-  flags.Add("name", values.name, "global-store, node/NAME, operator/NAME or client/NAME", {.required = true});
-  flags.Add("--folder", values.folder, "Folder of the authority, in which the certificate is made",
+  flags.Add("name", values.name,
+            "Role and name in the certificate: global-store, node/NAME, operator/NAME or client/NAME",
+            {.required = true});
+  flags.Add("--folder", values.folder, "Folder of the authority, to which the certificate is written",
             {.required = true, .path = true});
   AddValidity(flags, values.validity, 3650 * absl::Hours(24));
 }
 
 void AddFlags(Flags& flags, ShowFlags& values) {
-  flags.Add("--file", values.files, "A certificate in PEM form", {.required = true, .path = true});
+  flags.Add("--file", values.files, "PEM file of a certificate", {.required = true, .path = true});
 }
 
 // The authority's key never leaves its folder: hosts get the authority's certificate and a key of their own.
@@ -108,13 +110,13 @@ absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
 
 Command CertsCommand() {
   return {.name = "certs",
-          .help = "Make certificates for trying things out, and show what is in one",
+          .help = "Make certificates for a trial, and show the name and validity of a certificate",
           .commands = {{.name = "init",
                         .help = "Make a certificate authority in a folder",
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Init)},
                        {.name = "issue",
-                        .help = "Make a certificate and its key; one of the same name takes its place",
+                        .help = "Make a certificate and its key, in place of an earlier one of that name",
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Issue)},
                        {.name = "show",

@@ -12,7 +12,7 @@ namespace tensorcast::cli {
 // The program that has the command of this line (Command::program); empty: this one.
 std::string OtherProgram(const std::vector<Command>& commands, int argc, const char* const* argv);
 
-inline constexpr char kAbout[] = "TensorCast: model weights stored once and then everywhere";
+inline constexpr char kAbout[] = "TensorCast: store model weights once and bring them to every node";
 
 // Returns the exit code of the command, or 2 for a command line that makes no sense. Telemetry is up while
 // the command runs, as the configuration says. Messages call the program as the line does (argv[0]); `about`

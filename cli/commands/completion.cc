@@ -28,7 +28,7 @@ Command CompletionCommand() {
                         .role = Role::kSilent,
                         .bind = Bind(PrintMade<BashCompletion>)},
                        {.name = "zsh",
-                        .help = "Print the script for zsh, for a file _tensorcast in a folder of fpath",
+                        .help = "Print the script for zsh: save it as _tensorcast in a folder of fpath",
                         .role = Role::kSilent,
                         .bind = Bind(PrintMade<ZshCompletion>)},
                        {.name = "fish",

@@ -114,8 +114,8 @@ int RunDashboard(const CommonFlags& common, const DashboardFlags& flags) {
 
 void AddFlags(Flags& flags, DashboardFlags& values) {
   flags.Add("token", values.token,
-            "With this word: print an address that logs one browser in at the dashboard that this user runs "
-            "at --listen",
+            "The word token: print another login address, for one browser, of the dashboard that this user "
+            "runs at --listen",
             {.choices = {"token"}});
   flags.Add("--listen", values.listen, "host:port to serve on; beyond this host only with --cert and --key",
             {.show_default = true, .not_empty = true});

@@ -98,7 +98,7 @@ class Bundle {
     std::ofstream file(path, std::ios::binary);
     file << content;
     file.close();
-    if (!file) LeaveOut(name, absl::UnknownError("could not be written; look at the room in the folder"));
+    if (!file) LeaveOut(name, absl::UnknownError("could not be written; check the free space of the folder"));
   }
   void LeaveOut(std::string_view what, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -207,7 +207,7 @@ absl::Status Archive(const std::string& folder, const std::string& out) {
   if (error != 0) return ErrnoStatus(error, "run", "tar, which makes the archive; install the package tar");
   return absl::UnknownError(absl::StrCat("create the archive ", out, ": tar ended with code ",
                                          WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-                                         "; look at the room on its disk"));
+                                         "; check the free space of its disk"));
 }
 
 void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOptions& options,

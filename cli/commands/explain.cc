@@ -132,13 +132,12 @@ void AddFlags(Flags& flags, ExplainFlags& values) {
   flags.Add("transfer", values.transfer,
             "last, the first characters of a transfer's id or of its replica's id, a key, or an artifact id",
             {.show_default = true});
-  flags.Add(
-      "--rollout", values.rollout,
-      "Instead of one transfer, show how the artifact of this key, or with this id, reached all nodes: the "
-      "tree, the slowest receivers and why, and the hop that held up the end most",
-      {.not_empty = true});
+  flags.Add("--rollout", values.rollout,
+            "Key or artifact id: show, in place of one transfer, how this artifact reached all nodes: the "
+            "tree, the slowest receivers with the cause, and the hop that delayed the end most",
+            {.not_empty = true});
   flags.Add("--since", values.since,
-            "Only transfers of the rollout that began at most that long ago, such as 10m", {.min = 0});
+            "With --rollout: only transfers that began within this time, such as 10m", {.min = 0});
 }
 
 }  // namespace

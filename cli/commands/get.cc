@@ -221,9 +221,9 @@ void AddFlags(Flags& flags, GetFlags& values) {
       {.not_empty = true});
   flags.Add(
       "--out", values.out,
-      "Write the tensors to this file, where its name ends in .safetensors; else a folder of the tensors\n"
-      "and the files that the key binds with them (config.json, tokenizer). With an artifact id, the files\n"
-      "that its keys bind are written where all keys with files bind the same ones",
+      "File for the tensors, if its name ends in .safetensors; else folder for the tensors and for the\n"
+      "files that the key binds with them (config.json, tokenizer). With an artifact id, the files of its\n"
+      "keys are written if all its keys that have files bind the same ones",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);

@@ -87,25 +87,24 @@ void AddName(Flags& flags, KeyFlags& values, const std::string& help) {
 
 // Compare-and-swap: of two writers that both saw revision 3 only one makes revision 4, and the other is
 // refused.
-void AddExpectedRevision(Flags& flags, KeyFlags& values) {
-  flags.Add("--expect-revision", values.expected_revision,
-            "Bind only if the key has this revision (0: the key does not exist)");
+void AddExpectedRevision(Flags& flags, KeyFlags& values, const std::string& help) {
+  flags.Add("--expect-revision", values.expected_revision, help);
 }
 
 void AddBindFlags(Flags& flags, KeyFlags& values) {
-  AddName(flags, values, "The name; it is made, or led to another artifact");
+  AddName(flags, values, "Name of the key, which may be new or bound to another artifact");
   flags.Add("artifact", values.artifact,
             "An artifact id (tc2:...), or a key that is bound to the artifact now", {.required = true});
-  AddExpectedRevision(flags, values);
+  AddExpectedRevision(flags, values, "Bind only if the key has this revision (0: the key does not exist)");
   flags.Add(
       "--keep", values.keep,
-      "Number of versions that the key keeps from now on, including this one; older ones go when room is\n"
-      "needed",
+      "Number of versions that the key keeps from now on, including this one; older versions are evicted\n"
+      "when memory is needed",
       {.min = 1, .max = 1000});
 }
 
 void AddResolveFlags(Flags& flags, KeyFlags& values) {
-  AddName(flags, values, "The name");
+  AddName(flags, values, "Name of the key");
   flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
 }
 
@@ -118,8 +117,8 @@ void AddWatchFlags(Flags& flags, KeyFlags& values) {
 }
 
 void AddRemoveFlags(Flags& flags, KeyFlags& values) {
-  AddName(flags, values, "The name; its artifact stays");
-  AddExpectedRevision(flags, values);
+  AddName(flags, values, "Name of the key; the artifact stays");
+  AddExpectedRevision(flags, values, "Remove the key only if it has this revision");
 }
 
 }  // namespace
@@ -132,7 +131,7 @@ Command KeyCommand() {
               {.name = "resolve", .help = "Show what a key names", .bind = Bind(AddResolveFlags, ResolveKey)},
               {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, ListKeys)},
               {.name = "watch",
-               .help = "Print keys that start so, and each change of them",
+               .help = "Print the keys with a prefix, then each change of them",
                .bind = Bind(AddWatchFlags, WatchKeys)},
               {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, RemoveKey)}}};
 }

@@ -123,9 +123,9 @@ absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
 
 Command MetadataCommand() {
   return {.name = "metadata",
-          .help = "Work with what the global store keeps",
+          .help = "Work with the metadata of the global store",
           .commands = {{.name = "copy",
-                        .help = "Copy it from one metadata store to another, while no global store runs",
+                        .help = "Copy all metadata to the other metadata store, while no global store runs",
                         .role = Role::kSilent,
                         .config_section = "global_store",
                         .bind = Bind(AddFlags, Copy)}}};

@@ -108,7 +108,7 @@ Command NodeCommand() {
                         .spanned = true,
                         .bind = Bind(AddNodeFlag, SetDraining<false>)},
                        {.name = "forget",
-                        .help = "At the global store's address: let another certificate use a node id",
+                        .help = "Release the id of a node that is gone, at the global store's address",
                         .bind = Bind(AddForgetFlag, ForgetNode)}}};
 }
 

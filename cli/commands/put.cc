@@ -63,32 +63,33 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model,
-            "A .safetensors file, or a folder with one or with model.safetensors.index.json, of which --key\n"
-            "binds the other files, too (config.json, tokenizer); or the URI of one that\n"
-            "the daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION].\n"
-            "Where the daemon may not, your own credentials are used (AWS_*, profiles, HF_TOKEN)",
+            "A .safetensors file, or a folder with one or with model.safetensors.index.json; --key also\n"
+            "binds the other files of the folder (config.json, tokenizer). Or the URI of a model that the\n"
+            "daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]. If\n"
+            "the daemon may not read it, your own credentials are used (AWS_*, profiles, HF_TOKEN)",
             {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.put.expected_revision,
             "Bind only if the key has this revision (0: the key does not exist)");
   flags.Add("--keep", values.put.keep,
-            "Number of versions that the key keeps from now on, including the one put; older ones go when\n"
-            "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
+            "Number of versions that the key keeps from now on, including this one; older versions are\n"
+            "evicted when memory is needed. Without it: the number of the previous put or bind, else\n"
+            "global_store.keep_versions",
             {.min = 1, .max = 1000});
   flags.Add(
       "--base", values.put.base,
-      "Publish also the difference from an earlier version, so that nodes that hold that version pull\n"
-      "little: auto (the version that --key names now), a key, an artifact id, or none. Without it: what\n"
-      "daemon.difference_base says",
+      "Also publish the difference from an earlier version, so that nodes with that version pull only\n"
+      "what changed: auto (the version that --key names now), a key, an artifact id, or none. Without it:\n"
+      "daemon.difference_base",
       {.not_empty = true});
   flags.Add("--require-difference", values.put.require_difference,
-            "Fail, and publish nothing, where no difference can be made");
+            "Fail, and publish nothing, if no difference can be made");
   flags.Add("--no-files", values.no_files, "Put only the tensors of a folder, without its other files");
-  flags.Add("--durable", values.put.durable, "Return only after the artifact was packed to disk too");
+  flags.Add("--durable", values.put.durable, "Return only after the artifact was also packed to disk");
   flags.Add(
       "--archive", values.put.archive,
-      "Return only after the artifact was packed also into this object store, s3://BUCKET/PREFIX: one of\n"
-      "the daemon's archives (daemon.archives)",
+      "Return only after the artifact was also packed into this object store, s3://BUCKET/PREFIX, which\n"
+      "must be in the daemon's daemon.archives",
       {.not_empty = true});
   flags.Add("--manifest-beside", values.put.manifest_beside,
             "Write the manifest beside the model, NAME.tcmanifest: later imports by URI compare each chunk "
@@ -97,8 +98,8 @@ void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);
   flags.Add("--verify", values.put.verify,
-            "Read the files twice and compare: detects writes through a mapping during the put, where\n"
-            "size and mtime do not show them (tmpfs, overlayfs, network file systems)");
+            "Read the files twice and compare: this detects writes through a mapping during the put, which\n"
+            "size and mtime do not show on tmpfs, overlayfs and network file systems");
 }
 
 }  // namespace

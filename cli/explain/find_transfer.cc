@@ -66,8 +66,9 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
   const auto found = wanted.empty() ? std::vector<FoundTransfer>{} : Matching(all, wanted);
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "explain ", wanted, ": several transfers begin so: ", Ids(found), "; give more of the id"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("explain ", wanted, ": the ids of several transfers begin with it: ", Ids(found),
+                     "; give more of the id"));
   }
   return absl::NotFoundError(absl::StrCat(
       "explain ", wanted, ": daemon ", node, " remembers no such transfer, replica or artifact",
