@@ -192,8 +192,8 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& ur
       IsOfBucket(uri) ? credentials.keys.has_value() : IsOfHub(uri) && !credentials.hub_token.empty();
   if (!fits) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "open ", Printable(uri), ": the client's credentials are not for it; bring keys for s3 and gs, ",
-        "and a token for hf"));
+        "open ", Printable(uri), ": the client's credentials do not fit this kind of URI; give keys for s3 ",
+        "and gs, or a token for hf"));
   }
   OpenOptions options;
   options.rates = std::move(rates);

@@ -108,7 +108,7 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(absl::StrCat(
           what, ": the client that puts it has filled nothing for ", absl::FormatDuration(stall_timeout_),
-          "; see why it does not go on, and put it again"));
+          "; check why the client is stuck, and put it again"));
     }
     SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
   }

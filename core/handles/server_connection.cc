@@ -47,8 +47,8 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
   if (peer.pid == 0) {
     return absl::FailedPreconditionError(
         "attach to device memory: the client is in a PID namespace that the daemon cannot see, and this "
-        "kernel (before 6.5) has no other way to tell when it ends; let the two share one (--pid=host), or "
-        "attach to host memory");
+        "kernel (before 6.5) has no other way to tell when it ends; run the client in the daemon's PID "
+        "namespace (--pid=host), or attach to host memory");
   }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (process) return process;

@@ -116,8 +116,9 @@ void NodeState::KeepRoom() const { ReserveSpace(ReservePath(directory_), kReserv
 absl::Status NodeState::Load() {
   TC_ASSIGN_OR_RETURN(node_id_, ReadSmallFile(NodeIdPath(directory_)));
   if (!IsUuid(node_id_)) {
-    return absl::DataLossError(
-        absl::StrCat(directory_, "/node_id does not hold a UUID; remove it to become a new node"));
+    return absl::DataLossError(absl::StrCat("read the node id in ", directory_,
+                                            "/node_id: it is not a UUID; remove the file, and ",
+                                            "the daemon registers as a new node"));
   }
 
   uint64_t last = 0;

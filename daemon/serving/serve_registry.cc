@@ -283,8 +283,9 @@ void ServeRegistry::Sweep() {
     }
     for (const std::string& id : expired) {
       LOG(WARNING) << "The pull under grant " << id
-                   << " ended: the grant expired and nothing was heard of it since";
-      ended.push_back(Take(id, absl::CancelledError("the grant expired and nothing was heard of it since")));
+                   << " ended: the grant expired without a heartbeat of the global store or a fetch";
+      ended.push_back(Take(
+          id, absl::CancelledError("the grant expired without a heartbeat of the global store or a fetch")));
     }
     std::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });
   }

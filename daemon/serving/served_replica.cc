@@ -197,7 +197,7 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
       return std::make_shared<FileImage>(std::move(source), layout, std::move(staging), staging_wait);
     }
   }
-  return absl::InternalError("a replica at no known location");
+  return absl::InternalError("serve a replica: this daemon does not know its kind of location");
 }
 
 }  // namespace tensorcast::daemon

@@ -205,8 +205,7 @@ std::vector<std::string> HeldGrants::Overtaken() const {
 
 absl::Status HeldGrants::OvertakenStatus() const {
   const std::string by = first_opened_.has_value() ? first_opened_->first : "another source";
-  return absl::DeadlineExceededError(
-      absl::StrCat("the source was overtaken: it has not answered, and ", by, " did"));
+  return absl::DeadlineExceededError(absl::StrCat("the source was overtaken: ", by, " answered before it"));
 }
 
 void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corrupt) {

@@ -198,7 +198,7 @@ class ReplicaSourceProvider : public SourceProvider {
   MoreSources InsteadOfOthers(Source source) {
     offered_.clear();
     const absl::Status overtaken = absl::DeadlineExceededError(
-        "the source was overtaken: it has not answered, and the files of the import were there to be read");
+        "the source was overtaken: before it answered, the files of the import were ready to be read");
     for (const std::string& id : held_.BeingOpened()) NoteUnopened({}, id, overtaken, {});
     held_.EndAll(absl::CancelledError("the files of the import are read instead"));
     return Only(std::move(source));

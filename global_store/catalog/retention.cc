@@ -31,7 +31,7 @@ absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std:
         retention.by_prefix.emplace(pair.substr(0, equals), static_cast<uint32_t>(versions)).second;
     if (!fresh) {
       return absl::InvalidArgumentError(
-          absl::StrCat("parse keep rule ", QuoteName(pair), ": its prefix stands twice; give it once"));
+          absl::StrCat("parse keep rule ", QuoteName(pair), ": the prefix is given twice; give it once"));
     }
   }
   return retention;

@@ -54,9 +54,9 @@ absl::Status DatabaseFile::Check() const {
     const bool there = stat(file.path.c_str(), &now) == 0;
     if (there && now.st_dev == file.device && now.st_ino == file.inode) continue;
     return absl::DataLossError(absl::StrCat(
-        "use the metadata database: ", file.path, " was ", there ? "replaced" : "removed",
-        " under this global store, which has its facts only in memory now and acknowledges no change; put "
-        "the file back, or stop this global store and start it on a backup"));
+        "use the metadata database ", file.path, ": the file was ", there ? "replaced" : "removed",
+        " while this global store runs, so no change can be stored; put the file back, or stop this global "
+        "store and start it with a back-up"));
   }
   return absl::OkStatus();
 }

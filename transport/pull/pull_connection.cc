@@ -138,7 +138,7 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   if (fetch.announced) return Broken("it does not have what it announced");
   Abandon(fetch_id, absl::FailedPreconditionError(
                         absl::StrCat("fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
-                                     ": it lacks some yet; ask for what it announces")));
+                                     ": the source does not have all of them yet; wait for its HAVE")));
   return absl::OkStatus();
 }
 

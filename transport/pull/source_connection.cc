@@ -237,7 +237,7 @@ absl::Status SourceConnection::On(const Request& request) {
     return absl::InvalidArgumentError(absl::StrCat("more REQUESTs at a time than ", limits_.requests));
   }
   if (channel_->queued_frames() >= kMaxQueuedFrames) {
-    return absl::InvalidArgumentError("the receiver does not read what it is answered");
+    return absl::InvalidArgumentError("the receiver does not read the answers to its requests");
   }
   last_request_id_ = request.id;
   // An error of this request alone: the receiver may have another idea of what was offered.
@@ -266,7 +266,7 @@ absl::Status SourceConnection::On(const Cancel& cancel) {
   if (cancel.id > last_request_id_) {
     return absl::InvalidArgumentError(absl::StrCat("CANCEL of REQUEST ", cancel.id, ", which was not made"));
   }
-  if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("as the receiver asked"));
+  if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("the receiver cancelled"));
   return absl::OkStatus();
 }
 

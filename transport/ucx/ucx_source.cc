@@ -36,7 +36,7 @@ class UcxSource::Connection : public UcxChannel {
       } else if (!std::holds_alternative<pull::Request>(frame) &&
                  !std::holds_alternative<pull::Cancel>(frame) &&
                  !std::holds_alternative<pull::Follow>(frame)) {  // those crossed the end of their pull
-        return absl::InvalidArgumentError("a frame that no receiver sends before HELLO");
+        return absl::InvalidArgumentError("the receiver sent a frame that may only follow HELLO");
       }
       return absl::OkStatus();
     }

@@ -59,7 +59,9 @@ absl::Status UcxTransport::State::Listen() {
   absl::StatusOr<uint16_t> port;
   // UCX's worker serves one thread, so each call of UCX goes to the progress thread.
   worker->Run([&] { port = listener->Listen(socket); });
-  if (!port.ok()) return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
+  if (!port.ok()) {
+    return absl::UnavailableError(absl::StrCat("listen on ", options.listen, ": ", port.status().message()));
+  }
   if (!options.advertise_host.empty()) listen.host = options.advertise_host;
   listen.port = *port;
   address = FormatHostPort(listen);
@@ -224,9 +226,8 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
   const auto availability = image->availability();
   if (rma && availability != nullptr && !availability->complete()) {
     return absl::FailedPreconditionError(
-        "the one-sided lane serves whole images only, since receivers read by themselves: use another for "
-        "one "
-        "that fills");
+        "serve by ucx-rma: the replica is not complete, and receivers would read bytes that are not there; "
+        "use another lane");
   }
   pull::Descriptor descriptor{.addresses = {state_->address}};
   std::shared_ptr<void> hold;
