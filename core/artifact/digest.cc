@@ -132,10 +132,17 @@ constexpr size_t kPrefetchBytes = 1024;
 // Below this size the lines are more likely wanted in the cache than not.
 constexpr size_t kMinStreamedBytes = 2048;
 
-// The copy runs in four pages side by side, each a stream of its own for the hardware's prefetch, and four
-// rows of memory open at once.
+// Where the processor combines the stores of several lines at a time, the copy runs in four pages side by
+// side, each a stream of its own for the hardware's prefetch, and four rows of memory open at once.
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kStreams = 4;
+
+// AMD's processors without AVX-512 (measured: family 25, model 1) write lines in four pages in parts, at a
+// quarter of the rate; two pages gain nothing there.
+bool CopiesPagesSideBySide() {
+  static const bool side_by_side = !__builtin_cpu_is("amd") || __builtin_cpu_supports("avx512f");
+  return side_by_side;
+}
 
 // REQUIRES: destination is aligned to 64 bytes.
 inline void StreamLine(std::byte* destination, const std::byte* source) {
@@ -153,7 +160,7 @@ inline void StreamLine(std::byte* destination, const std::byte* source) {
 
 // REQUIRES: destination is aligned to 64 bytes, bytes is a multiple of 64.
 void StreamLines(std::byte* destination, const std::byte* source, size_t bytes) {
-  for (; bytes >= kStreams * kPageBytes; bytes -= kStreams * kPageBytes) {
+  for (; CopiesPagesSideBySide() && bytes >= kStreams * kPageBytes; bytes -= kStreams * kPageBytes) {
     for (size_t i = 0; i < kPageBytes; i += kLineBytes) {
       // Near a page's end the prefetch is for the next group.
       const size_t ahead = i + kPrefetchBytes < kPageBytes ? i + kPrefetchBytes
