@@ -22,6 +22,8 @@ constexpr uint64_t kStepBytes = uint64_t{256} << 10;
 constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
 // An address that does not answer for so long is left for the next, where there is one.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(3);
+// A timer that fires later than this is late for another reason: the process was stopped, or had no CPU.
+constexpr absl::Duration kMaxTimerLateness = absl::Milliseconds(3);
 
 }  // namespace
 
@@ -56,8 +58,8 @@ absl::Status TcpChannel::Adopt(std::unique_ptr<ByteStream> stream, uint32_t even
 void TcpChannel::DropStream() {
   if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
   peer_watch_.Stop();
-  loop_->queue().CancelTimer(read_timer_);
-  loop_->queue().CancelTimer(send_timer_);
+  loop_->queue().CancelTimer(reading_.timer);
+  loop_->queue().CancelTimer(sending_.timer);
   stream_.reset();
   reader_ = FrameReader();
   writer_.Clear();
@@ -99,9 +101,10 @@ void TcpChannel::OnReady(uint32_t events) {
 
 void TcpChannel::ReadSome() {
   const std::shared_ptr<TcpChannel> self = shared_from_this();
+  NoteLateTimer(LimitedDirection::kReceive, reading_);
   const auto waits = [this] {
     return handler_ != nullptr && !gone_ && limits_reads_ &&
-           WaitsFor(receive_limit_, LimitedDirection::kReceive, read_timer_, &TcpChannel::ReadSome);
+           WaitsFor(receive_limit_, LimitedDirection::kReceive, reading_, &TcpChannel::ReadSome);
   };
   read_held_ = waits();
   for (uint64_t read = 0; read < kBytesATurn && handler_ != nullptr && !read_held_;) {
@@ -120,15 +123,15 @@ void TcpChannel::ReadSome() {
   if (handler_ == nullptr) return;
   // These bytes have left the socket, so epoll will not tell of them.
   if (stream_->has_buffered() && !read_held_) {
-    loop_->queue().CancelTimer(read_timer_);
-    read_timer_ = loop_->queue().At(SteadyNow(), [this] { ReadSome(); });
+    loop_->queue().CancelTimer(reading_.timer);
+    reading_.timer = loop_->queue().At(SteadyNow(), [this] { ReadSome(); });
   }
   Flush();
 }
 
 // What waits to be received stays in the socket. Its window then closes, so the source is held back too, and
 // not only this end.
-bool TcpChannel::WaitsFor(RateLimit* limit, LimitedDirection direction, TaskQueue::TimerId& timer,
+bool TcpChannel::WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own,
                           void (TcpChannel::*resume)()) {
   if (limit == nullptr) return false;
   const SteadyTime now = SteadyNow();
@@ -136,9 +139,18 @@ bool TcpChannel::WaitsFor(RateLimit* limit, LimitedDirection direction, TaskQueu
   if (ready <= now) return false;
   otel::metrics::kP2pHeldBack.Add(1, {kTcpLane, direction == LimitedDirection::kSend ? "serve" : "receive"});
   ProcessTime::Get().NoteHeld(direction, now, ready);
-  loop_->queue().CancelTimer(timer);
-  timer = loop_->queue().At(ready, [this, resume] { (this->*resume)(); });
+  loop_->queue().CancelTimer(own.timer);
+  own.timer = loop_->queue().At(own.held_until = ready, [this, resume] { (this->*resume)(); });
   return true;
+}
+
+// Timers go by whole milliseconds, and a limit holds bytes back for less than one at a time: without the
+// lateness most of the time that a limit costs would be told as waiting for the other end.
+void TcpChannel::NoteLateTimer(LimitedDirection direction, Direction& own) {
+  const SteadyTime until = std::exchange(own.held_until, SteadyTime::InfinitePast());
+  const SteadyTime now = SteadyNow();
+  if (until == SteadyTime::InfinitePast() || until >= now) return;
+  ProcessTime::Get().NoteHeld(direction, until, std::min(now, until + kMaxTimerLateness));
 }
 
 absl::StatusOr<size_t> TcpChannel::ReadOnce() {
@@ -201,13 +213,14 @@ uint64_t TcpChannel::BytesAStep() const {
 
 void TcpChannel::Flush() {
   const std::shared_ptr<TcpChannel> self = shared_from_this();
+  NoteLateTimer(LimitedDirection::kSend, sending_);
   uint64_t sent = 0;
   send_held_ = false;
   while (handler_ != nullptr && sent < kBytesATurn) {
     handler_->Refill();
     // Refill may have ended this channel.
     if (handler_ == nullptr || (writer_.empty() && !stream_->has_unsent())) break;
-    send_held_ = WaitsFor(send_limit_, LimitedDirection::kSend, send_timer_, &TcpChannel::Flush);
+    send_held_ = WaitsFor(send_limit_, LimitedDirection::kSend, sending_, &TcpChannel::Flush);
     if (send_held_) break;
     const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, BytesAStep());
     if (!of_pieces.ok()) {

@@ -20,6 +20,7 @@
 #include "base/address.h"
 #include "base/posix/process_time.h"
 #include "base/rate_limit.h"
+#include "base/steady_time.h"
 #include "transport/pull/message_channel.h"
 #include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
@@ -93,9 +94,15 @@ class TcpChannel : public pull::MessageChannel,
   HostSpan PieceRoom(uint64_t max);
   // So many of them are there.
   void PieceArrived(uint64_t bytes);
+  // One direction of this channel, and what keeps it from moving bytes that epoll is not asked about.
+  struct Direction {
+    TaskQueue::TimerId timer = TaskQueue::kNoTimer;
+    SteadyTime held_until = SteadyTime::InfinitePast();  // by the limit
+  };
   // Whether nothing may be received, or sent, yet; `resume` is called when it may.
-  bool WaitsFor(RateLimit* limit, LimitedDirection direction, TaskQueue::TimerId& timer,
-                void (TcpChannel::*resume)());
+  bool WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own, void (TcpChannel::*resume)());
+  // Called first when the direction goes on.
+  static void NoteLateTimer(LimitedDirection direction, Direction& own);
   void SetEvents(bool has_output);
 
   IoLoop* const loop_;
@@ -109,9 +116,8 @@ class TcpChannel : public pull::MessageChannel,
   bool read_held_ = false;  // by the limit: the socket is not read
   bool send_held_ = false;
   bool gone_ = false;  // the other end is, and no limit holds its last bytes
-  // There are bytes that epoll is not asked about.
-  TaskQueue::TimerId read_timer_ = TaskQueue::kNoTimer;
-  TaskQueue::TimerId send_timer_ = TaskQueue::kNoTimer;
+  Direction reading_;
+  Direction sending_;
   FrameReader reader_;
   FrameWriter writer_;
   uint64_t requests_made_ = 0;
