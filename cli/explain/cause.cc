@@ -18,14 +18,29 @@ constexpr std::string_view kThisNode = "this node";
 constexpr double kMaxShare = 0.98;
 // Chunks under way when a pull ends are counted by one end and not by the other.
 constexpr double kSameBytes = 0.9;
-// A limit that held bytes back for less of the time than this was not what set the pace.
-constexpr double kBindingLimit = 0.2;
+// Of two causes this close the one that an end recorded is named, not the one that is inferred from time that
+// no end accounts for.
+constexpr double kCloseCauses = 0.1;
 
 double Ratio(absl::Duration part, absl::Duration whole) {
   return whole <= absl::ZeroDuration() ? 0 : std::clamp(absl::FDivDuration(part, whole), 0.0, 1.0);
 }
 
+// What a loss of this share costs that comes with time, not with bytes, where only `of` of the time is left.
+double OfTheRest(double share, double of) { return of <= 0 ? 0 : std::clamp(share / of, 0.0, 1.0); }
+
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", share * 100); }
+
+// A thread that slept for more of its time than this had nothing to do: that it also waited for a CPU then
+// cost nothing, since bytes arrived meanwhile. From kBusyThread on the waiting counts in full.
+constexpr double kIdleThread = 0.5;
+constexpr double kBusyThread = 0.75;
+
+// Of the share `no_cpu` of a thread that could run for `runs` of the time: what the waiting cost.
+double CostOfWaitingForCpu(double working, double no_cpu, double runs) {
+  const double busy = OfTheRest(working + no_cpu, runs);
+  return no_cpu * std::clamp((busy - kIdleThread) / (kBusyThread - kIdleThread), 0.0, 1.0);
+}
 
 // What a node could not run for, or was held back by. `of`: what `share` is a part of.
 std::string EndWhy(std::string_view name, std::string_view node, double share, std::string_view of,
@@ -42,6 +57,10 @@ std::string EndWhy(std::string_view name, std::string_view node, double share, s
     return absl::StrCat(limit, " of ", node, " held the bytes back for ", Percent(share), " of ", of,
                         ". A higher limit would help; a faster lane would not.");
   }
+  if (name == "buffers") {
+    return absl::StrCat("Chunks waited for staging memory of ", node, ", and none was requested, for ",
+                        Percent(share), " of ", of, ". More daemon.staging_buffers would help.");
+  }
   return absl::StrCat("The busiest thread of ", node, " ran for ", Percent(share), " of ", of,
                       ". Faster cores, or a lane that needs less of them, would help.");
 }
@@ -53,6 +72,10 @@ std::optional<WallTime> TimeOf(const SourceDetails& detail) {
   return time.whole > absl::ZeroDuration() ? std::make_optional(time) : std::nullopt;
 }
 
+// Every cause has the share of the time that the transfer would not have taken without it, the others being
+// as they are. So shares overlap, and may add up to more than 1: a process that is stopped for half of each
+// second behind a link that is half as fast as it sends takes four times as long, and either alone would
+// halve that.
 class Causes {
  public:
   Causes(const TransferReport& report, absl::Duration total, absl::Duration moving,
@@ -63,24 +86,49 @@ class Causes {
         moving_(Ratio(moving, total)),
         own_(report.wall_time) {}
 
-  // The causes in the order in which the ends can prove them. `explained_` sums their shares, and AddRest
-  // gives what is left to the cores or to the way between.
   Cause Largest(Stage stage) {
     if (own_.whole <= absl::ZeroDuration() || total_ <= absl::ZeroDuration()) return {};
-    AddOwn("stopped", TimeUse::kStopped);
-    AddOwn("no cpu", TimeUse::kNoCpu);
+    AddOwn("stopped", Own(TimeUse::kStopped), Own(TimeUse::kStopped));
+    AddOwn("no cpu",
+           CostOfWaitingForCpu(Own(TimeUse::kWorking), Own(TimeUse::kNoCpu), 1 - Own(TimeUse::kStopped)),
+           Own(TimeUse::kNoCpu));
     if (stage != Stage::kFetch) return MajorityCause();
-    AddOwn("limiter", TimeUse::kLimiter);
+    double sources_stopped = 0;
     for (const SourceDetails& detail : details_) {
-      if (!detail.mapped) AddSource(detail);
+      const std::optional<Account> account = AccountOf(detail);
+      if (account.has_value()) sources_stopped += CostOf(account->stopped, account->bytes);
     }
+    // The time in which both ends could run: what a limit or a link costs is a share of that.
+    const double runs = (1 - Own(TimeUse::kStopped)) * (1 - std::min(sources_stopped, kMaxShare));
+    const double held = OfTheRest(Own(TimeUse::kLimiter), runs);
+    const double short_of_buffers = OfTheRest(Own(TimeUse::kBuffers), runs);
+    AddOwn("limiter", held * moving_, Own(TimeUse::kLimiter));
+    AddOwn("buffers", short_of_buffers * moving_, Own(TimeUse::kBuffers));
+    AddOwn("cores", Own(TimeUse::kWorking), Own(TimeUse::kWorking));
+    const double busy = Own(TimeUse::kWorking) + Own(TimeUse::kNoCpu);
+    const double waited = std::max(1 - OfTheRest(busy, runs * moving_) - held - short_of_buffers, 0.0);
+    for (const SourceDetails& detail : details_) AddSource(detail);
     // Too short for figures of threads: what is left may be work as well as waiting.
-    if (own_[TimeUse::kWorking] + own_[TimeUse::kNoCpu] <= absl::ZeroDuration()) return MajorityCause();
-    AddRest();
+    if (busy <= 0) return MajorityCause();
+    AddCoresOfSources();
+    AddWaiting(waited * moving_);
     return Max();
   }
 
  private:
+  // What a source recorded, as shares of the time that it served.
+  struct Account {
+    uint64_t bytes = 0;  // that came from it
+    double stopped = 0;
+    double no_cpu = 0;
+    double limiter = 0;
+    double working = 0;
+    double reading = 0;  // its GPU or disk
+    double others = 0;   // of what it sent meanwhile, the share that other receivers got
+  };
+
+  double Own(TimeUse use) const { return Ratio(own_[use], total_); }
+
   uint64_t BytesOf(std::string_view grant_id) const {
     uint64_t bytes = 0;
     for (const StageReport& stage : report_.stages) {
@@ -90,33 +138,44 @@ class Causes {
     return bytes;
   }
 
-  void Add(std::string_view name, std::string_view grant_id, double share, std::string why) {
-    Cause& cause = causes_.emplace_back();
-    cause.name = name;
-    cause.grant_id = grant_id;
-    cause.share = share;
-    cause.why = std::move(why);
-    (grant_id.empty() ? own_explained_ : sources_explained_) += share;
+  // Not set: it recorded nothing, gave nothing, or lent its memory.
+  std::optional<Account> AccountOf(const SourceDetails& detail) const {
+    const std::optional<WallTime> time = detail.mapped ? std::nullopt : TimeOf(detail);
+    const uint64_t bytes = BytesOf(detail.grant_id);
+    if (!time.has_value() || bytes == 0) return std::nullopt;
+    const auto others = static_cast<double>(detail.served->other_bytes());
+    return Account{.bytes = bytes,
+                   .stopped = time->Share(TimeUse::kStopped),
+                   .no_cpu = time->Share(TimeUse::kNoCpu),
+                   .limiter = time->Share(TimeUse::kLimiter),
+                   .working = time->Share(TimeUse::kWorking),
+                   .reading = std::min(ReadingShare(detail), 1.0),
+                   .others = others / (others + static_cast<double>(bytes))};
   }
 
-  // Of `whole`: what a limit cost that held bytes back for the share `held`. A limit that sets the pace does
-  // so all the time: what moves between two waits is what the limit lets through. Without it the transfer
-  // would take what the busiest threads of the two ends need.
-  double LimiterShare(double held, double whole) const {
-    if (held < kBindingLimit) return held;
-    double needed = Ratio(own_[TimeUse::kWorking] + own_[TimeUse::kNoCpu] + own_[TimeUse::kStopped], total_);
-    for (const SourceDetails& detail : details_) {
-      const std::optional<WallTime> time = detail.mapped ? std::nullopt : TimeOf(detail);
-      if (!time.has_value()) continue;
-      needed = std::max(needed, time->Share(TimeUse::kWorking) + time->Share(TimeUse::kNoCpu) +
-                                    time->Share(TimeUse::kStopped));
-    }
-    return std::max(held, whole - needed);
+  void Add(std::string_view name, std::string_view grant_id, double share, std::string why) {
+    if (share <= 0) return;
+    causes_.push_back({.name = std::string(name),
+                       .grant_id = std::string(grant_id),
+                       .share = std::min(share, 1.0),
+                       .why = std::move(why)});
+  }
+
+  void AddOwn(std::string_view name, double share, double recorded) {
+    Add(name, "", share, EndWhy(name, kThisNode, recorded, "the time", "daemon.limits.receive"));
   }
 
   Cause Max() const {
     const auto max = std::ranges::max_element(causes_, {}, &Cause::share);
-    return max == causes_.end() ? Cause() : *max;
+    if (max == causes_.end()) return {};
+    if (max->name != "network" && max->name != "cores") return *max;
+    const Cause* recorded = nullptr;
+    for (const Cause& cause : causes_) {
+      if (cause.name == "network" || cause.name == "cores" || cause.share < max->share - kCloseCauses)
+        continue;
+      if (recorded == nullptr || cause.share > recorded->share) recorded = &cause;
+    }
+    return recorded == nullptr ? *max : *recorded;
   }
 
   // Where not every candidate is among them, only what took more than half of the time is sure to be the
@@ -126,56 +185,61 @@ class Causes {
     return cause.share > 0.5 ? cause : Cause();
   }
 
-  void AddOwn(std::string_view name, TimeUse use) {
-    const double recorded = Ratio(own_[use], total_);
-    const double share = use == TimeUse::kLimiter ? LimiterShare(recorded, moving_) : recorded;
-    if (share <= 0) return;
-    Add(name, "", share, EndWhy(name, kThisNode, recorded, "the time", "daemon.limits.receive"));
-  }
-
-  // Shares of a source are of all the time that it served: time that it loses without a request costs
-  // nothing.
   void AddSource(const SourceDetails& detail) {
-    const std::optional<WallTime> time = TimeOf(detail);
-    const uint64_t bytes = BytesOf(detail.grant_id);
-    if (!time.has_value() || bytes == 0) return;
-    double left = 1;
+    const std::optional<Account> account = AccountOf(detail);
+    if (!account.has_value()) return;
     const auto add = [&](std::string_view name, double share, std::string why) {
-      share = std::clamp(share, 0.0, left);
-      left -= share;
-      if (share > 0) Add(name, detail.grant_id, CostOf(share, bytes), std::move(why));
+      const double cost = CostOf(share, account->bytes);
+      of_sources_ += cost;
+      Add(name, detail.grant_id, cost, std::move(why));
     };
-    for (const auto& [name, use] :
-         {std::pair("stopped", TimeUse::kStopped), std::pair("no cpu", TimeUse::kNoCpu),
-          std::pair("limiter", TimeUse::kLimiter)}) {
-      const double recorded = time->Share(use);
-      const double share = use == TimeUse::kLimiter ? LimiterShare(recorded, 1) : recorded;
+    const auto of_end = [&](std::string_view name, double share, double recorded) {
       add(name, share,
           EndWhy(name, detail.source, recorded, "the time that it served", "daemon.limits.send"));
-    }
-    const double reading = std::min(ReadingShare(detail), 1.0);
-    add("reading", reading,
+    };
+    of_end("stopped", account->stopped, account->stopped);
+    // What its threads did for other receivers is part of what these cost.
+    of_end(
+        "no cpu",
+        CostOfWaitingForCpu(account->working, account->no_cpu, 1 - account->stopped) * (1 - account->others),
+        account->no_cpu);
+    of_end("limiter", OfTheRest(account->limiter, Runs(*account)), account->limiter);
+    add("reading", account->reading,
         absl::StrCat("The source is the limit: ", detail.source, " read its GPU or disk for ",
-                     Percent(reading), " of the time that it served. One that has the artifact in host ",
-                     "memory would help."));
-    const uint64_t others = detail.served->other_bytes();
-    const double of_others =
-        static_cast<double>(others) / (static_cast<double>(others) + static_cast<double>(bytes));
-    add("other receivers", of_others * left,
+                     Percent(account->reading), " of the time that it served. One that has the artifact in ",
+                     "host memory would help."));
+    add("other receivers", account->others,
         absl::StrCat(
-            detail.source, " sent ", cli::FormatBytes(others),
+            detail.source, " sent ", cli::FormatBytes(detail.served->other_bytes()),
             " to other receivers meanwhile. Another source, or fewer receivers at once, would help."));
-    if (const double ran = std::min(time->Share(TimeUse::kWorking), left); ran > cores_) {
-      cores_ = ran;
-      cores_at_ = &detail;
+  }
+
+  // The share of the time that it served in which both ends could run.
+  double Runs(const Account& account) const { return (1 - account.stopped) * (1 - Own(TimeUse::kStopped)); }
+
+  // The busiest source's. A core may be busy while something else holds the bytes back: it counts for what
+  // that leaves.
+  void AddCoresOfSources() {
+    const SourceDetails* busiest = nullptr;
+    double working = 0;
+    double recorded = 0;
+    for (const SourceDetails& detail : details_) {
+      const std::optional<Account> account = AccountOf(detail);
+      if (!account.has_value() || account->working * (1 - account->others) <= working) continue;
+      busiest = &detail;
+      working = account->working * (1 - account->others);
+      recorded = account->working;
     }
+    if (busiest == nullptr) return;
+    Add("cores", busiest->grant_id, std::min(working * moving_, moving_ - std::min(of_sources_, moving_)),
+        EndWhy("cores", busiest->source, recorded, "the time that it served", ""));
   }
 
   // What a source that lost this share of its time cost the transfer. Without the loss of a share f it would
   // have sent f / (1 - f) times as many bytes more; the cost is the part of these in all bytes, theirs
   // included.
   double CostOf(double share, uint64_t bytes) const {
-    const double f = std::min(share, kMaxShare);
+    const double f = std::clamp(share, 0.0, kMaxShare);
     const double lost = static_cast<double>(bytes) * f / (1 - f);
     return moving_ * lost / (static_cast<double>(BytesOf("")) + lost);
   }
@@ -189,45 +253,75 @@ class Causes {
     return heaviest;
   }
 
-  // The busiest core of the two ends, and what passed without it.
-  void AddRest() {
-    // A core may be busy while something else at its end holds the bytes back: it counts for what that
-    // leaves.
-    const double own_cores =
-        std::min(Ratio(own_[TimeUse::kWorking], total_), std::max(moving_ - own_explained_, 0.0));
-    const double cores = std::min(cores_ * moving_, std::max(moving_ - sources_explained_, 0.0));
-    // The two ends work at the same time, so what passed between them is what the busier one leaves.
-    const double rest = moving_ - std::max(own_explained_ + own_cores, sources_explained_ + cores);
-    if (own_cores >= cores) {
-      Add("cores", "", own_cores, EndWhy("cores", kThisNode, own_cores, "the time", ""));
-    } else {
-      Add("cores", cores_at_->grant_id, cores,
-          EndWhy("cores", cores_at_->source, cores_, "the time that it served", ""));
-    }
+  // What this end waited for, where no end recorded it: `waited` is the share of the time.
+  void AddWaiting(double waited) {
     const StageReport* const heaviest = HeaviestFetch();
-    if (heaviest == nullptr || rest <= 0) return;
+    if (heaviest == nullptr) return;
     const SourceInfo& source = heaviest->source;
     if (source.type != SourceType::kRemote || source.lane == kLocalLane) {
       const std::string_view name = source.type != SourceType::kDisk ? "memory"
                                     : source.lane == kDiskLane       ? "disk"
                                                                      : "object store";
-      return Add(name, source.grant_id, rest, "");  // the stage says what would help
+      return Add(name, source.grant_id, waited, "");  // the stage says what would help
     }
-    const std::string waited = absl::StrCat("this node waited for bytes for ", Percent(rest), " of the time");
-    if (const std::string doubt = DoubtOf(source); !doubt.empty()) {
-      return Add("unknown", source.grant_id, rest,
-                 absl::StrCat("What was waited for is unknown: ", waited, ", and ", doubt, "."));
+    const auto found = std::ranges::find(details_, source.grant_id, &SourceDetails::grant_id);
+    const std::string doubt =
+        found == details_.end() ? absl::StrCat(source.name, " was not asked") : DoubtOf(*found);
+    if (!doubt.empty()) {
+      return Add("unknown", source.grant_id, waited,
+                 absl::StrCat("What was waited for is unknown: this node waited for bytes for ",
+                              Percent(waited), " of the time, and ", doubt, "."));
     }
-    Add("network", source.grant_id, rest,
-        absl::StrCat("The source had the bytes ready, and ", waited,
-                     ": the network is the limit. A faster link or lane, or a nearer source, would help."));
+    AddLinks(waited, source.grant_id);
+  }
+
+  // Had a link been faster, its source would have sent until its threads, its limit or this end had no more
+  // time. Of several sources each link counts for what it is slower than the fastest one; what is left beside
+  // everything that is known of single sources is that of the `heaviest`.
+  void AddLinks(double waited, std::string_view heaviest) {
+    uint64_t fastest = 0;
+    uint64_t all = 0;
+    size_t sources = 0;
+    double idle = 0;  // of the sources' time, by their bytes
+    for (const SourceDetails& detail : details_) {
+      const std::optional<Account> account = AccountOf(detail);
+      if (!account.has_value()) continue;
+      ++sources;
+      all += account->bytes;
+      fastest = std::max(fastest, account->bytes);
+      idle += IdleOf(*account) * static_cast<double>(account->bytes);
+    }
+    if (sources == 0) return;
+    const double share = std::min(waited, moving_ * idle / static_cast<double>(all));
+    if (sources == 1) return AddLink(heaviest, share, share);
+    for (const SourceDetails& detail : details_) {
+      const std::optional<Account> account = AccountOf(detail);
+      if (!account.has_value() || detail.grant_id == heaviest) continue;
+      const double slower =
+          1 - static_cast<double>(account->bytes) / (static_cast<double>(fastest) * Runs(*account));
+      const double cost = CostOf(std::min(slower, IdleOf(*account)), account->bytes);
+      of_sources_ += cost;
+      AddLink(detail.grant_id, std::min(cost, waited), waited);
+    }
+    AddLink(heaviest, share - of_sources_, waited);
+  }
+
+  // Of the time in which it could run, what its threads and its limit leave.
+  double IdleOf(const Account& account) const {
+    const double runs = Runs(account);
+    const double busy = std::max(account.working + account.no_cpu, account.reading);
+    return std::max(1 - OfTheRest(busy, runs) - OfTheRest(account.limiter, runs), 0.0);
+  }
+
+  void AddLink(std::string_view grant_id, double share, double waited) {
+    Add("network", grant_id, share,
+        absl::StrCat("The source had the bytes ready, and this node waited for bytes for ", Percent(waited),
+                     " of the time: the network is the limit. A faster link or lane, or a nearer source, ",
+                     "would help."));
   }
 
   // Why the source's account does not prove that the network was waited for; empty: it does.
-  std::string DoubtOf(const SourceInfo& source) const {
-    const auto found = std::ranges::find(details_, source.grant_id, &SourceDetails::grant_id);
-    if (found == details_.end()) return absl::StrCat(source.name, " was not asked");
-    const SourceDetails& detail = *found;
+  std::string DoubtOf(const SourceDetails& detail) const {
     const std::optional<WallTime> time = TimeOf(detail);
     if (!detail.served.has_value()) return absl::StrCat(detail.source, " does not tell: ", detail.problem);
     if (!time.has_value()) return absl::StrCat(detail.source, " recorded nothing of it");
@@ -247,10 +341,7 @@ class Causes {
   const double moving_;  // share of the time
   const WallTime& own_;
   std::vector<Cause> causes_;
-  double own_explained_ = 0;
-  double sources_explained_ = 0;
-  double cores_ = 0;  // of the source with the busiest one, of the time that it served
-  const SourceDetails* cores_at_ = nullptr;
+  double of_sources_ = 0;  // what single sources cost together
 };
 
 }  // namespace

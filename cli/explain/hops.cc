@@ -113,10 +113,12 @@ const SourceReport* MaxAsked(const SourceList& sources) {
 
 // The source that is the cause by itself; null: none is.
 const SourceReport* HeldUpAt(const SourceList& sources, const Cause& cause) {
-  if (cause.grant_id.empty() || cause.name == "network" || cause.name == "unknown") return nullptr;
+  if (cause.grant_id.empty() || cause.name == "unknown") return nullptr;
   const auto found = std::ranges::find_if(
       sources, [&cause](const SourceReport* source) { return source->source.grant_id == cause.grant_id; });
-  return found == sources.end() ? nullptr : *found;
+  if (found == sources.end()) return nullptr;
+  // A source that was being filled may have waited for that, and not for its link.
+  return cause.name == "network" && (*found)->filling ? nullptr : *found;
 }
 
 BoundingHop LinkOf(const Route& route, const Hop& to, const SourceReport& source, std::string part,
@@ -241,9 +243,10 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
     const std::string& part = bound.part;
     const std::string& cause = bound.cause.name;
     // Held up by itself: by verifying, placing, or by what it did before and after, or because it could not
-    // run. No source is the reason.
-    const bool could_not_run = bound.cause.grant_id.empty() && (cause == "stopped" || cause == "no cpu");
-    if ((part != "fetch" && part != "starved") || could_not_run) {
+    // run or had no memory to fetch into. No source is the reason.
+    const bool by_itself =
+        bound.cause.grant_id.empty() && (cause == "stopped" || cause == "no cpu" || cause == "buffers");
+    if ((part != "fetch" && part != "starved") || by_itself) {
       return BoundingHop{.to = at->node, .part = part, .cause = cause, .steps = std::move(steps)};
     }
     // One of its sources could not send, whatever filled that one.
