@@ -118,7 +118,7 @@ TEST(Bench, BenchFanOut_MeasuresReceiversAndBytesSentBySource) {
 }
 
 TEST(Bench, BenchExplain_ComparesShareWithMeasuredOne) {
-  const Outcome outcome = RunCommand("bench explain --seed 3 --smoke --json");
+  const Outcome outcome = RunCommand("bench explain --bottleneck limits.send --smoke --json");
   if (outcome.code != 0) {
     ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
     GTEST_SKIP() << outcome.error;

@@ -33,8 +33,8 @@ LAYERS = {
     "python": {"base", "otel/api", "core", "proto", "rpc", "client"},
     "tools": {"base", "core", "client"},
     # The product is all of the above: it does not know its workshop.
-    "tools/workshop": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
-                       "daemon", "client", "cli"},
+    "tools/workshop": {"base", "security", "otel/api", "otel/sdk", "core", "objects", "transport", "collective", "proto", "rpc",
+                       "global_store", "daemon", "client", "cli"},
 }
 # The folders of core/ that these layers may include. They coordinate and call, so they do not link the engine; layers that open
 # no device do not include core/device. The client opens the files of an import. (core/memory is for its fake daemon.)

@@ -90,10 +90,16 @@ struct FanOutOptions {
 // root), beside a plain copy over one link. Receivers that fail are counted, not an error of the benchmark.
 absl::StatusOr<Rows> RunFanOut(const BenchOptions& options, const FanOutOptions& fan_out);
 
+struct ExplainOptions {
+  uint64_t seed = 1;                     // of kinds and strengths
+  std::vector<std::string> bottlenecks;  // of BottleneckNames: with these together alone; empty: drawn
+};
+
+std::vector<std::string> BottleneckNames();
 // Bottlenecks of random kinds and strengths, alone and in pairs, each made on purpose (network namespaces:
 // needs root): whether explain names the cause and the hop, and its share of the time beside 1 - time without
 // / time with. `runs`: how many of them.
-absl::StatusOr<Rows> RunExplain(const BenchOptions& options, uint64_t seed);
+absl::StatusOr<Rows> RunExplain(const BenchOptions& options, const ExplainOptions& explain);
 
 // Onto this machine's GPUs and from one to another, beside plain copies, the rate of the devices' memory and
 // NCCL alone; attaching to a replica on a GPU. `nccl`: the library's path; empty: the system's. UNAVAILABLE

@@ -1,10 +1,12 @@
 #include "tools/workshop/bench/bench_cluster.h"
 
+#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -21,8 +23,28 @@ constexpr uint64_t kPoolExtra = 320 * kMiB;
 constexpr absl::Duration kPrefaultTimeout = absl::Seconds(60);
 constexpr absl::Duration kDaemonEndTimeout = absl::Seconds(20);
 constexpr absl::Duration kPrefaultPoll = absl::Milliseconds(50);
+constexpr int kKilled = 128 + SIGKILL;
+// Of the memory that is free, the rest is for models in the page cache and for the benchmark.
+constexpr double kMaxPoolShare = 0.8;
 constexpr char kTrustDomain[] = "bench.tensorcast";
 constexpr absl::Duration kCertificatesAreGood = absl::Hours(24);
+
+// Pools that do not fit would end one of the processes by the kernel's hand, in the middle of a measurement.
+absl::Status CheckMemory(const std::vector<uint64_t>& pools) {
+  uint64_t wanted = 0;
+  for (const uint64_t pool : pools) wanted += pool;
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) != 1) continue;
+    const auto room = static_cast<uint64_t>(static_cast<double>(kib << 10) * kMaxPoolShare);
+    if (wanted <= room) break;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("start ", pools.size(), " daemons: their pools take ", wanted / kMiB, " MiB, and ",
+                     room / kMiB, " MiB of this machine's memory are free for them; give a smaller --bytes"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -45,7 +67,11 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
                                                                   const Options& options) {
   std::unique_ptr<BenchCluster> cluster(new BenchCluster(bench.context));
   TC_ASSIGN_OR_RETURN(cluster->directory_, TemporaryDirectory::Create("tensorcast-bench"));
-  cluster->pool_bytes_ = options.pool_bytes + kPoolExtra;
+  cluster->pool_bytes_.assign(options.daemons, options.pool_bytes + kPoolExtra);
+  for (size_t node = 0; node < options.pool_bytes_of_daemon.size(); ++node) {
+    cluster->pool_bytes_[node] = options.pool_bytes_of_daemon[node] + kPoolExtra;
+  }
+  TC_RETURN_IF_ERROR(CheckMemory(cluster->pool_bytes_));
   ClusterOptions processes{
       .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons, .lanes = {}};
   for (const std::string& lane : transport::TransportLaneNames()) {
@@ -53,8 +79,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   }
   // Calls go over TCP, as between hosts and as to the servers that are measured beside them. A model may be
   // in another cluster's folder.
-  processes.daemon_settings = {absl::StrCat("daemon.host_pool=", cluster->pool_bytes_),
-                               "daemon.device_runtime=none", "daemon.listen=127.0.0.1:0",
+  processes.daemon_settings = {"daemon.device_runtime=none", "daemon.listen=127.0.0.1:0",
                                "daemon.import_roots=[/]"};
   processes.global_store_settings = {"global_store.listen=127.0.0.1:0"};
   processes.global_store_settings.insert(processes.global_store_settings.end(), options.settings.begin(),
@@ -62,6 +87,15 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   for (const auto* settings : {&options.settings, &bench.sets}) {
     processes.daemon_settings.insert(processes.daemon_settings.end(), settings->begin(), settings->end());
   }
+  processes.settings_of_daemon.resize(options.daemons);
+  for (int node = 0; node < options.daemons; ++node) {
+    std::vector<std::string>& own = processes.settings_of_daemon[node];
+    own.push_back(absl::StrCat("daemon.host_pool=", cluster->pool_bytes_[node]));
+    if (static_cast<size_t>(node) >= options.settings_of_daemon.size()) continue;
+    const std::vector<std::string>& more = options.settings_of_daemon[node];
+    own.insert(own.end(), more.begin(), more.end());
+  }
+  processes.daemon_environments.assign(options.daemons, options.environment);
   if (options.network != nullptr) options.network->Use(processes, options.daemons / options.network->nodes());
   if (options.tls) TC_RETURN_IF_ERROR(cluster->AddCertificates(processes));
   TC_ASSIGN_OR_RETURN(cluster->processes_, LocalCluster::Start(processes));
@@ -71,7 +105,8 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
     TC_ASSIGN_OR_RETURN(auto admin, client::AdminClient::Connect(address));
     cluster->clients_.push_back(std::move(client));
     cluster->admins_.push_back(std::move(admin));
-    TC_RETURN_IF_ERROR(cluster->AwaitPool(node, cluster->pool_bytes_));
+    const absl::Status whole = cluster->AwaitPool(node, cluster->pool_bytes_[node]);
+    if (!whole.ok()) return cluster->WithEndedDaemons(whole);
   }
   return cluster;
 }
@@ -126,7 +161,21 @@ absl::Status BenchCluster::Import(const std::string& path, const std::string& ke
 absl::Status BenchCluster::Restart(int node) {
   TC_RETURN_IF_ERROR(processes_->daemon(node).Wait(SteadyNow() + kDaemonEndTimeout).status());
   TC_RETURN_IF_ERROR(processes_->RestartDaemon(node));
-  return AwaitPool(node, pool_bytes_);
+  return AwaitPool(node, pool_bytes_[node]);
+}
+
+absl::Status BenchCluster::WithEndedDaemons(const absl::Status& status) {
+  std::string ended;
+  for (int node = 0; node < processes_->daemons(); ++node) {
+    Process& daemon = processes_->daemon(node);
+    if (daemon.running()) continue;
+    const absl::StatusOr<int> code = daemon.Wait(SteadyNow());
+    if (!code.ok()) continue;
+    absl::StrAppend(&ended, "; the daemon of node-", node, " ended with code ", *code,
+                    *code == kKilled ? " (killed: perhaps this machine was out of memory)" : "",
+                    ", and its log ends with: ", FileTail(daemon.log_path(), 3));
+  }
+  return ended.empty() ? status : absl::Status(status.code(), absl::StrCat(status.message(), ended));
 }
 
 absl::Status BenchCluster::AwaitPool(int node, uint64_t bytes) {

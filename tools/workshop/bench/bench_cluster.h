@@ -54,6 +54,10 @@ class BenchCluster {
     // What is measured: those of these that are lanes between hosts are opened.
     std::vector<std::string> lanes = {"tcp"};
     const Network* network = nullptr;  // its hosts run the daemons, as many on each; null: this machine
+    // Of each daemon, after the others' settings; may be shorter than there are daemons.
+    std::vector<std::vector<std::string>> settings_of_daemon = {};
+    std::vector<uint64_t> pool_bytes_of_daemon = {};  // in place of pool_bytes
+    Environment environment = {};                     // of every daemon
   };
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
                                                              const Options& options);
@@ -78,6 +82,10 @@ class BenchCluster {
   // Waits until the daemon's host pool is whole: pages that appear in the background would be measured too.
   absl::Status AwaitPool(int node, uint64_t bytes);
 
+  // `status`, and which daemons have ended by themselves, with the last lines of their logs: what a call that
+  // failed cannot tell. One that the kernel killed for its memory has no last line.
+  absl::Status WithEndedDaemons(const absl::Status& status);
+
   absl::Status Stop() { return processes_->Stop(); }
 
  private:
@@ -85,7 +93,7 @@ class BenchCluster {
   absl::Status AddCertificates(ClusterOptions& processes);
 
   const RequestContext context_;
-  uint64_t pool_bytes_ = 0;  // of each daemon
+  std::vector<uint64_t> pool_bytes_;  // of each daemon
   std::unique_ptr<TemporaryDirectory> directory_;
   std::optional<security::AuthorityFolder> authority_;
   std::unique_ptr<LocalCluster> processes_;

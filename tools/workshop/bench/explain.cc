@@ -1,10 +1,9 @@
 // Whether `explain` names a bottleneck that was made on purpose, and its share of the time. Each measurement
-// is a cluster of its own on hosts with links of their own: undisturbed, with each fault, and with both.
-#include <signal.h>
-
+// is a cluster of its own on hosts with links of their own: undisturbed, with each bottleneck, and with all.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,153 +14,92 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/wall_time.h"
 #include "cli/explain/hops.h"
+#include "objects/testing/fake_s3.h"
+#include "rpc/convert/convert.h"
 #include "tools/workshop/bench/bench.h"
 #include "tools/workshop/bench/bench_cluster.h"
+#include "tools/workshop/bench/bottlenecks.h"
+#include "tools/workshop/bench/slow_disk.h"
+#include "tools/workshop/bench/yardsticks.h"
 #include "tools/workshop/cluster/network.h"
+#include "tools/workshop/model/llama_model.h"
 
 namespace tensorcast::bench {
 namespace {
 
-constexpr int kGiver = 0;
-constexpr int kTaker = 1;
 constexpr char kExplainedKey[] = "explained";
 constexpr char kOverTcp[] = "tcp";
+constexpr char kObjectName[] = "model.safetensors";
+constexpr int kSwarmNodes = 4;
+constexpr size_t kTrials = 20;
 // An answer this close to the measured share is right, and so is either of two causes this close.
 constexpr double kNear = 0.10;
-constexpr absl::Duration kStopPeriod = absl::Milliseconds(200);
-// A source is busy where its receivers share something. On this host that would be its few cores; so with and
-// without the others the source has a link that is slower than they are.
-constexpr uint64_t kSharedUplinkBits = 4'000'000'000;
-
-enum class Fault : uint8_t {
-  kSlowUplink,
-  kSlowDownlink,
-  kStoppedSource,
-  kStoppedReceiver,
-  kBurners,
-  kReceiveLimit,
-  kSendLimit,
-  kBusySource,
-};
-constexpr Fault kFaults[] = {Fault::kSlowUplink,      Fault::kSlowDownlink, Fault::kStoppedSource,
-                             Fault::kStoppedReceiver, Fault::kBurners,      Fault::kReceiveLimit,
-                             Fault::kSendLimit,       Fault::kBusySource};
-
-// How explain should name it.
-struct Truth {
-  const char* name;   // of the fault
-  const char* cause;  // explain::Cause::name
-  // The bounding hop; "": this node itself, null: any.
-  const char* from;
-};
-
-Truth TruthOf(Fault fault) {
-  switch (fault) {
-    case Fault::kSlowUplink:
-      return {"uplink", "network", "node-0"};
-    case Fault::kSlowDownlink:
-      return {"downlink", "network", "node-0"};
-    case Fault::kStoppedSource:
-      return {"stopped source", "stopped", "node-0"};
-    case Fault::kStoppedReceiver:
-      return {"stopped receiver", "stopped", ""};
-    case Fault::kBurners:
-      return {"burners", "no cpu", nullptr};
-    case Fault::kReceiveLimit:
-      return {"limits.receive", "limiter", "node-0"};
-    case Fault::kSendLimit:
-      return {"limits.send", "limiter", "node-0"};
-    case Fault::kBusySource:
-      return {"busy source", "other receivers", "node-0"};
-  }
-  return {"", "", nullptr};
-}
 
 struct Injected {
-  Fault fault;
-  double strength;  // the share of the time that it should cost
+  const Bottleneck* kind = nullptr;
+  double strength = 0;  // the share of the time that it should cost
 };
 
-// Stops a process for a share of each period, until it is destroyed.
-class DutyCycle {
- public:
-  DutyCycle(Process* process, double stopped)
-      : process_(process), thread_([this, stopped] {
-          while (!end_.WaitForNotificationWithTimeout(kStopPeriod * (1 - stopped))) {
-            (void)process_->Signal(SIGSTOP);
-            absl::SleepFor(kStopPeriod * stopped);
-            (void)process_->Signal(SIGCONT);
-          }
-        }) {}
-  ~DutyCycle() {
-    end_.Notify();
-    thread_.join();
-  }
-
- private:
-  Process* const process_;
-  absl::Notification end_;
-  std::thread thread_;
-};
-
-// Threads that compute, so many for each core that they take this share of what a thread would get.
-class Burners {
- public:
-  explicit Burners(double share) {
-    const double cores = std::max(1u, std::thread::hardware_concurrency());
-    const int count = std::max(1, static_cast<int>(cores * share / (1 - share) + 0.5));
-    for (int i = 0; i < count; ++i) {
-      threads_.emplace_back([this] {
-        while (!stop_) {
-        }
-      });
-    }
-  }
-  ~Burners() {
-    stop_ = true;
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  std::atomic<bool> stop_ = false;
-  std::vector<std::thread> threads_;
+struct Trial {
+  Scene scene = Scene::kPull;
+  std::vector<Injected> injected;
 };
 
 struct Measured {
   absl::Duration took;
   explain::Bound bound;
   std::optional<explain::BoundingHop> hop;
+  std::string accounts;  // of both ends
 };
+
+std::string TextOf(std::string_view node, const WallTime& time) {
+  return absl::StrFormat(
+      "%s %.2f s (working %.0f, no cpu %.0f, stopped %.0f, limiter %.0f, buffers %.0f, idle %.0f %%)", node,
+      absl::ToDoubleSeconds(time.whole), time.Share(TimeUse::kWorking) * 100,
+      time.Share(TimeUse::kNoCpu) * 100, time.Share(TimeUse::kStopped) * 100,
+      time.Share(TimeUse::kLimiter) * 100, time.Share(TimeUse::kBuffers) * 100,
+      time.Share(TimeUse::kIdle) * 100);
+}
+
+// The bytes of a file, for an object store that keeps them in memory.
+std::string BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 class ExplainBench {
  public:
-  ExplainBench(const BenchOptions& options, uint64_t seed)
-      : options_(options), bytes_(options.BytesOr(768 * kMiB, 24 * kMiB)), random_(seed) {}
+  ExplainBench(const BenchOptions& options, const ExplainOptions& explain)
+      : options_(options),
+        explain_(explain),
+        bytes_(options.BytesOr(512 * kMiB, 24 * kMiB)),
+        random_(explain.seed) {}
 
   absl::StatusOr<Rows> Run() {
-    std::vector<std::vector<Injected>> trials;
-    for (const Fault fault : kFaults) trials.push_back({{fault, Draw(0.60, 0.85)}});
-    for (int pair = 0; pair < 4; ++pair) {
-      std::vector<Fault> faults(std::begin(kFaults), std::end(kFaults));
-      std::shuffle(faults.begin(), faults.end(), random_);
-      trials.push_back({{faults[0], Draw(0.35, 0.75)}, {faults[1], Draw(0.35, 0.75)}});
+    std::vector<Trial> trials = DrawTrials();
+    for (const Trial& trial : trials) {
+      const absl::Status tried = Try(trial);
+      // Not every machine has what a slow disk is made of.
+      if (trial.scene == Scene::kDisk && absl::IsFailedPrecondition(tried)) {
+        Say(absl::StrCat("explain: left out: ", NamesOf(trial), ": ", tried.message()));
+      } else if (!tried.ok()) {
+        return Annotate(tried, absl::StrCat("explain ", NamesOf(trial)));
+      }
     }
-    // --runs: so many of them, in an order of chance.
-    std::shuffle(trials.begin(), trials.end(), random_);
-    trials.resize(std::min<size_t>(trials.size(), options_.RunsOr(static_cast<int>(trials.size()), 1)));
-    for (const std::vector<Injected>& trial : trials) TC_RETURN_IF_ERROR(Try(trial));
+    if (rows_.empty()) return absl::FailedPreconditionError("explain: no bottleneck can be made here");
+    const auto tried = static_cast<int>(rows_.size());
     Row score;
     score.bench = "explain";
     score.lane = "score";
     score.metric = "cause and hop right";
-    score.value = Summarize({right_ / static_cast<double>(trials.size())});
+    score.value = Summarize({right_ / tried});
     score.unit = "of 1";
     score.note = absl::StrFormat("%d of %d causes and hops right, %d of %d shares within 10 points",
-                                 static_cast<int>(right_), trials.size(), near_, trials.size());
+                                 static_cast<int>(right_), tried, near_, tried);
     rows_.push_back(std::move(score));
     return std::move(rows_);
   }
@@ -169,23 +107,70 @@ class ExplainBench {
  private:
   double Draw(double min, double max) { return std::uniform_real_distribution<double>(min, max)(random_); }
 
-  // Bytes a second that make the transfer take 1 / (1 - strength) of its undisturbed time.
-  uint64_t RateFor(double strength, absl::Duration undisturbed) const {
-    return static_cast<uint64_t>(static_cast<double>(bytes_) / absl::ToDoubleSeconds(undisturbed) *
-                                 (1 - strength));
+  // Each kind alone in each scene, then pairs of kinds that a scene has, in an order of chance.
+  std::vector<Trial> DrawTrials() {
+    if (!explain_.bottlenecks.empty()) return TrialsTogether();
+    std::vector<const Bottleneck*> kinds;
+    std::vector<Trial> trials;
+    for (const Bottleneck& kind : AllBottlenecks()) {
+      if (!kind.is_drawn) continue;
+      kinds.push_back(&kind);
+      for (const Scene scene : kind.scenes) trials.push_back({scene, {{&kind, Draw(0.60, 0.85)}}});
+    }
+    while (trials.size() < kTrials) {
+      std::ranges::shuffle(kinds, random_);
+      for (const Scene scene : kinds[0]->scenes) {
+        if (trials.size() == kTrials || std::ranges::count(kinds[1]->scenes, scene) == 0) continue;
+        trials.push_back({scene, {{kinds[0], Draw(0.35, 0.75)}, {kinds[1], Draw(0.35, 0.75)}}});
+      }
+    }
+    std::ranges::shuffle(trials, random_);
+    trials.resize(std::min<size_t>(trials.size(), options_.RunsOr(kTrials, 1)));
+    for (Trial& trial : trials) AddBeside(trial);
+    return trials;
   }
 
-  absl::Status Try(const std::vector<Injected>& trial) {
-    uplink_is_shared_ = std::ranges::count(trial, Fault::kBusySource, &Injected::fault) > 0;
-    TC_ASSIGN_OR_RETURN(const Measured base, Measure({}, absl::ZeroDuration()));
+  // Those that were asked for together, in each scene that has them all.
+  std::vector<Trial> TrialsTogether() {
+    std::vector<Trial> trials;
+    for (const Scene scene : FindBottleneck(explain_.bottlenecks.front())->scenes) {
+      Trial trial{.scene = scene};
+      for (const std::string& name : explain_.bottlenecks) {
+        const Bottleneck* const kind = FindBottleneck(name);
+        if (std::ranges::count(kind->scenes, scene) > 0) trial.injected.push_back({kind, Draw(0.60, 0.75)});
+      }
+      if (trial.injected.size() < explain_.bottlenecks.size()) continue;
+      AddBeside(trial);
+      trials.push_back(std::move(trial));
+    }
+    return trials;
+  }
+
+  static void AddBeside(Trial& trial) {
+    const std::vector<Injected> drawn = trial.injected;
+    for (const Injected& one : drawn) {
+      // First, so that a drawn one of the same link takes its place.
+      if (!one.kind->beside.empty()) {
+        trial.injected.insert(trial.injected.begin(), {FindBottleneck(one.kind->beside), 0});
+      }
+    }
+  }
+
+  static std::string NamesOf(const Trial& trial) {
+    return absl::StrJoin(trial.injected, " + ",
+                         [](std::string* out, const Injected& one) { absl::StrAppend(out, one.kind->name); });
+  }
+
+  absl::Status Try(const Trial& trial) {
+    TC_ASSIGN_OR_RETURN(const Measured base, Measure({.scene = trial.scene}, absl::ZeroDuration()));
     TC_ASSIGN_OR_RETURN(const Measured with, Measure(trial, base.took));
     // What each costs beside the others: the time without it, against the time with all.
     std::vector<double> shares;
-    for (size_t i = 0; i < trial.size(); ++i) {
+    for (size_t i = 0; i < trial.injected.size(); ++i) {
       absl::Duration without = base.took;
-      if (trial.size() > 1) {
-        std::vector<Injected> others = trial;
-        others.erase(others.begin() + static_cast<ptrdiff_t>(i));
+      if (trial.injected.size() > 1) {
+        Trial others = trial;
+        others.injected.erase(others.injected.begin() + static_cast<ptrdiff_t>(i));
         TC_ASSIGN_OR_RETURN(const Measured rest, Measure(others, base.took));
         without = rest.took;
       }
@@ -195,20 +180,23 @@ class ExplainBench {
     return absl::OkStatus();
   }
 
-  void Score(const std::vector<Injected>& trial, const std::vector<double>& shares, const Measured& base,
+  void Score(const Trial& trial, const std::vector<double>& shares, const Measured& base,
              const Measured& with) {
     const double max = *std::ranges::max_element(shares);
     bool right = false;
     double truth = max;
-    std::string faults;
-    for (size_t i = 0; i < trial.size(); ++i) {
-      const Truth expected = TruthOf(trial[i].fault);
-      absl::StrAppend(&faults, faults.empty() ? "" : " + ", expected.name,
-                      absl::StrFormat(" %.0f %%", shares[i] * 100));
+    std::string faults = trial.scene == Scene::kSwarm ? "swarm: " : "";
+    // A file or an object comes from no other node, so no hop is named.
+    const std::string from = with.hop.has_value() ? with.hop->from : "";
+    for (size_t i = 0; i < trial.injected.size(); ++i) {
+      const Bottleneck& kind = *trial.injected[i].kind;
+      absl::StrAppend(&faults, i == 0 ? "" : " + ", kind.name, absl::StrFormat(" %.0f %%", shares[i] * 100));
       const bool counts = shares[i] >= max - kNear;
-      const std::string from = with.hop.has_value() ? with.hop->from : "?";
-      const bool hop = expected.from == nullptr || from == expected.from;
-      if (counts && !right && with.bound.cause.name == expected.cause && hop) {
+      const bool hop = !kind.from.has_value() || from == *kind.from;
+      // Of a swarm the cause at the hop counts, which may be further up.
+      const std::string& cause =
+          trial.scene == Scene::kSwarm && with.hop.has_value() ? with.hop->cause : with.bound.cause.name;
+      if (counts && !right && cause == kind.cause && hop) {
         right = true;
         truth = shares[i];
       }
@@ -225,71 +213,128 @@ class ExplainBench {
     row.unit = "of 1";
     row.reference = Reference{"1 - time without / time with", Summarize({truth})};
     row.note = absl::StrFormat("%s: %s, %s -> %s; %s; %.2f s, undisturbed %.2f s", right ? "right" : "WRONG",
-                               with.bound.part, with.hop.has_value() ? with.hop->from : "?",
-                               with.hop.has_value() ? with.hop->to : "?",
+                               with.bound.part, from, with.hop.has_value() ? with.hop->to : "node-1",
                                with.bound.cause.name.empty() ? "no cause" : with.bound.cause.name,
                                absl::ToDoubleSeconds(with.took), absl::ToDoubleSeconds(base.took));
-    Say(absl::StrCat("explain: ", faults, ": ", row.note,
-                     right && near ? "" : "; because: ", right && near ? "" : with.bound.why));
+    Say(absl::StrFormat(
+        "explain: %s: %s; share %.2f, measured %.2f; accounts: %s; undisturbed: %s; because: %s", faults,
+        row.note, with.bound.share, truth, with.accounts, base.accounts, with.bound.why));
     rows_.push_back(std::move(row));
   }
 
-  // One transfer with these faults, and what is said of it.
-  absl::StatusOr<Measured> Measure(const std::vector<Injected>& faults, absl::Duration undisturbed) {
-    BenchOptions options = options_;
-    int others = 0;
-    for (const Injected& one : faults) {
-      const uint64_t rate = undisturbed > absl::ZeroDuration() ? RateFor(one.strength, undisturbed) : 0;
-      if (one.fault == Fault::kReceiveLimit) {
-        options.sets.push_back(absl::StrCat("daemon.limits.receive=", rate));
-      }
-      if (one.fault == Fault::kSendLimit) options.sets.push_back(absl::StrCat("daemon.limits.send=", rate));
-      if (one.fault == Fault::kBusySource) {
-        others = std::max(1, static_cast<int>(one.strength / (1 - one.strength) + 0.5));
-      }
+  // One transfer with these bottlenecks, and what is said of it.
+  absl::StatusOr<Measured> Measure(const Trial& trial, absl::Duration undisturbed) {
+    Plan plan{.scene = trial.scene, .bytes = bytes_, .undisturbed = undisturbed};
+    for (const Injected& one : trial.injected) {
+      if (one.kind->prepare != nullptr) one.kind->prepare(one.strength, plan);
     }
-    TC_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network, Network::Make(2 + others));
-    BenchCluster::Options on_network;
-    on_network.daemons = 2 + others;
-    on_network.pool_bytes = (1 + static_cast<uint64_t>(others)) * (bytes_ + 64 * kMiB);
-    on_network.network = network.get();
-    TC_ASSIGN_OR_RETURN(const std::unique_ptr<BenchCluster> cluster,
-                        BenchCluster::Start(options, on_network));
-    TC_RETURN_IF_ERROR(cluster->ImportModel(kExplainedKey, bytes_).status());
-    for (int i = 0; i < others; ++i) {
+    const int nodes = plan.scene == Scene::kSwarm ? kSwarmNodes : 2 + plan.others;
+    TC_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network, Network::Make(nodes));
+    // Declared before the cluster: its processes use them until they end.
+    TC_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryDirectory> folder,
+                        TemporaryDirectory::Create("tensorcast-bench-explain"));
+    std::unique_ptr<SlowDisk> disk;
+    std::unique_ptr<objects::testing::FakeS3> objects;
+    if (plan.scene == Scene::kDisk) {
+      TC_ASSIGN_OR_RETURN(disk, SlowDisk::Make(folder->path(), bytes_ + bytes_ / 8 + 64 * kMiB));
+    }
+    if (plan.scene == Scene::kObjects) {
       TC_RETURN_IF_ERROR(
-          cluster->ImportModel(OtherKey(i), bytes_, /*seed=*/static_cast<uint64_t>(i) + 2).status());
+          network->Inside(kTaker, [&] { objects = std::make_unique<objects::testing::FakeS3>(); }));
     }
-    if (uplink_is_shared_) TC_RETURN_IF_ERROR(network->Throttle(kGiver, kSharedUplinkBits));
-    std::vector<std::unique_ptr<DutyCycle>> stops;
-    std::unique_ptr<Burners> burners;
-    for (const Injected& one : faults) {
-      const uint64_t bits = 8 * RateFor(one.strength, undisturbed);
-      if (one.fault == Fault::kSlowUplink) TC_RETURN_IF_ERROR(network->Throttle(kGiver, bits));
-      if (one.fault == Fault::kSlowDownlink) TC_RETURN_IF_ERROR(network->Throttle(kTaker, bits));
-      if (one.fault == Fault::kBurners) burners = std::make_unique<Burners>(one.strength);
-      if (one.fault == Fault::kStoppedSource || one.fault == Fault::kStoppedReceiver) {
-        const int node = one.fault == Fault::kStoppedSource ? kGiver : kTaker;
-        stops.push_back(std::make_unique<DutyCycle>(&cluster->processes().daemon(node), one.strength));
-      }
+    TC_ASSIGN_OR_RETURN(const std::unique_ptr<BenchCluster> cluster,
+                        StartCluster(plan, nodes, *network, objects.get()));
+    const absl::StatusOr<TransferReport> report =
+        Transfer(trial, plan, *network, *cluster, disk.get(), objects.get(), folder->path());
+    if (!report.ok()) return cluster->WithEndedDaemons(report.status());
+    absl::StatusOr<Measured> measured = Explained(*cluster, *report);
+    if (!measured.ok()) return cluster->WithEndedDaemons(measured.status());
+    TC_RETURN_IF_ERROR(cluster->Stop());
+    return measured;
+  }
+
+  absl::StatusOr<std::unique_ptr<BenchCluster>> StartCluster(const Plan& plan, int nodes,
+                                                             const Network& network,
+                                                             const objects::testing::FakeS3* objects) {
+    BenchOptions options = options_;
+    // One busy thread at each end: on a machine with few cores the threads of two nodes would have to wait
+    // for each other's, and that bottleneck was not asked for.
+    options.sets.emplace_back("daemon.tcp_connections=1");
+    BenchCluster::Options on_network;
+    on_network.daemons = nodes;
+    on_network.network = &network;
+    on_network.tls = plan.tls;
+    on_network.pool_bytes = bytes_ + 64 * kMiB;
+    // The giver has what the others get, too.
+    on_network.pool_bytes_of_daemon = {(1 + static_cast<uint64_t>(plan.others)) * on_network.pool_bytes};
+    on_network.settings_of_daemon = {plan.giver_settings, plan.taker_settings};
+    if (objects != nullptr) {
+      on_network.settings_of_daemon[kTaker].emplace_back("daemon.origins=[s3://bucket/]");
+      on_network.environment = {{"AWS_REGION", "us-east-1"},           {"AWS_ENDPOINT_URL", objects->url()},
+                                {"AWS_ACCESS_KEY_ID", "key"},          {"AWS_SECRET_ACCESS_KEY", "secret"},
+                                {"AWS_EC2_METADATA_DISABLED", "true"}, {"no_proxy", "127.0.0.1"}};
     }
-    std::vector<std::thread> others_get;
-    for (int i = 0; i < others; ++i) {
-      others_get.emplace_back([this, &cluster, i] {
+    return BenchCluster::Start(options, on_network);
+  }
+
+  // The transfer that is explained, disturbed from its beginning to its end.
+  absl::StatusOr<TransferReport> Transfer(const Trial& trial, const Plan& plan, Network& network,
+                                          BenchCluster& cluster, SlowDisk* disk,
+                                          objects::testing::FakeS3* objects, const std::string& folder) {
+    std::string file;
+    if (disk != nullptr || objects != nullptr) {
+      file = absl::StrCat(disk != nullptr ? disk->path() : folder, "/", kObjectName);
+      TC_RETURN_IF_ERROR(WriteLlamaModel(file, {.bytes = bytes_, .seed = 1, .context = options_.context}));
+      if (disk != nullptr) TC_RETURN_IF_ERROR(DropFromPageCache(file).status());
+      if (objects != nullptr) objects->Put(kObjectName, BytesOf(file));
+    } else {
+      TC_RETURN_IF_ERROR(cluster.ImportModel(kExplainedKey, bytes_).status());
+    }
+    for (int i = 0; i < plan.others; ++i) {
+      TC_RETURN_IF_ERROR(
+          cluster.ImportModel(OtherKey(i), bytes_, /*seed=*/static_cast<uint64_t>(i) + 2).status());
+    }
+    const Running running{
+        .plan = &plan, .network = &network, .processes = &cluster.processes(), .disk = disk};
+    std::vector<std::unique_ptr<Disturbance>> disturbances;
+    for (const Injected& one : trial.injected) {
+      if (one.kind->begin == nullptr) continue;
+      TC_ASSIGN_OR_RETURN(disturbances.emplace_back(), one.kind->begin(one.strength, running));
+    }
+    std::vector<std::thread> others;
+    for (int node = 2; node < cluster.processes().daemons(); ++node) {
+      const std::string key = plan.scene == Scene::kSwarm ? kExplainedKey : OtherKey(node - 2);
+      others.emplace_back([this, &cluster, node, key] {
         // Fails where the cluster ends first, which harms nothing.
-        (void)cluster->client(2 + i).Get(options_.context, OtherKey(i), {.lane = kOverTcp, .attach = false});
+        (void)cluster.client(node).Get(options_.context, key, {.lane = kOverTcp, .attach = false});
       });
     }
-    const auto replica =
-        cluster->client(kTaker).Get(options_.context, kExplainedKey, {.lane = kOverTcp, .attach = false});
-    for (std::thread& other : others_get) other.join();
-    burners.reset();
-    stops.clear();
-    TC_RETURN_IF_ERROR(replica.status());
-    if (!(*replica)->transfer()) return absl::InternalError("the replica was there before it was asked for");
-    TC_ASSIGN_OR_RETURN(
-        const v1::ExplainTransferResponse explained,
-        cluster->admin(kTaker).ExplainTransfer(options_.context, (*replica)->transfer()->transfer_id));
+    absl::StatusOr<TransferReport> report = Take(plan, cluster, file);
+    for (std::thread& other : others) other.join();
+    return report;
+  }
+
+  absl::StatusOr<TransferReport> Take(const Plan& plan, BenchCluster& cluster, const std::string& file) {
+    std::optional<TransferReport> report;
+    if (file.empty()) {
+      TC_ASSIGN_OR_RETURN(
+          const auto replica,
+          cluster.client(kTaker).Get(options_.context, kExplainedKey, {.lane = kOverTcp, .attach = false}));
+      report = replica->transfer();
+    } else {
+      const std::string path =
+          plan.scene == Scene::kObjects ? absl::StrCat("s3://bucket/", kObjectName) : file;
+      TC_ASSIGN_OR_RETURN(const client::PutResult put,
+                          cluster.client(kTaker).Import(options_.context, path, {.key = kExplainedKey}));
+      report = put.transfer;
+    }
+    if (!report.has_value()) return absl::InternalError("the replica was there before it was asked for");
+    return *report;
+  }
+
+  absl::StatusOr<Measured> Explained(BenchCluster& cluster, const TransferReport& transfer) {
+    TC_ASSIGN_OR_RETURN(const v1::ExplainTransferResponse explained,
+                        cluster.admin(kTaker).ExplainTransfer(options_.context, transfer.transfer_id));
     const explain::Route route = explain::RouteOf(explained);
     if (route.hops.empty() || !route.hops.front().transfer.has_value()) {
       return absl::InternalError("the receiver has no report of its transfer");
@@ -299,25 +344,37 @@ class ExplainBench {
     measured.took = report.end - report.queued;
     measured.bound = explain::FindBound(report, explain::DetailsOf(route, report));
     measured.hop = explain::FindBoundingHop(route);
-    TC_RETURN_IF_ERROR(cluster->Stop());
+    measured.accounts = TextOf("receiver", report.wall_time);
+    for (const explain::Hop& hop : route.hops) {
+      for (const v1::ServeReport& served : hop.servings) {
+        absl::StrAppend(&measured.accounts, ", ", TextOf(hop.node, rpc::FromProto(served.wall_time())),
+                        " and sent ", served.other_bytes() / kMiB, " MiB to others");
+      }
+    }
     return measured;
   }
 
   static std::string OtherKey(int other) { return absl::StrCat(kExplainedKey, "-other-", other); }
 
   const BenchOptions options_;
+  const ExplainOptions explain_;
   const uint64_t bytes_;
   std::mt19937_64 random_;
   Rows rows_;
-  bool uplink_is_shared_ = false;  // in all measurements of the trial
   double right_ = 0;
   int near_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<Rows> RunExplain(const BenchOptions& options, uint64_t seed) {
-  return ExplainBench(options, seed).Run();
+std::vector<std::string> BottleneckNames() {
+  std::vector<std::string> names;
+  for (const Bottleneck& kind : AllBottlenecks()) names.emplace_back(kind.name);
+  return names;
+}
+
+absl::StatusOr<Rows> RunExplain(const BenchOptions& options, const ExplainOptions& explain) {
+  return ExplainBench(options, explain).Run();
 }
 
 }  // namespace tensorcast::bench

@@ -149,11 +149,14 @@ absl::Status MeasureControl(const CommonFlags& common, const ControlFlags& flags
 struct ExplainFlags {
   BenchFlags common;
   int seed = 1;
+  std::vector<std::string> bottlenecks;
 };
 
 absl::Status MeasureExplain(const CommonFlags& common, const ExplainFlags& flags) {
   TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
-  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunExplain(options, static_cast<uint64_t>(flags.seed)));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows,
+                      bench::RunExplain(options, {.seed = static_cast<uint64_t>(flags.seed),
+                                                  .bottlenecks = flags.bottlenecks}));
   Print(common, rows);
   return absl::OkStatus();
 }
@@ -209,6 +212,8 @@ void AddExplainFlags(Flags& flags, ExplainFlags& values) {
   AddFlagsOfAll(flags, values.common);
   flags.Add("--seed", values.seed, "Seed of the bottlenecks' kinds and strengths",
             {.show_default = true, .min = 0});
+  flags.Add("--bottleneck", values.bottlenecks, "Repeatable: try only these bottlenecks, together",
+            {.choices = bench::BottleneckNames()});
 }
 
 void AddGpuFlags(Flags& flags, GpuFlags& values) {
