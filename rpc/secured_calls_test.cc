@@ -17,6 +17,7 @@
 #include "base/testing/temp_folder.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/testing/recorded_telemetry.h"
+#include "proto/differences.pb.h"
 #include "proto/imports.pb.h"
 #include "proto/possession.pb.h"
 #include "proto/records.pb.h"
@@ -54,6 +55,7 @@ TEST(Roles, CallTable_HasExactlyOneRowPerCall) {
   std::set<std::string> calls = CallsOf(*v1::RegisterNodeRequest::descriptor()->file());
   calls.merge(CallsOf(*v1::OpenPullRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ProveRequest::descriptor()->file()));
+  calls.merge(CallsOf(*v1::ReportWrongDifferenceRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ClaimImportRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ReadAllRequest::descriptor()->file()));
   std::multiset<std::string> rows;

@@ -63,6 +63,7 @@ constexpr CallRow kTable[] = {
     {"StoreDaemon/OpenPull", kNode, "with a grant that names it and the source"},
     {"StoreDaemon/ClosePull", kNode, "of a pull of its own"},
     {"StoreDaemon/CheckOrigin", kStore, ""},
+    {"Differences/ReportWrongDifference", kNode, "in its own name; two nodes are needed to delete one"},
     {"Imports/ClaimImport", kNode, "of an import of its own"},
     {"Possession/Prove", kStore, ""},
     {"Possession/DigestAgain", kStore, ""},

@@ -3,6 +3,7 @@
 
 #include "base/testing/eventually.h"
 #include "global_store/app/global_store_fixture.h"
+#include "proto/differences.grpc.pb.h"
 
 namespace tensorcast::global_store::differences_test {
 namespace {
@@ -96,6 +97,14 @@ class DifferencesTest : public GlobalStoreServerTest {
     v1::DeleteArtifactRequest request;
     request.set_artifact_id(artifact_id);
     return Call(&Stub::DeleteArtifact, request).status();
+  }
+  absl::StatusOr<v1::ReportWrongDifferenceResponse> ReportWrong(const std::string& node,
+                                                                const std::string& artifact_id) {
+    v1::ReportWrongDifferenceRequest request;
+    *request.mutable_node() = Identity(node);
+    request.set_artifact_id(artifact_id);
+    const auto stub = v1::Differences::NewStub(rpc::MakeChannel(server_->address()));
+    return rpc::CallUnary(*stub, &v1::Differences::Stub::ReportWrongDifference, Context(), request);
   }
   absl::StatusOr<v1::RequestEvictionResponse> Evict(const std::string& replica) {
     v1::RequestEvictionRequest request;
@@ -232,6 +241,7 @@ TEST_F(DifferencesTest, DifferencesBeyondTheLastVersions_AreForgotten) {
   const auto status = Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest());
   EXPECT_EQ(status->differences(), 2u);
   EXPECT_EQ(status->difference_bytes(), 2 * Between(1, 2)->layout().image_bytes);
+  EXPECT_LE(status->artifacts(), 4u) << "differences are counted apart";
 }
 
 TEST_F(DifferencesTest, DeletedVersion_TakesItsDifferencesWithIt) {
@@ -243,6 +253,55 @@ TEST_F(DifferencesTest, DeletedVersion_TakesItsDifferencesWithIt) {
   EXPECT_THAT(AwaitForgotten(), ::testing::UnorderedElementsAreArray(gone));
   Restart();
   EXPECT_TRUE(absl::IsNotFound(Describe(Between(1, 2)->id()).status()));
+}
+
+TEST_F(DifferencesTest, DifferenceThatTwoNodesReport_IsDeleted) {
+  for (const char* const node : {"a", "b", "c"}) Register(node);
+  PutVersions(3);
+  const std::string wrong = Between(1, 2)->id();
+  for (int repeated = 0; repeated < 3; ++repeated) {
+    const auto reported = ReportWrong("b", wrong);
+    ASSERT_TRUE(reported.ok()) << reported.status();
+    EXPECT_FALSE(reported->deleted()) << "one node alone may lie";
+  }
+  EXPECT_THAT(*PathFrom(1, 2), ElementsAre(wrong));
+  const auto reported = ReportWrong("c", wrong);
+  ASSERT_TRUE(reported.ok()) << reported.status();
+  EXPECT_TRUE(reported->deleted());
+  EXPECT_THAT(*PathFrom(1, 2), IsEmpty());
+  EXPECT_THAT(*PathFrom(2, 3), SizeIs(1)) << "the others stay";
+  EXPECT_THAT(AwaitForgotten(), ElementsAre(wrong));
+  EXPECT_EQ(Resolve("policy")->artifact_id(), Version(3)->id());
+  EXPECT_TRUE(absl::IsNotFound(ReportWrong("b", wrong).status()));
+}
+
+TEST_F(DifferencesTest, ReportOfOtherArtifact_DeletesNothing) {
+  for (const char* const node : {"a", "b", "c"}) Register(node);
+  PutVersions(2);
+  for (const char* const node : {"b", "c"}) {
+    EXPECT_TRUE(absl::IsNotFound(ReportWrong(node, Version(2)->id()).status()));
+    EXPECT_FALSE(ReportWrong("stranger", Between(1, 2)->id()).ok());
+  }
+  EXPECT_TRUE(Describe(Version(2)->id()).ok());
+  EXPECT_THAT(*PathFrom(1, 2), SizeIs(1));
+}
+
+TEST_F(DifferencesTest, ArtifactWithManyDifferences_IsDeleted) {
+  Register("a");
+  ASSERT_TRUE(Put(0, nullptr, "base").ok());
+  for (int number = 1; number <= 150; ++number) {
+    ASSERT_TRUE(Put(number, Between(0, number).get(), absl::StrCat("tuned", number)).ok());
+  }
+  EXPECT_EQ(Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest())->differences(), 150u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(DeleteArtifact(Version(0)->id()))) << "a key is bound to it";
+  EXPECT_EQ(Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest())->differences(), 150u);
+  v1::DeleteKeyRequest request;
+  request.set_key("base");
+  ASSERT_TRUE(Call(&Stub::DeleteKey, request).ok());
+  ASSERT_TRUE(DeleteArtifact(Version(0)->id()).ok());
+  const auto status = Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest());
+  EXPECT_EQ(status->differences(), 0u);
+  EXPECT_EQ(status->artifacts(), 150u);
 }
 
 TEST_F(DifferencesTest, Gc_IsToldOnlyOfDifferencesThatAreNotKept) {

@@ -20,6 +20,7 @@
 #include "global_store/coordinator/coordinator.h"
 #include "global_store/metadata/etcd/store.h"
 #include "global_store/metadata/metadata_store.h"
+#include "global_store/service/differences_service.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
 #include "global_store/service/imports_service.h"
@@ -134,6 +135,7 @@ struct GlobalStoreServer::State {
   std::unique_ptr<rpc::AdmissionQueue> admission;
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<grpc::Service> imports;
+  std::unique_ptr<grpc::Service> differences;
   std::unique_ptr<grpc::Service> records;
   std::unique_ptr<rpc::Executor> executor;  // ends before what its tasks use
   std::unique_ptr<rpc::Server> server;
@@ -189,16 +191,17 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                            .key_rules = options.security.key_rules,
                                            .describe_stores = DescriptionBy(group)});
   state->imports = MakeImportsService(state->coordinator.get(), state->admission.get());
+  state->differences = MakeDifferencesService(state->coordinator.get(), state->admission.get());
   state->records =
       rpc::MakeRecordsService(options.process, &state->admission->line(rpc::AdmissionQueue::Class::kCall));
-  TC_ASSIGN_OR_RETURN(
-      state->server,
-      rpc::Server::Start({.listen = {options.listen},
-                          .services = {state->service.get(), state->imports.get(), state->records.get()},
-                          .max_connections = options.max_connections,
-                          .credentials = options.security.credentials,
-                          .admit = AdmissionOf(leadership),
-                          .epoch = epoch}));
+  TC_ASSIGN_OR_RETURN(state->server,
+                      rpc::Server::Start({.listen = {options.listen},
+                                          .services = {state->service.get(), state->imports.get(),
+                                                       state->differences.get(), state->records.get()},
+                                          .max_connections = options.max_connections,
+                                          .credentials = options.security.credentials,
+                                          .admit = AdmissionOf(leadership),
+                                          .epoch = epoch}));
   // Nodes are silent only where the store would have heard them. While heartbeats may lie in the queue, or
   // unread in a connection, the coordinator drops no node.
   state->expiry =

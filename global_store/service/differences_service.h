@@ -1,0 +1,23 @@
+// The Differences service of proto/differences.proto: nodes report differences that make wrong bytes. It owns
+// the reports, which are soft state: a node that meets such a difference again reports it again. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "global_store/coordinator/coordinator.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace tensorcast::rpc {
+class AdmissionQueue;
+}  // namespace tensorcast::rpc
+
+namespace tensorcast::global_store {
+
+// As MakeGlobalStoreService.
+std::unique_ptr<grpc::Service> MakeDifferencesService(Coordinator* coordinator,
+                                                      rpc::AdmissionQueue* admission);
+
+}  // namespace tensorcast::global_store
