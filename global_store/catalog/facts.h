@@ -105,11 +105,38 @@ struct TaskRecord {
   absl::Time created;
   absl::Time updated;
   bool cancelled = false;  // the fact is forgotten
+  // The key of the follower that made it. Such a task is not durable: it follows from the key and its
+  // followers.
+  std::string follows = {};
   friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
 };
 
 // Ended ones are shown for so long.
 inline constexpr absl::Duration kTaskAge = absl::Hours(24);
+
+// That a place be kept at the newest version of a key. There is at most one of a key, a node and a location.
+// It stays until it is removed or its node is forgotten; the key may be bound later.
+struct FollowerRecord {
+  std::string key;
+  std::string node_id;
+  Location location;
+  std::string node_name;  // for people, while the node is away
+  std::string asked_by;   // as TaskRecord::asked_by
+  absl::Time created;
+  bool removed = false;  // the fact is forgotten
+  friend bool operator==(const FollowerRecord&, const FollowerRecord&) = default;
+};
+
+// The newest version that a version group has announced. The revision never becomes smaller.
+struct AnnouncementRecord {
+  std::string key;
+  std::string group;
+  uint64_t revision = 0;
+  std::string artifact_id;
+  std::vector<std::string> members;  // by name: those that had prepared it
+  absl::Time updated;
+  friend bool operator==(const AnnouncementRecord&, const AnnouncementRecord&) = default;
+};
 
 // New values of some facts: written together, then applied together.
 struct DurableFacts {
@@ -119,8 +146,11 @@ struct DurableFacts {
   std::vector<TaskRecord> tasks;
   // A UUID, made with the metadata and never changed: objects in archives are named by it. Empty: no change.
   std::string cluster_id = {};
+  std::vector<FollowerRecord> followers = {};
+  std::vector<AnnouncementRecord> announcements = {};
   bool empty() const {
-    return artifacts.empty() && keys.empty() && nodes.empty() && tasks.empty() && cluster_id.empty();
+    return artifacts.empty() && keys.empty() && nodes.empty() && tasks.empty() && cluster_id.empty() &&
+           followers.empty() && announcements.empty();
   }
 };
 

@@ -39,6 +39,14 @@ ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
     names.reads.insert(ArtifactName(record.artifact_id));
     names.reads.insert(NodeName(record.node_id));
   }
+  for (const FollowerRecord& record : facts.followers) {
+    names.writes.insert(
+        absl::StrCat("follower ", record.key, "\n", record.node_id, "\n", record.location.ToString()));
+    names.reads.insert(NodeName(record.node_id));
+  }
+  for (const AnnouncementRecord& record : facts.announcements) {
+    names.writes.insert(absl::StrCat("announcement ", record.group, "/", record.key));
+  }
   if (!artifact.empty()) names.reads.insert(ArtifactName(artifact));
   std::erase_if(names.reads, [&](const std::string& name) { return names.writes.contains(name); });
   return names;

@@ -16,7 +16,8 @@ namespace {
 // A batch is one transaction, of which etcd takes some 128 operations and 1.5 MB; origins make facts large.
 constexpr size_t kFactsInABatch = 16;
 
-constexpr std::string_view kKindNames[] = {"artifact ", "key ", "node ", "task ", "cluster "};
+constexpr std::string_view kKindNames[] = {"artifact ", "key ",      "node ",        "task ",
+                                           "cluster ",  "follower ", "announcement "};
 
 std::string NameOf(const Fact& fact) {
   return absl::StrCat(kKindNames[static_cast<size_t>(fact.kind)], fact.name);

@@ -1,9 +1,12 @@
 #include "global_store/metadata/fact_records.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "metadata/fact_records.pb.h"
 
@@ -91,6 +94,34 @@ Fact ToFact(const TaskRecord& task) {
           .forgotten = task.cancelled};
 }
 
+// A key and a node id may have any character; the length of the node id tells where the key begins.
+Fact ToFact(const FollowerRecord& follower) {
+  record::Follower message;
+  message.set_node_name(follower.node_name);
+  message.set_asked_by(follower.asked_by);
+  message.set_created_ns(absl::ToUnixNanos(follower.created));
+  return {.kind = FactKind::kFollower,
+          .name = absl::StrCat(follower.location.ToString(), "/", follower.node_id.size(), "/",
+                               follower.node_id, "/", follower.key),
+          .record = message.SerializeAsString(),
+          .forgotten = follower.removed};
+}
+
+// A group that announces nothing for as long as a tombstone lives is over: its members know what was
+// announced.
+Fact ToFact(const AnnouncementRecord& announcement) {
+  record::Announcement message;
+  message.set_revision(announcement.revision);
+  message.set_artifact_id(announcement.artifact_id);
+  message.mutable_members()->Assign(announcement.members.begin(), announcement.members.end());
+  message.set_updated_ns(absl::ToUnixNanos(announcement.updated));
+  return {.kind = FactKind::kAnnouncement,
+          .name = absl::StrCat(announcement.group, "/", announcement.key),
+          .record = message.SerializeAsString(),
+          .ageing = Ageing::kTombstone,
+          .updated = announcement.updated};
+}
+
 // A start must not go on without a fact, so the caller is told which one cannot be read.
 absl::Status Damaged(std::string_view kind, std::string_view name, std::string_view cause) {
   return absl::DataLossError(
@@ -176,6 +207,40 @@ absl::Status AddTask(std::string_view name, const std::string& record, DurableFa
   return absl::OkStatus();
 }
 
+absl::Status AddFollower(std::string_view name, const std::string& record, DurableFacts& facts) {
+  record::Follower message;
+  if (!message.ParseFromString(record)) return Damaged("follower", name, kUnreadable);
+  const std::vector<std::string_view> parts = absl::StrSplit(name, absl::MaxSplits('/', 2));
+  size_t length = 0;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &length) || length >= parts[2].size() ||
+      parts[2][length] != '/') {
+    return Damaged("follower", name, "its name is not LOCATION/LENGTH/NODE/KEY");
+  }
+  const absl::StatusOr<Location> location = Location::Parse(parts[0]);
+  if (!location.ok()) return Damaged("follower", name, location.status().message());
+  facts.followers.push_back({.key = std::string(parts[2].substr(length + 1)),
+                             .node_id = std::string(parts[2].substr(0, length)),
+                             .location = *location,
+                             .node_name = message.node_name(),
+                             .asked_by = message.asked_by(),
+                             .created = absl::FromUnixNanos(message.created_ns())});
+  return absl::OkStatus();
+}
+
+absl::Status AddAnnouncement(std::string_view name, const std::string& record, DurableFacts& facts) {
+  record::Announcement message;
+  if (!message.ParseFromString(record)) return Damaged("announcement", name, kUnreadable);
+  const size_t slash = name.find('/');  // the name of a group has none
+  if (slash == std::string_view::npos) return Damaged("announcement", name, "its name is not GROUP/KEY");
+  facts.announcements.push_back({.key = std::string(name.substr(slash + 1)),
+                                 .group = std::string(name.substr(0, slash)),
+                                 .revision = message.revision(),
+                                 .artifact_id = message.artifact_id(),
+                                 .members = {message.members().begin(), message.members().end()},
+                                 .updated = absl::FromUnixNanos(message.updated_ns())});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Time LimitOf(Ageing ageing, const PurgeTimes& before) {
@@ -207,6 +272,8 @@ std::vector<Fact> Encode(const DurableFacts& facts) {
   add(facts.nodes);
   add(facts.tasks);
   if (!facts.cluster_id.empty()) all.push_back({.kind = FactKind::kCluster, .name = facts.cluster_id});
+  add(facts.followers);
+  add(facts.announcements);
   return all;
 }
 
@@ -227,6 +294,10 @@ absl::Status Decode(FactKind kind, std::string_view name, const std::string& rec
     case FactKind::kCluster:
       facts.cluster_id = name;
       return absl::OkStatus();
+    case FactKind::kFollower:
+      return AddFollower(name, record, facts);
+    case FactKind::kAnnouncement:
+      return AddAnnouncement(name, record, facts);
   }
   return Damaged("fact", name, absl::StrCat("there is no kind ", static_cast<int>(kind)));
 }

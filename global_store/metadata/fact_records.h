@@ -14,9 +14,10 @@
 namespace tensorcast::global_store {
 
 // SQLite keeps the numbers of both (FORMAT.md).
-enum class FactKind : uint8_t { kArtifact, kKey, kNode, kTask, kCluster };
-inline constexpr FactKind kFactKinds[] = {FactKind::kArtifact, FactKind::kKey, FactKind::kNode,
-                                          FactKind::kTask, FactKind::kCluster};
+enum class FactKind : uint8_t { kArtifact, kKey, kNode, kTask, kCluster, kFollower, kAnnouncement };
+inline constexpr FactKind kFactKinds[] = {FactKind::kArtifact,    FactKind::kKey,     FactKind::kNode,
+                                          FactKind::kTask,        FactKind::kCluster, FactKind::kFollower,
+                                          FactKind::kAnnouncement};
 // Which of PurgeTimes ends it.
 enum class Ageing : uint8_t { kNever, kTombstone, kVersionTombstone, kEndedTask };
 inline constexpr Ageing kAgeings[] = {Ageing::kTombstone, Ageing::kVersionTombstone, Ageing::kEndedTask};
@@ -25,8 +26,9 @@ absl::Time LimitOf(Ageing ageing, const PurgeTimes& before);
 
 struct Fact {
   FactKind kind = FactKind::kArtifact;
-  std::string
-      name;  // an artifact's or node's id, a key, "ARTIFACT/NODE/LOCATION" of a task, the cluster's id
+  // An artifact's or node's id, a key, "ARTIFACT/NODE/LOCATION" of a task, the cluster's id,
+  // "LOCATION/LENGTH/NODE/KEY" of a follower, "GROUP/KEY" of an announcement.
+  std::string name;
   std::string record;
   Ageing ageing = Ageing::kNever;
   absl::Time updated;

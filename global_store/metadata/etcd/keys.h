@@ -26,7 +26,8 @@ class Keys {
   std::string Sequence() const { return root_ + "sequence"; }
 
   std::string Facts(FactKind kind) const {
-    constexpr std::string_view kFolders[] = {"artifacts/", "keys/", "nodes/", "tasks/", "cluster/"};
+    constexpr std::string_view kFolders[] = {"artifacts/", "keys/",      "nodes/",        "tasks/",
+                                             "cluster/",   "followers/", "announcements/"};
     return absl::StrCat(root_, kFolders[static_cast<size_t>(kind)]);
   }
   std::string Manifests() const { return root_ + "manifests/"; }

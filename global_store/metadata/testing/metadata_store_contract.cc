@@ -169,6 +169,40 @@ TEST_P(MetadataStoreContract, ClusterId_IsKept) {
   EXPECT_EQ(Load().cluster_id, "an-id");
 }
 
+// A key and a node id may have the characters that separate the parts of a fact's name.
+TEST_P(MetadataStoreContract, Follower_IsKeptUntilItIsRemoved) {
+  FollowerRecord on_gpu{.key = "a/b",
+                        .node_id = "n/1",
+                        .location = {LocationKind::kGpu, 3},
+                        .node_name = "n",
+                        .asked_by = "an operator",
+                        .created = kNow};
+  FollowerRecord other = on_gpu;
+  other.location = {};
+  ASSERT_TRUE(store_->Commit({.facts = {.followers = {on_gpu, other}}}).ok());
+  EXPECT_THAT(Load().followers, ::testing::UnorderedElementsAre(on_gpu, other));
+  other.removed = true;
+  ASSERT_TRUE(store_->Commit({.facts = {.followers = {other}}}).ok());
+  EXPECT_THAT(Load().followers, ElementsAre(on_gpu));
+  ASSERT_TRUE(store_->Purge({.tombstones = kNow + absl::Hours(1)}).ok());
+  EXPECT_THAT(Load().followers, ElementsAre(on_gpu)) << "it does not age";
+}
+
+TEST_P(MetadataStoreContract, Announcement_IsKeptUntilItIsOld) {
+  AnnouncementRecord announced{.key = "a/b",
+                               .group = "g",
+                               .revision = 7,
+                               .artifact_id = "x",
+                               .members = {"one", "two"},
+                               .updated = kNow};
+  ASSERT_TRUE(store_->Commit({.facts = {.announcements = {announced}}}).ok());
+  announced.revision = 8;
+  ASSERT_TRUE(store_->Commit({.facts = {.announcements = {announced}}}).ok());
+  EXPECT_THAT(Load().announcements, ElementsAre(announced));
+  ASSERT_TRUE(store_->Purge({.tombstones = kNow + absl::Seconds(1)}).ok());
+  EXPECT_THAT(Load().announcements, IsEmpty());
+}
+
 TEST_P(MetadataStoreContract, Task_IsKeptUntilCancelledOrItsArtifactIsDeleted) {
   TaskRecord on_disk = MakeTask("a", "n1", {LocationKind::kDisk});
   const TaskRecord on_gpu = MakeTask("a", "n1", {LocationKind::kGpu, 1});
