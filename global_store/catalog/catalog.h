@@ -29,6 +29,9 @@
 
 namespace tensorcast::global_store {
 
+// INVALID_ARGUMENT for a name that no key can have.
+absl::Status CheckKeyName(std::string_view key);
+
 class Catalog {
  public:
   struct OriginNote {

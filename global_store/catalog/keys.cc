@@ -10,7 +10,6 @@
 #include "global_store/catalog/catalog.h"
 
 namespace tensorcast::global_store {
-namespace {
 
 constexpr size_t kMaxKeyBytes = 512;
 
@@ -29,6 +28,8 @@ absl::Status CheckKeyName(std::string_view key) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional<uint64_t> expected) {
   if (!expected.has_value() || *expected == current) return absl::OkStatus();

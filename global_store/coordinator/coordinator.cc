@@ -381,6 +381,7 @@ void Coordinator::Purge() {
     // In the store first; where that fails the directory keeps what the store has.
     directory_.catalog().Purge(before.tombstones, before.versions);
     directory_.tasks().Purge(before.tasks);
+    directory_.announcements().Purge(before.tombstones);
   }
   TellOfTasks();
 }

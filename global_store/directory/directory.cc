@@ -23,7 +23,8 @@ Directory::Directory(const DirectoryOptions& options, Secrets* secrets)
       accusations_(membership_, &inventory_),
       transfers_(options.transfers, options.origin_finding_age, secrets, &membership_, catalog_, &inventory_,
                  &accusations_, &rollouts_),
-      tasks_(options.tasks, membership_, catalog_, inventory_) {}
+      tasks_(options.tasks, membership_, catalog_, inventory_),
+      followers_(catalog_, inventory_, &tasks_) {}
 
 // What was committed. It cannot fail: all checks were made by the Prepare... that planned it.
 void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
@@ -37,6 +38,10 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
   for (const KeyRecord& record : facts.keys) catalog_.Apply(record);
   for (const NodeBinding& binding : facts.nodes) membership_.Apply(binding);
   for (const TaskRecord& record : facts.tasks) tasks_.Apply(record, now);
+  for (const AnnouncementRecord& record : facts.announcements) announcements_.Apply(record);
+  // These come last: what followers want follows from the keys, the artifacts and the tasks that are there.
+  for (const FollowerRecord& record : facts.followers) followers_.Apply(record, now);
+  for (const KeyRecord& record : facts.keys) followers_.NoteKey(record.name, now);
 }
 
 void Directory::Load(const DurableFacts& facts, SteadyTime now) {
@@ -234,9 +239,11 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_
 absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
     const NodeIdentity& node, uint64_t sequence, const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
   TC_RETURN_IF_ERROR(membership_.CheckIdentity(node));
+  const bool registered = !inventory_.HasReported(node.node_id);
   InventoryChange change = inventory_.Reconcile(node.node_id, sequence, replicas, now);
   transfers_.NoteReported(node.node_id, change, now);
   if (!change.inventory_wanted) rollouts_.NoteInventory(node.node_id, replicas, now);
+  followers_.NoteInventory(node.node_id, registered, now);
   return std::move(change.unknown);
 }
 

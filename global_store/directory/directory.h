@@ -10,9 +10,10 @@
 // replicas, grants) changes at once and may change in between.
 //
 // The state is in rooms, each a class: catalog, membership, inventory (with evictions and accusations),
-// rollouts, transfers, tasks and rollups. A room reads those before it in this list, and none after it. The
-// directory owns them, makes the changes that touch several, in order, and answers what several know. Callers
-// ask a room directly for what it alone knows; what a room's header calls for the directory they leave alone.
+// rollouts, transfers, tasks, followers, announcements and rollups. A room reads those before it in this
+// list, and none after it. The directory owns them, makes the changes that touch several, in order, and
+// answers what several know. Callers ask a room directly for what it alone knows; what a room's header calls
+// for the directory they leave alone.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -29,6 +30,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "global_store/catalog/catalog.h"
+#include "global_store/followers/followers.h"
 #include "global_store/inventory/accusations.h"
 #include "global_store/inventory/evictions.h"
 #include "global_store/inventory/inventory.h"
@@ -37,6 +39,7 @@
 #include "global_store/rollups/rollups.h"
 #include "global_store/tasks/tasks.h"
 #include "global_store/transfers/transfers.h"
+#include "global_store/version_groups/announcements.h"
 
 namespace tensorcast::global_store {
 
@@ -117,6 +120,9 @@ class Directory {
   Transfers& transfers() { return transfers_; }
   const Tasks& tasks() const { return tasks_; }
   Tasks& tasks() { return tasks_; }
+  const Followers& followers() const { return followers_; }
+  const Announcements& announcements() const { return announcements_; }
+  Announcements& announcements() { return announcements_; }
   Rollups& rollups() { return rollups_; }
   const RolloutLog& rollouts() const { return rollouts_; }
   // Of all heartbeats; `found` has the last violation alone.
@@ -190,6 +196,8 @@ class Directory {
   RolloutLog rollouts_;
   Transfers transfers_;
   Tasks tasks_;
+  Followers followers_;
+  Announcements announcements_;
   Rollups rollups_;
   Conservation conservation_;
   SteadyTime releases_from_ = SteadyTime::InfinitePast();  // before, no node may have said what it holds

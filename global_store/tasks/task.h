@@ -102,6 +102,12 @@ struct GroupRoot {
   std::string traceparent;
 };
 
+// A target's node, as it is known.
+struct NamedNode {
+  std::string id;
+  std::string name;
+};
+
 struct CancelPlan {
   DurableFacts facts;
   std::vector<TaskView> tasks;  // as they were

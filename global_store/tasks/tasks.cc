@@ -54,10 +54,7 @@ class Tasks::NodeNames {
     for (const auto& [node_id, node] : tasks.nodes_.nodes()) Add(node_id, node.facts.name);
   }
 
-  struct Node {
-    std::string id;
-    std::string name;
-  };
+  using Node = NamedNode;
   absl::StatusOr<Node> Find(const std::string& node) const {
     const auto named = ids_.find(node);
     const std::string& id = named != ids_.end() ? named->second : node;
@@ -111,7 +108,9 @@ TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& targe
   // Two requests for one place share the task. An attempt that has ended counts as ended here, though that is
   // not durable yet.
   const auto before = tasks_.find(TaskKeyOf(task));
-  if (before != tasks_.end() && Settled(before->second, now).state == TaskState::kOpen) {
+  // A task of a follower ends with the next version, so a request for this one makes its own.
+  if (before != tasks_.end() && before->second.record.follows.empty() &&
+      Settled(before->second, now).state == TaskState::kOpen) {
     place.task = ViewOf(before->second);
     return place;
   }
@@ -136,6 +135,53 @@ absl::StatusOr<TaskPlan> Tasks::Prepare(const TaskRequest& request, absl::Time n
   }
   TC_ASSIGN_OR_RETURN(plan.group, groups_.Plan(request, image_bytes, plan.facts.tasks));
   return plan;
+}
+
+std::vector<absl::StatusOr<NamedNode>> Tasks::FindNodes(const std::vector<TaskTarget>& targets) const {
+  const NodeNames names(*this);
+  std::vector<absl::StatusOr<NamedNode>> found;
+  for (const TaskTarget& target : targets) {
+    absl::StatusOr<NamedNode>& node = found.emplace_back(names.Find(target.node));
+    if (!node.ok()) continue;
+    const Node* alive = nodes_.Find(node->id);
+    if (alive == nullptr) continue;
+    // Of no particular size: whether there is room is seen with each version.
+    const absl::Status there = CheckRoom(alive->facts, alive->pools, target.location, /*image_bytes=*/0);
+    if (!there.ok()) node = there;
+  }
+  return found;
+}
+
+std::optional<TaskView> Tasks::FindAt(const std::string& place) const {
+  const auto task = tasks_.find(place);
+  if (task == tasks_.end()) return std::nullopt;
+  return ViewOf(task->second);
+}
+
+void Tasks::ApplyFollowed(const TaskRecord& record, SteadyTime now) {
+  const auto before = tasks_.find(TaskKeyOf(record));
+  // What an operator requested goes on; the replica that it makes is what the follower wants.
+  if (before != tasks_.end() && before->second.record.follows.empty() &&
+      before->second.record.state == TaskState::kOpen) {
+    return;
+  }
+  Apply(record, now);
+}
+
+void Tasks::EraseFollowed(const std::string& place) {
+  const auto task = tasks_.find(place);
+  if (task != tasks_.end() && !task->second.record.follows.empty()) Erase(place);
+}
+
+void Tasks::SettleFollowed(SteadyTime now) {
+  for (const std::string& place : std::exchange(followed_ends_, {})) {
+    const auto task = tasks_.find(place);
+    // Another task may have come to its place.
+    if (task == tasks_.end() || !task->second.ended.has_value() || task->second.record.follows.empty())
+      continue;
+    const TaskRecord settled = Settled(task->second, task->second.record.updated);
+    Apply(settled, now);
+  }
 }
 
 CancelPlan Tasks::PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
@@ -233,6 +279,7 @@ void Tasks::NoteNodeGone(std::string_view node_id) {
 }
 
 void Tasks::Tick(SteadyTime now) {
+  SettleFollowed(now);
   groups_.Expire(now, [this](const std::string& task_id) {
     const HeldTask* task = FindById(task_id);
     return task != nullptr && task->record.state == TaskState::kOpen;
@@ -269,7 +316,14 @@ absl::Status Tasks::Note(const NodeIdentity& identity, const std::vector<TaskRep
     task->bytes = report.bytes;
     task->bytes_total = report.bytes_total;
     task->ended = report.ended;
-    if (task->ended.has_value()) to_settle_.insert(TaskKeyOf(task->record));
+    if (task->ended.has_value()) {
+      std::string place = TaskKeyOf(task->record);
+      if (task->record.follows.empty()) {
+        to_settle_.insert(std::move(place));
+      } else {
+        followed_ends_.push_back(std::move(place));
+      }
+    }
     NoteChange(*task);
   }
   return absl::OkStatus();
@@ -277,6 +331,7 @@ absl::Status Tasks::Note(const NodeIdentity& identity, const std::vector<TaskRep
 
 absl::StatusOr<std::vector<TaskRecord>> Tasks::Take(const NodeIdentity& identity, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(const Node* node, nodes_.FindLive(identity));
+  SettleFollowed(now);
   std::vector<TaskRecord> taken;
   const auto open = open_.find(identity.node_id);
   if (open == open_.end()) return taken;

@@ -62,6 +62,17 @@ class Tasks {
   bool HasToSettle() const { return !to_settle_.empty(); }
   DurableFacts PrepareSettle(absl::Time now) const;
 
+  // Tasks of followers (TaskRecord::follows), which the caller derives from durable facts: they are not
+  // durable themselves. A task that an operator requests takes the place of such a task.
+  void ApplyFollowed(const TaskRecord& record, SteadyTime now);
+  // A task that an operator requested stays.
+  void EraseFollowed(const std::string& place);
+  // The node of each target. NOT_FOUND for a node that is not known, INVALID_ARGUMENT for a GPU that a live
+  // node does not have.
+  std::vector<absl::StatusOr<NamedNode>> FindNodes(const std::vector<TaskTarget>& targets) const;
+  // The task at a place (TaskKeyOf), if there is one.
+  std::optional<TaskView> FindAt(const std::string& place) const;
+
   // Those of the artifact (empty: of all), in the order of TaskKeyOf, after the place that `after` names.
   std::vector<TaskView> List(std::string_view artifact_id, std::string_view after, size_t limit) const;
   uint64_t CountOpen() const;
@@ -103,6 +114,8 @@ class Tasks {
   void NoteChange(const HeldTask& task, bool gone = false);
   TaskView ViewOf(const HeldTask& task) const;
   std::string WhatItWaitsFor(const TaskRecord& task) const;
+  // Ended attempts at tasks of followers, which wait for no commit.
+  void SettleFollowed(SteadyTime now);
   // Null: it is not known.
   HeldTask* FindById(std::string_view task_id);
   // The task as it is once the end of its attempt is durable.
@@ -121,7 +134,8 @@ class Tasks {
   absl::flat_hash_map<std::string, std::string> place_of_;  // by task id
   // Node id -> its open tasks in the order in which they are handed out: when each was made, and its place.
   absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_;
-  std::set<std::string> to_settle_;                   // places of tasks with an ended attempt
+  std::set<std::string> to_settle_;                   // places of durable tasks with an ended attempt
+  std::vector<std::string> followed_ends_;            // places of tasks of followers with an ended attempt
   absl::btree_map<std::string, TaskChange> changed_;  // by place
 };
 

@@ -1,0 +1,119 @@
+// Version groups: processes that change to a new version of a key together, such as the ranks of an engine.
+// The members say which version they have prepared. Once all have prepared the same one it may be announced,
+// which the caller makes durable (Announcements). The rules are in README.md.
+//
+// Soft state: members, and what they have prepared, come again with their next calls. No clock, no threads.
+// Reads the catalog and the announcements that it is given. Thread-compatible: one caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "global_store/catalog/catalog.h"
+#include "global_store/version_groups/announcements.h"
+
+namespace tensorcast::global_store {
+
+struct GroupVersion {
+  uint64_t revision = 0;  // of the key; 0: none
+  std::string artifact_id;
+  friend bool operator==(const GroupVersion&, const GroupVersion&) = default;
+};
+
+// What becomes of a group when one of its members is lost.
+enum class OnLostMember : uint8_t { kWait, kFail, kDrop };
+
+// What a member says with each call.
+struct GroupCall {
+  std::string key;
+  std::string group;
+  uint32_t size = 0;  // members
+  OnLostMember on_lost = OnLostMember::kWait;
+  absl::Duration lost_after;  // a member that is silent for longer is lost
+  std::string member;         // its name in the group
+  std::string instance;       // of the process: another one each time that the member begins anew
+  GroupVersion prepared;      // the last version that it has prepared
+  uint64_t preparing = 0;     // the revision that it prepares; 0: none
+  uint64_t known = 0;         // the last revision that it heard announced
+  bool leaves = false;
+};
+
+struct GroupAnswer {
+  std::optional<GroupVersion> announced;  // newer than the one that the member knows
+  std::optional<GroupVersion> prepare;    // the version that the group prepares, where the member has another
+  std::vector<std::string> waits_for;     // what an announcement waits for, for people
+};
+
+class VersionGroups {
+ public:
+  // The member is heard, or leaves. INVALID_ARGUMENT where it says something else of the group than the
+  // others; ABORTED where the group ended without it (kFail), or another process took its place.
+  absl::Status Note(const GroupCall& call, const Announcements& announcements, SteadyTime now);
+  // The version that all members have prepared, to be announced; nullopt: there is none. `name` as
+  // VersionGroupName has it.
+  std::optional<AnnouncementRecord> ToAnnounce(std::string_view name, const Catalog& catalog,
+                                               const Announcements& announcements, SteadyTime now);
+  // What the member is to be told; nullopt: nothing yet. ABORTED as Note.
+  absl::StatusOr<std::optional<GroupAnswer>> AnswerTo(const GroupCall& call, const Catalog& catalog,
+                                                      const Announcements& announcements, SteadyTime now);
+  // What the group waits for, for people.
+  std::vector<std::string> WaitsFor(std::string_view name, SteadyTime now) const;
+  // Loses members that were silent for too long, and forgets groups without any.
+  void Expire(SteadyTime now);
+  // Of all groups, as VersionGroupName has them.
+  std::vector<std::string> Names() const;
+
+ private:
+  struct Member {
+    std::string instance;  // empty: it had prepared what was announced, before this store took over
+    GroupVersion prepared;
+    uint64_t preparing = 0;
+    uint64_t known = 0;
+    SteadyTime heard;
+  };
+  struct Ended {
+    absl::Status why;
+    SteadyTime until;  // it is remembered
+  };
+  struct Group {
+    std::string key;
+    std::string name;
+    uint32_t size = 0;
+    OnLostMember on_lost = OnLostMember::kWait;
+    absl::Duration lost_after;
+    std::map<std::string, Member> members;  // by their names
+    std::map<std::string, Ended> ended;     // instances that are not of the group any more
+    GroupVersion candidate;                 // that the members prepare
+    bool was_complete = false;
+    SteadyTime incomplete_since;
+
+    // Without those that have yet to be heard since this store took over.
+    size_t Seats() const;
+    bool IsSilent(const Member& member, SteadyTime now) const { return now - member.heard > lost_after; }
+    bool IsComplete(SteadyTime now) const;
+  };
+  using Groups = std::map<std::string, Group, std::less<>>;  // by VersionGroupName
+
+  static absl::Status CheckFits(const Group& group, const GroupCall& call);
+  // False: all its members left or were lost.
+  static bool ExpireOne(Group& group, SteadyTime now);
+  // The group is over for its present members.
+  static void End(Group& group, const std::string& cause, SteadyTime now);
+  // Makes room for a process, and takes the place of an earlier one of the same name. Null: there is no room
+  // yet.
+  static Member* Seat(Group& group, const GroupCall& call, SteadyTime now);
+  static void ChooseCandidate(Group& group, const Catalog& catalog, const AnnouncementRecord* announced,
+                              SteadyTime now);
+
+  Groups groups_;
+};
+
+}  // namespace tensorcast::global_store
