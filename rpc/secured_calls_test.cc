@@ -21,6 +21,7 @@
 #include "proto/imports.pb.h"
 #include "proto/possession.pb.h"
 #include "proto/records.pb.h"
+#include "proto/versions.pb.h"
 #include "rpc/call.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
@@ -58,6 +59,7 @@ TEST(Roles, CallTable_HasExactlyOneRowPerCall) {
   calls.merge(CallsOf(*v1::ReportWrongDifferenceRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ClaimImportRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ReadAllRequest::descriptor()->file()));
+  calls.merge(CallsOf(*v1::FollowKeyRequest::descriptor()->file()));
   std::multiset<std::string> rows;
   for (const security::CallRow& row : security::CallTable()) rows.insert(std::string(row.call));
   EXPECT_EQ(std::multiset<std::string>(calls.begin(), calls.end()), rows);

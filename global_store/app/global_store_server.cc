@@ -23,7 +23,9 @@
 #include "global_store/service/differences_service.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
+#include "global_store/service/group_rounds.h"
 #include "global_store/service/imports_service.h"
+#include "global_store/service/versions_service.h"
 #include "rpc/admission_queue.h"
 #include "rpc/endpoint_access.h"
 #include "rpc/executor.h"
@@ -136,6 +138,8 @@ struct GlobalStoreServer::State {
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<grpc::Service> imports;
   std::unique_ptr<grpc::Service> differences;
+  std::shared_ptr<GroupRounds> rounds;
+  std::unique_ptr<grpc::Service> versions;
   std::unique_ptr<grpc::Service> records;
   std::unique_ptr<rpc::Executor> executor;  // ends before what its tasks use
   std::unique_ptr<rpc::Server> server;
@@ -192,22 +196,26 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                            .describe_stores = DescriptionBy(group)});
   state->imports = MakeImportsService(state->coordinator.get(), state->admission.get());
   state->differences = MakeDifferencesService(state->coordinator.get(), state->admission.get());
+  state->rounds = GroupRounds::Create(state->coordinator.get());
+  state->versions = MakeVersionsService(state->coordinator.get(), state->rounds, state->admission.get());
   state->records =
       rpc::MakeRecordsService(options.process, &state->admission->line(rpc::AdmissionQueue::Class::kCall));
-  TC_ASSIGN_OR_RETURN(state->server,
-                      rpc::Server::Start({.listen = {options.listen},
-                                          .services = {state->service.get(), state->imports.get(),
-                                                       state->differences.get(), state->records.get()},
-                                          .max_connections = options.max_connections,
-                                          .credentials = options.security.credentials,
-                                          .admit = AdmissionOf(leadership),
-                                          .epoch = epoch}));
+  TC_ASSIGN_OR_RETURN(
+      state->server,
+      rpc::Server::Start({.listen = {options.listen},
+                          .services = {state->service.get(), state->imports.get(), state->differences.get(),
+                                       state->versions.get(), state->records.get()},
+                          .max_connections = options.max_connections,
+                          .credentials = options.security.credentials,
+                          .admit = AdmissionOf(leadership),
+                          .epoch = epoch}));
   // Nodes are silent only where the store would have heard them. While heartbeats may lie in the queue, or
   // unread in a connection, the coordinator drops no node.
   state->expiry =
       TaskLoop::Every(TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
         const bool queued = state->admission->TakeLag() > late;
         state->coordinator->Tick(/*behind=*/queued || state->server->UnreadShare() > kUnreadShare);
+        state->rounds->Tick();
       });
   state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];

@@ -224,7 +224,16 @@ absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext
   return Mutate<v1::ForgetNodeResponse>(
       context, "ForgetNode", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time) -> absl::StatusOr<Plan<v1::ForgetNodeResponse>> {
-        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.membership().PrepareForgetNode(request.node_id()));
+        // What the node was to follow goes with it. A node without a certificate has nothing else to forget.
+        UnfollowPlan followers = directory.followers().PrepareForget(request.node_id());
+        absl::StatusOr<DurableFacts> bound = directory.membership().PrepareForgetNode(request.node_id());
+        const bool follows_alone = absl::IsNotFound(bound.status()) && !followers.facts.empty() &&
+                                   directory.membership().Find(request.node_id()) == nullptr;
+        DurableFacts facts;
+        if (!follows_alone) {
+          TC_ASSIGN_OR_RETURN(facts, std::move(bound));
+        }
+        facts.followers = std::move(followers.facts.followers);
         return Plan<v1::ForgetNodeResponse>{.change = {.facts = std::move(facts)}};
       });
 }

@@ -1,0 +1,82 @@
+// The calls of version groups that wait for other members, and their answers once there is something to say.
+// No thread waits with a call. Announcements are made durable before a member hears of them.
+//
+// Thread-safe. May block on the metadata store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
+#include "global_store/coordinator/coordinator.h"
+#include "global_store/version_groups/version_groups.h"
+
+namespace tensorcast::global_store {
+
+class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
+ public:
+  // `coordinator` must outlive it.
+  static std::shared_ptr<GroupRounds> Create(Coordinator* coordinator);
+  ~GroupRounds();
+  GroupRounds(const GroupRounds&) = delete;
+  GroupRounds& operator=(const GroupRounds&) = delete;
+
+  // `answer` is called once, on any thread: when there is something to say, when the call has waited for a
+  // third of GroupCall::lost_after or for kLongestWait, and when the context is cancelled or the store shuts
+  // down.
+  using Answer = std::function<void(absl::StatusOr<GroupAnswer>)>;
+  void Take(const RequestContext& context, const GroupCall& call, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // To be called several times a second: loses silent members, and answers calls that have waited long.
+  void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  static constexpr absl::Duration kLongestWait = absl::Seconds(5);
+
+ private:
+  using CallName = std::pair<std::string, uint64_t>;  // of the group, and a number of its own
+  struct Waiting {
+    GroupCall call;
+    Answer answer;
+    SteadyTime until;
+    std::shared_ptr<Cancellation::Registration> cancelled;  // not destroyed with the mutex held
+  };
+  // Answers to be given without the mutex.
+  struct Due {
+    Waiting waiting;
+    absl::StatusOr<GroupAnswer> answer;
+  };
+
+  explicit GroupRounds(Coordinator* coordinator) : coordinator_(*coordinator) {}
+
+  // Announces what is agreed on in the group, then answers its calls that have waited for that.
+  void Advance(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A version of a key came: its groups have one to prepare. Does not block.
+  void NoteKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeDue(const std::string& name, const Directory& directory, SteadyTime now, std::vector<Due>& due)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void End(const CallName& call, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  Waiting Extract(const CallName& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Give(std::vector<Due> due);
+
+  Coordinator& coordinator_;
+  uint64_t watch_ = 0;  // of all keys; set by Create
+  absl::Mutex mutex_;   // taken with the directory's held, never the other way round
+  VersionGroups groups_ ABSL_GUARDED_BY(mutex_);
+  std::map<CallName, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, CallName> call_of_ ABSL_GUARDED_BY(mutex_);  // by instance; those that wait
+  uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::global_store
