@@ -273,7 +273,7 @@ TensorChanges Changes::Of(size_t tensor) const {
   const uint32_t bits =
       FindDType(state.target.manifest->layout().tensors[state.target.tensors[tensor]].dtype)->bits;
   const uint64_t element_bytes = std::max(bits / 8, 1u);
-  const uint64_t most = bits < 8 ? 0 : place.bytes / element_bytes / kMinUnchangedPerChanged;
+  const uint64_t max_indices = bits < 8 ? 0 : place.bytes / element_bytes / kMinUnchangedPerChanged;
   TensorChanges changes;
   absl::MutexLock lock(&state.mutex);
   auto part = std::ranges::partition_point(state.parts, [&](const ChangedPart& one) {
@@ -292,7 +292,7 @@ TensorChanges Changes::Of(size_t tensor) const {
       // A complex number is two elements of a difference.
       if (changes.indices.empty() || changes.indices.back() != index) changes.indices.push_back(index);
     }
-    if (changes.indices.size() > most) return {.whole = true};
+    if (changes.indices.size() > max_indices) return {.whole = true};
   }
   changes.values.resize(changes.indices.size() * element_bytes);
   const std::byte* const from = state.target.image.data() + place.offset;

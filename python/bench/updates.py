@@ -82,7 +82,7 @@ def main():
                     parameter.copy_(tensors[name])
 
         def copy_attached(number):
-            """The same from tensors that are attached already, and whose pages were touched."""
+            """The same from tensors that are attached already, with pages that were touched."""
             with torch.no_grad():
                 for name, parameter in module.named_parameters():
                     parameter.copy_(attached[number][name])

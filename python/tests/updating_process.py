@@ -1,6 +1,6 @@
 """A process that updates a module in shared memory and is killed while it does: test_update_module.py starts it.
 
-    updating_process.py DAEMON FOLDER once KEY FROM       dies at the tensor "b", whose file was cut
+    updating_process.py DAEMON FOLDER once KEY FROM       dies at the tensor "b", since its file was cut
     updating_process.py DAEMON FOLDER on-and-on ID ID     writes one version over the other until it is killed
 """
 
@@ -19,7 +19,7 @@ SHAPES = {"a": (1536, 1024), "b": (1536, 1024), "rows": (64, 96)}
 
 
 class Shared(torch.nn.Module):
-    """A module whose parameters lie in files."""
+    """A module with parameters that lie in files."""
 
     def __init__(self, files):
         super().__init__()

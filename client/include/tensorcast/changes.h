@@ -1,5 +1,5 @@
 // What differs between two versions of a model, and how memory that a program owns is brought from one to the
-// other without touching what is equal: an engine whose weights must stay at their addresses, a module that
+// other without touching what is equal: an engine that needs its weights at the same addresses, a module that
 // trains on, an export for another system.
 //
 //   auto target = client->Get(context, "policy");                       // version N+1, whole, in host memory
@@ -10,7 +10,7 @@
 //
 // The elements that changed come from the differences that the store has (PutOptions::base). Where there are
 // none both images are compared. Either tells *which* elements; their values are always those of the target,
-// whose bytes the daemon compared with their digests. So writing twice, or once more after a write that broke
+// which the daemon compared with its digests. So writing twice, or once more after a write that broke
 // off anywhere, is harmless and ends with the target.
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.

@@ -10,8 +10,8 @@ A folder is a checkpoint of Hugging Face's layout. It is one of two kinds:
   and the metadata of a file has a checksum of each tensor's new bytes. `overwrite`: u32 count, positions of bytes as u32, then
   the bytes there. `xor`: all bytes, to be XORed.
 
-This module reads both encodings and writes `overwrite`. What it imports becomes an ordinary version of the store, whose digests
-the daemon makes: a delta on a wrong base is refused by its version, or by its checksums.
+This module reads both encodings and writes `overwrite`. What it imports becomes an ordinary version of the store, with digests
+of the daemon: a delta on a wrong base is refused by its version, or by its checksums.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@
 namespace tensorcast::bench {
 
 inline constexpr int kGiver = 0;
-inline constexpr int kTaker = 1;  // whose transfer is explained
+inline constexpr int kTaker = 1;  // its transfer is explained
 
 // Where the bytes come from.
 enum class Scene : uint8_t {
