@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet bench-zones bench-differences gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet bench-zones bench-differences bench-dashboard gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
 
 all: build
 
@@ -67,6 +67,10 @@ bench-cold-fleet: binary
 # How often a model crosses the thin link between two zones: two minutes, as root.
 bench-zones: binary
 	@tools/workshop/bench/zones.py --binary $(BUILD)/bin/tensorcast
+
+# What a dashboard's tabs cost beside 10,000 registered nodes: ten minutes.
+bench-dashboard: binary
+	@tools/workshop/bench/dashboard.py --binary $(BUILD)/bin/tensorcast
 
 # How a new version reaches a fleet that has the one before: two minutes, as root.
 bench-differences: binary

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/posix/process_limits.h"
 #include "base/status.h"
@@ -126,6 +127,7 @@ class FleetBench {
     TC_RETURN_IF_ERROR(Certify());
     TC_RETURN_IF_ERROR(Publish());
     TC_RETURN_IF_ERROR(StartFleet());
+    if (fleet_options_.hold) return Hold();
     for (int run = 0; run < runs_; ++run) TC_RETURN_IF_ERROR(Measure(run));
     fleet_.reset();
     stub_.reset();
@@ -134,6 +136,19 @@ class FleetBench {
   }
 
  private:
+  // For what is measured from outside: tools/workshop/bench/dashboard.py.
+  absl::StatusOr<Rows> Hold() {
+    Say(absl::StrCat("control: ", fleet_options_.nodes, " nodes are registered; global store ",
+                     cluster_->processes().global_store_address(), ", process ", pid()));
+    absl::Notification interrupted;
+    const auto registration = options_.context.cancellation.OnCancel([&] { interrupted.Notify(); });
+    interrupted.WaitForNotification();
+    fleet_.reset();
+    stub_.reset();
+    TC_RETURN_IF_ERROR(cluster_->Stop());
+    return Rows();
+  }
+
   absl::Status Certify() {
     std::shared_ptr<grpc::ChannelCredentials> credentials;
     if (options_.tls) {

@@ -206,6 +206,8 @@ void AddControlFlags(Flags& flags, ControlFlags& values) {
             {.show_default = true, .min = 1});
   flags.Add("--burners", values.fleet.burners,
             "Keep every core busy while the simulated nodes register again");
+  flags.Add("--hold", values.fleet.hold,
+            "With --nodes: measure nothing, print the store's address and go on until an interrupt");
 }
 
 void AddExplainFlags(Flags& flags, ExplainFlags& values) {
