@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -34,6 +35,8 @@ using explain::TopView;
 
 constexpr absl::Duration kNodeTimeout = absl::Seconds(2);
 constexpr size_t kAskers = 16;
+constexpr absl::Duration kVersionsEvery = absl::Seconds(5);
+constexpr size_t kKeysShown = 3;
 
 // Asks every node, each over a connection that is kept from one frame to the next.
 class ClusterViewer {
@@ -62,6 +65,7 @@ class ClusterViewer {
       clients_.try_emplace(node.node.grpc_address());  // so that the askers find the map as it stays
     }
     AskAll(view.nodes);
+    LookAtVersions(view);
     view.now = SteadyNow();
     view.before = std::exchange(seen_, explain::SeenIn(view));
     return view;
@@ -74,6 +78,41 @@ class ClusterViewer {
     ForEachInParallel(nodes.size(), kAskers, [&](size_t i) {
       if (!nodes[i].status.has_value()) Ask(nodes[i], clients_.at(nodes[i].node.grpc_address()));
     });
+  }
+
+  // Listings cost the store more than a status: they are asked for now and then. Without them a frame has the
+  // rest.
+  void LookAtVersions(TopView& view) {
+    if (view.cluster.has_value() && SteadyNow() - versions_at_ >= kVersionsEvery) {
+      versions_at_ = SteadyNow();
+      std::map<std::string, std::string> names;
+      for (const NodeView& node : view.nodes) names[node.node.node_id()] = node.node.name();
+      if (auto keys = AskVersions(names); keys.ok()) versions_ = *std::move(keys);
+    }
+    view.keys = versions_;
+  }
+
+  absl::StatusOr<std::vector<explain::KeyVersions>> AskVersions(
+      const std::map<std::string, std::string>& names) {
+    TC_ASSIGN_OR_RETURN(v1::ListKeysResponse listed, own_->ListKeys(InterruptibleContext(kNodeTimeout), ""));
+    std::vector<v1::Key> keys(listed.keys().begin(), listed.keys().end());
+    std::erase_if(keys, [](const v1::Key& key) { return key.earlier().empty(); });
+    std::ranges::sort(keys, std::greater(), [](const v1::Key& key) {
+      return std::pair(key.updated().seconds(), key.updated().nanos());
+    });
+    if (keys.size() > kKeysShown) keys.resize(kKeysShown);
+    std::vector<explain::KeyVersions> result;
+    for (const v1::Key& key : keys) {
+      std::vector<v1::Artifact> artifacts;
+      for (const v1::KeyVersion& version : explain::RevisionsOf(key)) {
+        auto artifact = own_->DescribeArtifact(InterruptibleContext(kNodeTimeout), version.artifact_id());
+        if (artifact.ok()) artifacts.push_back(*std::move(artifact));
+        // One that was deleted meanwhile is on no node.
+        if (!artifact.ok() && !absl::IsNotFound(artifact.status())) return artifact.status();
+      }
+      result.push_back(explain::VersionsOf(key, artifacts, names));
+    }
+    return result;
   }
 
   void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {
@@ -99,6 +138,8 @@ class ClusterViewer {
   const client::ClientOptions options_;
   std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by address; one asker a node
   std::map<std::string, explain::Seen> seen_;                            // in the last frame
+  std::vector<explain::KeyVersions> versions_;
+  SteadyTime versions_at_ = SteadyTime::InfinitePast();
 };
 
 // The terminal's other screen, given back at the end. Without a terminal, frames follow each other.
@@ -153,7 +194,7 @@ std::string Json(const TopView& view) {
   }
   std::string json = absl::StrCat("{\"nodes\": [", absl::StrJoin(nodes, ", "), "]");
   if (view.cluster.has_value()) absl::StrAppend(&json, ", \"cluster\": ", ToJson(*view.cluster));
-  return json + "}\n";
+  return absl::StrCat(json, ", \"keys\": ", explain::VersionsJson(view.keys), "}\n");
 }
 
 // False when the user interrupted.

@@ -319,7 +319,8 @@ std::string RenderTop(const TopView& view, const TopLimits& limits) {
   std::string text = Header(view);
   for (const NodeView& node : view.nodes) text += NodeText(node);
   return absl::StrCat(text, RunningText(view, limits.running), FeedsText(view, limits.feeds),
-                      FlowsText(view, limits.flows), TransfersText(view, limits.transfers));
+                      FlowsText(view, limits.flows), VersionsText(view.keys, limits.versions),
+                      TransfersText(view, limits.transfers));
 }
 
 }  // namespace tensorcast::explain

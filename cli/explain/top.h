@@ -1,5 +1,6 @@
 // One frame of `tensorcast top`: nodes with their pools, transfers under way, sources and receivers, what
-// flowed between nodes, and the last transfers. Pure functions; cli/commands/top.cc asks the nodes.
+// flowed between nodes, versions of keys on nodes, and the last transfers. Pure functions;
+// cli/commands/top.cc asks the nodes.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "cli/explain/versions.h"
 #include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
@@ -34,6 +36,7 @@ struct TopView {
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why not
   std::vector<NodeView> nodes;
+  std::vector<KeyVersions> keys;  // that were bound last, of those with earlier versions
   // By id of the transfer, and of the grant for each of its sources, from the previous frame; empty in the
   // first one.
   std::map<std::string, Seen> before;
@@ -59,6 +62,7 @@ struct TopLimits {
   size_t flows = 10;
   size_t running = 10;
   size_t feeds = 20;
+  size_t versions = 10;  // nodes of a key
 };
 
 // Lines end with "\n"; no terminal codes.
