@@ -28,6 +28,10 @@ class Notifier {
       listener->OnReplicaChanged(replica, manifest);
     });
   }
+  // Returns when the listener was told of every change so far. Not on the listener's thread.
+  void Flush() {
+    if (listener_ != nullptr) thread_->Run([] {});
+  }
   // Calls the listener on this thread, before the callers of the transfer get its result: a caller that then
   // asks about the transfer finds it.
   void TransferEnded(const TransferReport& report) {

@@ -227,6 +227,33 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
   return absl::OkStatus();
 }
 
+absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id) {
+  RetiredReplica retired;
+  ReplicaStates::Rest rest;
+  {
+    absl::MutexLock lock(&states_.mutex);
+    TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
+    const ReplicaInfo& info = record->info;
+    if (info.state != ReplicaState::kReady || record->storage.host == nullptr || info.pinned ||
+        info.leases > 0 || record->reserved) {
+      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": it is ",
+                                                        info.leases > 0    ? "leased"
+                                                        : info.pinned      ? "pinned"
+                                                        : record->reserved ? "being evicted"
+                                                                           : "not a ready one in host memory",
+                                                        "; try again"));
+    }
+    retired = {.replica_id = info.id,
+               .manifest = record->manifest,
+               .made_by = record->made_by,
+               .memory = record->storage.host};
+    rest = states_.Drain(record);
+  }
+  states_.space.CountEviction(rest.pool, "space");
+  states_.Finish(std::move(rest));
+  return retired;
+}
+
 absl::Status ReplicaTable::Withdraw(std::string_view id) {
   ReplicaStates::Rest rest;
   {

@@ -27,7 +27,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
+#include "base/trace_context.h"
+#include "core/artifact/manifest.h"
 #include "core/disk/artifact_store.h"
+#include "core/memory/host_pool.h"
 #include "core/replicas/notifier.h"
 #include "core/replicas/pool_holders.h"
 #include "core/replicas/pool_space.h"
@@ -36,6 +39,14 @@
 #include "core/replicas/replica_states.h"
 
 namespace tensorcast {
+
+// A replica that has left the table, and the memory that it had.
+struct RetiredReplica {
+  std::string replica_id;
+  std::shared_ptr<const Manifest> manifest;
+  TraceContext made_by;
+  std::shared_ptr<const HostAllocation> memory;
+};
 
 class ReplicaTable {
  public:
@@ -130,6 +141,9 @@ class ReplicaTable {
     std::string_view reason = {};  // counted where it drains by this call (tc_pool_evictions_total)
   };
   absl::Status Drain(std::string_view id, const DrainOptions& options);
+  // ready -> draining -> gone at once, and its memory is the caller's: no lease reads it. NOT_FOUND;
+  // FAILED_PRECONDITION when it is not ready, not in host memory, pinned, leased, or being evicted.
+  absl::StatusOr<RetiredReplica> Retire(std::string_view id);
   // Its bytes are not what they should be: it drains, pinned or not, and one that fills fails in the end.
   // Counted as corrupt.
   absl::Status Withdraw(std::string_view id);

@@ -1,0 +1,111 @@
+#include "core/replicas/replica_retirement.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr Location kHostMemory{LocationKind::kCpu, 0};
+// No event of this node tells that the guard would now answer otherwise.
+constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
+constexpr absl::Duration kAskGuardSoon = absl::Milliseconds(250);
+// What made the replica, or records it, may hold it for a moment more.
+constexpr absl::Duration kHandover = absl::Seconds(1);
+
+}  // namespace
+
+absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& request, bool handing_over,
+                                                      Refusal& refusal) const {
+  const std::string what = absl::StrCat("advance ", request.artifact_id);
+  const std::vector<ReplicaInfo> replicas = table_->FindArtifact(request.artifact_id);
+  const auto replica = std::ranges::find_if(replicas, [](const ReplicaInfo& info) {
+    return info.location == kHostMemory && info.state == ReplicaState::kReady;
+  });
+  if (replica == replicas.end()) {
+    refusal = {.why = absl::NotFoundError(absl::StrCat(
+                   what, ": host memory has no ready replica of it any more; the new version comes whole"))};
+    return refusal.why;
+  }
+  if (replica->pinned) {
+    refusal = {.why = absl::FailedPreconditionError(
+                   absl::StrCat(what, ": replica ", replica->id, " is pinned; unpin it first"))};
+    return refusal.why;
+  }
+  if (replica->leases > 0) {
+    const std::string held = absl::StrCat("replica ", replica->id, " is read under ", replica->leases,
+                                          replica->leases == 1 ? " lease" : " leases");
+    refusal = {
+        .why = absl::FailedPreconditionError(absl::StrCat(
+            what, ": ", held, "; detach the readers, wait for them (--wait), or get without --advance")),
+        .waits_for = absl::StrCat("the end of the leases: ", held),
+        .passes = handing_over};
+    return refusal.why;
+  }
+  // Asked last, and with no lock held. A lease that came meanwhile wins: the consent is then withdrawn by the
+  // guard's owner, and asked for anew.
+  absl::Status consent = guard_ != nullptr ? guard_->MayEvict(*replica) : absl::OkStatus();
+  if (absl::IsAborted(consent)) {
+    refusal = {.why = absl::FailedPreconditionError(absl::StrCat(what, ": ", consent.message())),
+               .waits_for = std::string(consent.message()),
+               .passes = true,
+               .look_again = kAskGuardSoon};
+    return refusal.why;
+  }
+  if (!consent.ok()) {
+    const std::string text = absl::StrCat(what, ": replica ", replica->id, " must stay");
+    refusal = {.why = absl::IsUnavailable(consent)
+                          ? Annotate(consent, text)
+                          : absl::FailedPreconditionError(absl::StrCat(
+                                text, ": ", consent.message(), "; get without --advance to keep both")),
+               .waits_for = std::string(consent.message()),
+               .look_again = kAskGuardAgain};
+    return refusal.why;
+  }
+  absl::StatusOr<RetiredReplica> retired = table_->Retire(replica->id);
+  if (!retired.ok()) {
+    refusal = {.why = Annotate(retired.status(), what),
+               .waits_for = "a lease that began meanwhile",
+               .passes = true,
+               .look_again = kAskGuardSoon};
+  }
+  return retired;
+}
+
+absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest& request) const {
+  const SteadyTime handover_ends = SteadyNow() + kHandover;
+  Refusal refusal;
+  while (true) {
+    // Before the attempt, so that what changes after it ends the wait below at once.
+    const uint64_t seen = table_->space().events();
+    RequestContext context = request.context();
+    if (const absl::Status ended = context.Check(absl::StrCat("advance ", request.artifact_id));
+        !ended.ok()) {
+      if (refusal.why.ok()) return ended;
+      return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", refusal.why.message()));
+    }
+    const bool handing_over = SteadyNow() < handover_ends;
+    absl::StatusOr<RetiredReplica> retired = Try(request, handing_over, refusal);
+    if (retired.ok()) {
+      notifier_->Flush();
+      LOG(INFO) << "replica " << retired->replica_id << " of " << request.artifact_id
+                << " left its memory to a later version";
+      return retired;
+    }
+    const bool ends_by_itself = refusal.passes;
+    if (refusal.waits_for.empty() || (!request.wait && !ends_by_itself)) return retired;
+    context.deadline = std::min(context.deadline, SteadyNow() + refusal.look_again);
+    if (!request.wait && handing_over) context.deadline = std::min(context.deadline, handover_ends);
+    if (request.on_wait != nullptr) request.on_wait(refusal.waits_for);
+    table_->space().AwaitEvent(seen, context);
+    if (request.on_wait != nullptr) request.on_wait("");
+  }
+}
+
+}  // namespace tensorcast

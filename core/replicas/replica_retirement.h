@@ -1,0 +1,59 @@
+// Takes a ready replica out of host memory without giving its memory back, so that a later version of its
+// artifact can be written over it (core/ingest/advance.h).
+//
+// As for any eviction the guard is asked first, and last of all: what it permits cannot be taken back once
+// another node has relied on it. Nothing reads the memory afterwards: no lease was left, and listeners,
+// of which one keeps a record for the next daemon, know by then that the replica is gone.
+//
+// Thread-safe. Blocks on the guard, on the listener and, where that is wanted, on what holds the replica.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "core/replicas/callbacks.h"
+#include "core/replicas/notifier.h"
+#include "core/replicas/replica_table.h"
+#include "core/source/chunk_source.h"
+
+namespace tensorcast {
+
+struct RetirementRequest {
+  std::string artifact_id;
+  bool wait = false;  // for leases to end and for the guard to agree, to the context's deadline
+  // The context as it is now: a caller that joins an ingest may extend its deadline.
+  std::function<RequestContext()> context;
+  WaitObserver on_wait;  // may be null
+};
+
+class ReplicaRetirement {
+ public:
+  // All must outlive it; `guard` may be null.
+  ReplicaRetirement(ReplicaTable* table, EvictionGuard* guard, Notifier* notifier)
+      : table_(table), guard_(guard), notifier_(notifier) {}
+
+  // NOT_FOUND when host memory has no ready replica of the artifact; FAILED_PRECONDITION, naming the replica,
+  // when it is pinned or leased, or the guard keeps it; UNAVAILABLE when the guard could not tell.
+  absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;
+
+ private:
+  // Why it was not retired now, and when to try again.
+  struct Refusal {
+    absl::Status why;
+    std::string waits_for = {};
+    bool passes = false;                                   // by itself, also for a request that does not wait
+    absl::Duration look_again = absl::InfiniteDuration();  // where no event tells that it has passed
+  };
+  absl::StatusOr<RetiredReplica> Try(const RetirementRequest& request, bool handing_over,
+                                     Refusal& refusal) const;
+
+  ReplicaTable* const table_;
+  EvictionGuard* const guard_;
+  Notifier* const notifier_;
+};
+
+}  // namespace tensorcast
