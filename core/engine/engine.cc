@@ -12,6 +12,7 @@
 #include "core/disk/artifact_store.h"
 #include "core/ingest/ingest_queue.h"
 #include "core/ingest/ingest_runner.h"
+#include "core/ingest/replica_advancer.h"
 #include "core/ingest/staging_ring.h"
 #include "core/replicas/device_pool.h"
 #include "core/replicas/evicting_allocator.h"
@@ -19,6 +20,7 @@
 #include "core/replicas/name_locks.h"
 #include "core/replicas/notifier.h"
 #include "core/replicas/replica_removal.h"
+#include "core/replicas/replica_retirement.h"
 #include "core/replicas/replica_table.h"
 
 namespace tensorcast {
@@ -50,11 +52,19 @@ struct StoreEngine::Parts {
         removal(&table, options.devices, options.artifact_store, &disk_names, options.eviction_guard),
         allocator(&table, options.host_pool, &device_pool, options.eviction_guard, StagingBytes(*staging)),
         kept(&table, CopyThreads(options)),
+        retirement(&table, options.eviction_guard, notifier.get()),
+        advancer({.table = &table,
+                  .pool = options.host_pool,
+                  .allocator = &allocator,
+                  .retirement = &retirement,
+                  .staging = staging.get(),
+                  .copy_threads = CopyThreads(options)}),
         fan_out(&table, options.broadcaster),
         wide_broadcasts(&table, options.broadcaster, options.peer_timeout / 2),
         runner({.table = &table,
                 .allocator = &allocator,
                 .kept = &kept,
+                .advancer = &advancer,
                 .staging = staging.get(),
                 .devices = options.devices,
                 .direct = &direct,
@@ -78,6 +88,8 @@ struct StoreEngine::Parts {
   ReplicaRemoval removal;
   EvictingAllocator allocator;
   KeptReplicas kept;
+  const ReplicaRetirement retirement;
+  const ReplicaAdvancer advancer;
   FanOut fan_out;
   WideBroadcasts wide_broadcasts;
   const IngestRunner runner;

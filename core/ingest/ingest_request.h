@@ -18,6 +18,8 @@
 
 namespace tensorcast {
 
+class Advance;  // core/ingest/advance.h
+
 struct IngestRequest {
   // Of a known artifact: each chunk is compared with its digest. Null: a first ingest, which computes the
   // digests of a new artifact with this layout, metadata and kind.
@@ -37,6 +39,8 @@ struct IngestRequest {
   // Of a known artifact, to host memory: just these chunks, ascending. What it makes is a partial replica,
   // unless that is all. Not set: all of them.
   std::optional<std::vector<uint32_t>> chunks = {};
+  // Of a whole known artifact, to host memory: written over a replica of an earlier version. Null: beside it.
+  std::shared_ptr<Advance> advance = nullptr;
 
   const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }
   // Empty for a new artifact: its id is known once all of it was read.

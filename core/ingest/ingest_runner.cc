@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/ingest/advance.h"
 #include "core/ingest/destination.h"
 #include "core/ingest/equal_chunks.h"
 #include "core/ingest/local_sources.h"
@@ -49,6 +51,10 @@ class IngestRun {
     if (request_.manifest != nullptr) options_.kept->Settle(request_.artifact_id());
     if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
     Plan();
+    // After the destination: the memory that a replica leaves at its end is free then.
+    const absl::Cleanup end_advance = [this] {
+      if (request_.advance != nullptr) request_.advance->End();
+    };
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
     const ReplicaStorage memory = destination->memory();
     AddNodeProviders(memory);
@@ -68,6 +74,10 @@ class IngestRun {
   // For a first ingest this node has nothing.
   void AddNodeProviders(const ReplicaStorage& memory) {
     if (request_.manifest == nullptr) return;
+    if (advances_) {
+      auto staying = options_.advancer->ChunksThatStay(request_, job_.progress());
+      if (staying != nullptr) sources_.Add(std::move(staying));
+    }
     BroadcastReceiver receiver{.artifact_id = request_.artifact_id(),
                                .location = request_.location,
                                .replica_id = job_.replica_id(),
@@ -138,6 +148,11 @@ class IngestRun {
       TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
       return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
     }
+    TC_ASSIGN_OR_RETURN(
+        std::unique_ptr<Destination> over_base,
+        options_.advancer->TakeBase(request_, space, part_.memory != nullptr, job_.progress()));
+    advances_ = over_base != nullptr;
+    if (advances_) return over_base;
     TC_ASSIGN_OR_RETURN(HostAllocation memory, AllocateHost(space));
     return MakeHostDestination(std::move(memory));
   }
@@ -241,6 +256,7 @@ class IngestRun {
   ReplicaTable::Part part_;                      // of the replica that it has taken over
   std::optional<std::vector<uint32_t>> chunks_;  // that are to be brought; not set: all
   bool whole_ = true;                            // with them nothing will be missing
+  bool advances_ = false;                        // it writes over an earlier version
   IngestOutcome outcome_;
   std::atomic<bool> waits_ = false;  // as it was told to on_wait_ last
 };
@@ -266,6 +282,12 @@ absl::Status CheckChunks(const IngestRequest& request) {
 absl::Status IngestRunner::Check(const IngestRequest& request) const {
   const Location location = request.location;
   if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
+  if (request.advance != nullptr &&
+      (request.manifest == nullptr || request.chunks.has_value() || location.kind != LocationKind::kCpu)) {
+    return absl::InvalidArgumentError(absl::StrCat("advance to ", request.subject(),
+                                                   ": only a whole artifact in host memory is written over "
+                                                   "an earlier version; get it without --advance"));
+  }
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {
     return absl::FailedPreconditionError("ingest to disk: this node has no disk tier; set daemon.disk_dir");

@@ -18,6 +18,7 @@
 #include "core/disk/artifact_store.h"
 #include "core/ingest/device_verification.h"
 #include "core/ingest/ingest_job.h"
+#include "core/ingest/replica_advancer.h"
 #include "core/ingest/staging_ring.h"
 #include "core/replicas/evicting_allocator.h"
 #include "core/replicas/kept_replicas.h"
@@ -31,6 +32,7 @@ struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
   EvictingAllocator* allocator = nullptr;
   KeptReplicas* kept = nullptr;
+  const ReplicaAdvancer* advancer = nullptr;
   StagingRing* staging = nullptr;
   DeviceRuntime* devices = nullptr;  // may be null
   DirectCopies* direct = nullptr;

@@ -1,0 +1,232 @@
+#include "core/ingest/replica_advancer.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/artifact/digest.h"
+#include "core/ingest/advance.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr Location kHostMemory{LocationKind::kCpu, 0};
+// Of buffers that an advance takes for itself.
+constexpr uint64_t kMaxBufferBytes = uint64_t{32} << 20;
+
+SourceInfo InfoOf(const Advance& advance) {
+  return {.type = SourceType::kLocal, .lane = std::string(kAdvanceLane), .name = advance.base_id()};
+}
+
+// Chunks are made in a buffer, and written over the old ones once they are right.
+class AdvancingDestination final : public Destination {
+ public:
+  AdvancingDestination(std::shared_ptr<const HostAllocation> memory, StagingRing* staging,
+                       std::unique_ptr<StagingRing> own)
+      : own_(std::move(own)), staging_(staging), memory_(std::move(memory)) {}
+
+  int max_chunks() const override { return staging_->buffers(); }
+  bool places() const override { return true; }
+
+  absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
+    TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging_->Acquire(context));
+    std::vector<HostSpan> spans = buffer.Spans(range.bytes);
+    return ChunkBuffer{std::move(spans), std::move(buffer)};
+  }
+
+  absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
+    uint64_t offset = range.offset;
+    for (const ConstHostSpan& piece : bytes) {
+      ConstHostSpan rest = piece;
+      for (const HostSpan& place : memory_->Spans(offset, piece.size())) {
+        StreamingCopy(place.data(), rest.first(place.size()));
+        rest = rest.subspan(place.size());
+      }
+      offset += piece.size();
+    }
+    return AwaitPlaced();
+  }
+
+  ReplicaStorage memory() const override { return {.host = memory_, .device = nullptr, .file = nullptr}; }
+
+  absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>&) override {
+    return ReplicaStorage{.host = std::move(memory_), .device = nullptr, .file = nullptr};
+  }
+
+ private:
+  const std::unique_ptr<StagingRing> own_;
+  StagingRing* const staging_;
+  std::shared_ptr<const HostAllocation> memory_;
+};
+
+// Reads in the replica's own memory, where these chunks stay.
+class StayingChunks final : public ChunkSource {
+ public:
+  StayingChunks(SourceInfo info, std::shared_ptr<const RetiredReplica> base,
+                std::shared_ptr<const Availability> has, int threads)
+      : info_(std::move(info)), base_(std::move(base)), has_(std::move(has)), threads_(threads) {}
+
+  const SourceInfo& info() const override { return info_; }
+  int max_concurrency() const override { return threads_; }
+  std::shared_ptr<const Availability> availability() const override { return has_; }
+  bool in_place() const override { return true; }
+
+  std::vector<ConstHostSpan> HostSpans(ByteRange range) const override {
+    if (!has_->HasRange(range.offset, range.bytes)) return {};
+    const std::vector<HostSpan> spans = base_->memory->Spans(range.offset, range.bytes);
+    return {spans.begin(), spans.end()};
+  }
+
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext&,
+                                                    const ChunkRequest& request) override {
+    return absl::FailedPreconditionError(absl::StrCat(
+        DescribeFetch(info_, request), ": this chunk does not stay; fetch it from another source"));
+  }
+
+ private:
+  const SourceInfo info_;
+  const std::shared_ptr<const RetiredReplica> base_;
+  const std::shared_ptr<const Availability> has_;
+  const int threads_;
+};
+
+class StayingProvider final : public NodeProvider {
+ public:
+  StayingProvider(SourceInfo info, std::shared_ptr<const Advance> advance,
+                  std::shared_ptr<const Availability> has, int threads)
+      : info_(std::move(info)), advance_(std::move(advance)), has_(std::move(has)), threads_(threads) {}
+
+  Given Next(const RequestContext&) override {
+    Given given;
+    if (std::exchange(given_, true)) return given;
+    given.whole = has_->complete();
+    given.sources.push_back(std::make_unique<StayingChunks>(info_, advance_->base(), has_, threads_));
+    return given;
+  }
+
+ private:
+  const SourceInfo info_;
+  const std::shared_ptr<const Advance> advance_;
+  const std::shared_ptr<const Availability> has_;
+  const int threads_;
+  bool given_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<StagingRing*> ReplicaAdvancer::FindBuffers(const ImageLayout& layout,
+                                                          const AllocationRequest& space,
+                                                          std::unique_ptr<StagingRing>& own) const {
+  const uint64_t bytes = std::min(layout.chunk_bytes, layout.image_bytes);
+  StagingRing* const shared = options_.staging;
+  if (shared->buffers() > 0 && shared->buffer_bytes() >= bytes) return shared;
+  // First without evicting: the differences lie in the same pool, and are worth more than buffers.
+  const auto max_buffers = static_cast<int>(kMaxBufferBytes / std::max(bytes, kGranuleBytes));
+  const int wanted = std::clamp(max_buffers, 1, options_.copy_threads + 2);
+  for (const int buffers : {wanted, 1}) {
+    absl::StatusOr<std::unique_ptr<StagingRing>> made = StagingRing::Create(options_.pool, buffers, bytes);
+    if (made.ok()) own = *std::move(made);
+    if (own != nullptr) return own.get();
+  }
+  AllocationRequest one = space;
+  one.subject = "a buffer to make chunks in";
+  one.bytes = bytes;
+  const auto make = [&](HostPool& pool) -> absl::StatusOr<HostAllocation> {
+    TC_ASSIGN_OR_RETURN(own, StagingRing::Create(&pool, 1, bytes));
+    return HostAllocation();  // the ring has the memory
+  };
+  TC_RETURN_IF_ERROR(options_.allocator->AllocateHost(one, make).status());
+  return own.get();
+}
+
+bool ReplicaAdvancer::IsOwn(const HostAllocation& memory) const {
+  const std::vector<PoolSegment>& segments = options_.pool->segments();
+  return std::ranges::all_of(memory.extents(), [&](const ImageExtent& part) {
+    const auto next = std::ranges::upper_bound(segments, part.extent.offset, {}, &PoolSegment::offset);
+    const auto segment = static_cast<size_t>(next - segments.begin()) - 1;
+    return options_.pool->kind(segment) == SegmentKind::kOwn;
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestRequest& request,
+                                                                   const AllocationRequest& space,
+                                                                   bool partial) const {
+  Advance& advance = *request.advance;
+  const std::string what = absl::StrCat("advance ", advance.base_id());
+  std::unique_ptr<StagingRing> own;
+  StagingRing* staging = nullptr;
+  {
+    // Leased meanwhile, so that no buffer takes its place.
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
+        options_.table->LeaseAt(advance.base_id(), kHostMemory);
+    if (!lease.ok()) return Annotate(lease.status(), what);
+    if (partial) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": this node holds a part of ", request.artifact_id(),
+                       " already; evict that replica first, or get without --advance"));
+    }
+    const HostAllocation& memory = *(*lease)->memory().host;
+    const ImageLayout& layout = (*lease)->manifest()->layout();
+    if (layout.image_bytes != request.layout().image_bytes ||
+        layout.chunk_bytes != request.layout().chunk_bytes) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": its image is cut otherwise; get without --advance"));
+    }
+    if (!IsOwn(memory)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": its memory was taken back from an earlier daemon, and is read-only ",
+                       "(daemon.keep_pool); evict it, or get without --advance"));
+    }
+    TC_ASSIGN_OR_RETURN(staging, FindBuffers(request.layout(), space, own));
+  }
+  TC_ASSIGN_OR_RETURN(RetiredReplica base, options_.retirement->Retire({.artifact_id = advance.base_id(),
+                                                                        .wait = request.wait_for_space,
+                                                                        .context = space.context,
+                                                                        .on_wait = space.on_wait}));
+  std::shared_ptr<const HostAllocation> memory = base.memory;
+  advance.Begin(std::move(base));
+  return std::make_unique<AdvancingDestination>(std::move(memory), staging, std::move(own));
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::TakeBase(const IngestRequest& request,
+                                                                       const AllocationRequest& space,
+                                                                       bool partial,
+                                                                       ProgressTracker& progress) const {
+  if (request.advance == nullptr) return nullptr;
+  absl::StatusOr<std::unique_ptr<Destination>> taken = Take(request, space, partial);
+  // Without the earlier version one image is held in any case.
+  const bool fails = request.advance->required() && !absl::IsNotFound(taken.status());
+  if (taken.ok() || fails) return taken;
+  progress.AddUnopened(InfoOf(*request.advance), taken.status());
+  return nullptr;
+}
+
+std::unique_ptr<NodeProvider> ReplicaAdvancer::ChunksThatStay(const IngestRequest& request,
+                                                              ProgressTracker& progress) const {
+  const std::shared_ptr<const RetiredReplica> base = request.advance->base();
+  const ImageLayout& layout = request.layout();
+  auto has = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
+  for (uint32_t chunk = 0; chunk < has->chunks(); ++chunk) {
+    if (base->manifest->digests()[chunk] == request.manifest->digests()[chunk]) has->Add(chunk);
+  }
+  has->End(absl::OkStatus());
+  SourceInfo info = InfoOf(*request.advance);
+  info.made_by = base->made_by;
+  info.replica_id = base->replica_id;
+  if (has->count() == 0) {
+    auto clock = std::make_shared<StageClock>(info);
+    clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);
+    progress.AddSource(std::move(clock));
+    return nullptr;
+  }
+  return std::make_unique<StayingProvider>(std::move(info), request.advance, std::move(has),
+                                           options_.copy_threads);
+}
+
+}  // namespace tensorcast
