@@ -30,9 +30,11 @@ constexpr Location kHostMemory{LocationKind::kCpu};
 // More threads than this gain nothing on one memory bus.
 constexpr int kMaxThreads = 4;
 
+using Pieces = std::vector<std::span<std::byte>>;
+
 // The codec reads pieces that it does not write to.
-std::vector<std::span<std::byte>> PiecesOf(const ReplicaLease& lease, uint64_t offset, uint64_t bytes) {
-  std::vector<std::span<std::byte>> pieces;
+Pieces PiecesOf(const ReplicaLease& lease, uint64_t offset, uint64_t bytes) {
+  Pieces pieces;
   for (const ConstHostSpan span : lease.HostSpans(offset, bytes)) {
     pieces.emplace_back(const_cast<std::byte*>(span.data()), span.size());
   }
@@ -54,16 +56,30 @@ class WrongChunk {
 
 // What is read, for as long as the source lives.
 struct Leased {
+  // One of the two.
   std::unique_ptr<ReplicaLease> base;
+  std::shared_ptr<const RetiredReplica> advanced;
   std::vector<std::unique_ptr<ReplicaLease>> differences;
+
+  const Manifest& base_manifest() const { return base != nullptr ? *base->manifest() : *advanced->manifest; }
+  const TraceContext& base_made_by() const { return base != nullptr ? base->made_by() : advanced->made_by; }
+  Pieces BasePieces(ByteRange range) const {
+    return base != nullptr ? PiecesOf(*base, range.offset, range.bytes)
+                           : advanced->memory->Spans(range.offset, range.bytes);
+  }
+  // In an advance this chunk is there already, and the ingest compares it where it is.
+  bool Stays(const Manifest& target, uint32_t chunk) const {
+    return advanced != nullptr && advanced->manifest->digests()[chunk] == target.digests()[chunk];
+  }
 };
 
 // Any number of fetches at a time.
 class DifferenceSource final : public ChunkSource {
  public:
-  static absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const RequestContext& context,
-                                                           std::shared_ptr<const Manifest> target,
-                                                           Leased leased, std::shared_ptr<WrongChunk> wrong) {
+  static absl::StatusOr<std::unique_ptr<DifferenceSource>> Open(const RequestContext& context,
+                                                                std::shared_ptr<const Manifest> target,
+                                                                Leased leased,
+                                                                std::shared_ptr<WrongChunk> wrong) {
     const ImageLayout& layout = target->layout();
     const DifferenceGeometry geometry = GeometryOf(layout);
     std::vector<DifferenceDecoder> decoders;
@@ -91,6 +107,8 @@ class DifferenceSource final : public ChunkSource {
     span_.End();
   }
 
+  // With the chunks that stay in an advance it has all.
+  bool makes_whole() const { return makes_whole_; }
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
@@ -111,9 +129,8 @@ class DifferenceSource final : public ChunkSource {
     }
     DigestBuilder digest(request.blake3);
     std::unique_ptr<ChunkRebuilder> rebuilder = TakeRebuilder();
-    const absl::Status rebuilt = rebuilder->Rebuild(
-        path_, request.chunk, PiecesOf(*leased_.base, request.range.offset, request.range.bytes),
-        request.destination, &digest);
+    const absl::Status rebuilt = rebuilder->Rebuild(path_, request.chunk, leased_.BasePieces(request.range),
+                                                    request.destination, &digest);
     GiveBack(std::move(rebuilder));
     if (!rebuilt.ok()) {
       wrong_->Note(request.chunk);
@@ -136,17 +153,20 @@ class DifferenceSource final : public ChunkSource {
         has_(std::make_shared<Availability>(target_->layout().image_bytes, target_->layout().chunk_bytes)) {
     for (const DifferenceDecoder& decoder : decoders_) path_.push_back(&decoder);
     for (uint32_t chunk = 0; chunk < has_->chunks(); ++chunk) {
-      if (ModeOf(path_, chunk) != RecordMode::kWhole) has_->Add(chunk);
+      if (leased_.Stays(*target_, chunk)) continue;
+      const bool makes = ModeOf(path_, chunk) != RecordMode::kWhole;
+      if (makes) has_->Add(chunk);
+      makes_whole_ = makes_whole_ && makes;
     }
     has_->End(absl::OkStatus());
     const ReplicaLease& last = *leased_.differences.back();
     info_.type = SourceType::kLocal;
     info_.lane = kDifferenceLane;
-    info_.name = leased_.base->manifest()->id();
+    info_.name = leased_.base_manifest().id();
     info_.made_by = last.made_by();
     // Not the base's: its equal chunks may be a source of the same ingest.
     info_.replica_id = last.replica_id();
-    std::vector<otel::SpanLink> links = {{.context = leased_.base->made_by()}};
+    std::vector<otel::SpanLink> links = {{.context = leased_.base_made_by()}};
     for (const auto& difference : leased_.differences) links.push_back({.context = difference->made_by()});
     std::erase_if(links, [](const otel::SpanLink& link) { return !link.context.IsValid(); });
     span_ = otel::Span("Difference/Apply", context, {{attr::kArtifactId, target_->id()}}, {.links = links});
@@ -170,6 +190,7 @@ class DifferenceSource final : public ChunkSource {
   std::vector<const DifferenceDecoder*> path_;
   const std::shared_ptr<WrongChunk> wrong_;
   const std::shared_ptr<Availability> has_;
+  bool makes_whole_ = true;
   SourceInfo info_;
   otel::Span span_;
   std::atomic<uint64_t> bytes_ = 0;
@@ -192,11 +213,11 @@ class DifferenceProvider final : public SourceProvider {
                                    bool needed) override {
     const std::vector<SourceFailure> of_others = NoteEnded(ended);
     if (!std::exchange(asked_, true)) {
-      absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(context);
+      absl::StatusOr<std::unique_ptr<DifferenceSource>> source = Open(context);
       if (source.ok()) {
         Count("applied");
         in_use_ = true;
-        whole_ = (*source)->availability() == nullptr;
+        whole_ = (*source)->makes_whole();
         MoreSources first;
         if (!whole_) first.look_again = absl::ZeroDuration();
         first.sources.push_back(*std::move(source));
@@ -227,16 +248,20 @@ class DifferenceProvider final : public SourceProvider {
   static void Count(std::string_view outcome) { otel::metrics::kDifferencePaths.Add(1, {outcome}); }
 
   // The target has its memory by now.
-  absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const RequestContext& context) {
+  absl::StatusOr<std::unique_ptr<DifferenceSource>> Open(const RequestContext& context) {
     TC_RETURN_IF_ERROR(path_.unused);
     Leased leased;
-    absl::StatusOr<std::unique_ptr<ReplicaLease>> base = engine_.LeaseArtifact(path_.base_id, kHostMemory);
-    if (!base.ok()) {
-      Count("base_gone");
-      return Annotate(base.status(), absl::StrCat("rebuild from ", path_.base_id,
-                                                  ": the base is not in host memory any more"));
+    if (path_.advance != nullptr) leased.advanced = path_.advance->base();
+    advanced_ = leased.advanced != nullptr;
+    if (!advanced_) {
+      absl::StatusOr<std::unique_ptr<ReplicaLease>> base = engine_.LeaseArtifact(path_.base_id, kHostMemory);
+      if (!base.ok()) {
+        Count("base_gone");
+        return Annotate(base.status(), absl::StrCat("rebuild from ", path_.base_id,
+                                                    ": the base is not in host memory any more"));
+      }
+      leased.base = *std::move(base);
     }
-    leased.base = *std::move(base);
     for (const std::shared_ptr<const Manifest>& manifest : path_.differences) {
       absl::StatusOr<std::unique_ptr<ReplicaLease>> difference =
           engine_.LeaseArtifact(manifest->id(), kHostMemory);
@@ -246,7 +271,7 @@ class DifferenceProvider final : public SourceProvider {
       }
       leased.differences.push_back(*std::move(difference));
     }
-    absl::StatusOr<std::unique_ptr<ChunkSource>> source =
+    absl::StatusOr<std::unique_ptr<DifferenceSource>> source =
         DifferenceSource::Open(context, target_, std::move(leased), wrong_);
     if (absl::IsFailedPrecondition(source.status())) {
       Count("not_brought");  // they name every chunk as one that comes whole
@@ -278,9 +303,11 @@ class DifferenceProvider final : public SourceProvider {
   void DropDamaged(uint32_t chunk) {
     bool found = DropWrongDifferences();
     found |= DropIfWrong(path_.base_id, chunk);
-    LOG_IF(ERROR, !found) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from "
-                          << path_.base_id << ", is wrong, though base and differences are as they were "
-                          << "published: a difference was made of other bytes";
+    // Of a base that is written over it cannot be found out any more.
+    LOG_IF(ERROR, !found && !advanced_)
+        << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
+        << ", is wrong, though base and differences are as they were "
+        << "published: a difference was made of other bytes";
   }
 
   bool DropWrongDifferences() {
@@ -316,8 +343,9 @@ class DifferenceProvider final : public SourceProvider {
   const std::shared_ptr<SourceProvider> others_;
   const std::shared_ptr<WrongChunk> wrong_ = std::make_shared<WrongChunk>();
   bool asked_ = false;
-  bool in_use_ = false;  // its own source
-  bool whole_ = false;   // which has every chunk
+  bool in_use_ = false;    // its own source
+  bool whole_ = false;     // which has every chunk
+  bool advanced_ = false;  // the target is written over its base
   int others_in_use_ = 0;
   std::vector<SourceFailure> unopened_;
 };

@@ -5,8 +5,10 @@
 //
 // The differences are here before the ingest of the target begins (daemon/service/difference_paths.h). The
 // base and the differences are leased only when the target has its memory, so an ingest never waits for room
-// that is held for it. What was evicted by then, cannot be opened, or makes a wrong chunk is given up, and
-// all other chunks come from the other sources: a difference saves bytes, and never decides what they are.
+// that is held for it. Where the target is written over its base (core/ingest/advance.h), the base is read in
+// that memory: a chunk that is not in its place yet is the base's there. What was evicted by then, cannot be
+// opened, or makes a wrong chunk is given up, and all other chunks come from the other sources: a difference
+// saves bytes, and never decides what they are.
 #pragma once
 
 #include <memory>
@@ -16,6 +18,7 @@
 #include "absl/status/status.h"
 #include "core/artifact/manifest.h"
 #include "core/engine/engine.h"
+#include "core/ingest/advance.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast::daemon {
@@ -25,6 +28,9 @@ struct DifferencePath {
   std::vector<std::shared_ptr<const Manifest>> differences;  // in the order in which they are applied
   // Why they are not used though the path exists, for the transfer's report; OK: they are used.
   absl::Status unused;
+  // Where the target is written over its base: the base is read there. Null: the base is a replica of its
+  // own.
+  std::shared_ptr<Advance> advance = nullptr;
 };
 
 // One source first, which rebuilds chunks of `target`, then what `others` gives. Where every chunk can be

@@ -101,9 +101,12 @@ class DifferenceSourceTest : public ::testing::Test {
     ASSERT_TRUE(lease.ok()) << lease.status();
   }
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Ingest(const TestArtifact& artifact,
-                                                       std::shared_ptr<SourceProvider> sources) {
-    auto pending = engine_->Ingest(
-        context_, {.manifest = artifact.manifest, .location = kCpu, .sources = std::move(sources)});
+                                                       std::shared_ptr<SourceProvider> sources,
+                                                       std::shared_ptr<Advance> advance = nullptr) {
+    auto pending = engine_->Ingest(context_, {.manifest = artifact.manifest,
+                                              .location = kCpu,
+                                              .sources = std::move(sources),
+                                              .advance = std::move(advance)});
     if (!pending.ok()) return pending.status();
     auto lease = (*pending)->Wait(context_);
     report_ = (*pending)->report().value_or(TransferReport());
@@ -111,11 +114,15 @@ class DifferenceSourceTest : public ::testing::Test {
   }
   // Made from the base and these differences, with `far` for the rest; and compared.
   void Rebuild(const TestArtifact& base, const std::vector<TestArtifact>& differences,
-               const TestArtifact& target, const std::shared_ptr<SourceControl>& far) {
+               const TestArtifact& target, const std::shared_ptr<SourceControl>& far,
+               const std::shared_ptr<Advance>& advance = nullptr) {
     DifferencePath path{.base_id = base.manifest->id()};
     for (const TestArtifact& difference : differences) path.differences.push_back(difference.manifest);
-    auto lease = Ingest(target, MakeDifferenceProvider(engine_.get(), target.manifest, std::move(path),
-                                                       std::make_shared<ScriptedProvider>(std::vector{far})));
+    path.advance = advance;
+    auto lease = Ingest(target,
+                        MakeDifferenceProvider(engine_.get(), target.manifest, std::move(path),
+                                               std::make_shared<ScriptedProvider>(std::vector{far})),
+                        advance);
     ASSERT_TRUE(lease.ok()) << lease.status();
     std::vector<std::byte> bytes;
     for (const ConstHostSpan span : (*lease)->HostSpans(0, target.image.size())) {
@@ -123,6 +130,13 @@ class DifferenceSourceTest : public ::testing::Test {
     }
     EXPECT_TRUE(bytes == target.image);
     EXPECT_EQ(report_.verified_chunks, kChunks);
+  }
+  // Written over the base.
+  void AdvanceTo(const TestArtifact& base, const std::vector<TestArtifact>& differences,
+                 const TestArtifact& target, const std::shared_ptr<SourceControl>& far) {
+    Rebuild(base, differences, target, far,
+            std::make_shared<Advance>(base.manifest->id(), /*required=*/true));
+    EXPECT_FALSE(Has(base));
   }
   static std::shared_ptr<SourceControl> Far(const TestArtifact& artifact) {
     return MakeControl(artifact.image, {.name = "far", .type = SourceType::kRemote});
@@ -232,6 +246,57 @@ TEST_F(DifferenceSourceTest, DifferenceOfAnotherBase_NeverMakesWrongBytes) {
   EXPECT_LT(RebuiltChunks(), target_.manifest->layout().chunk_count());
   EXPECT_TRUE(Has(other));
   EXPECT_TRUE(Has(difference_));
+}
+
+TEST_F(DifferenceSourceTest, AdvancedBase_IsRebuiltInItsOwnMemory) {
+  Have(base_);
+  Have(difference_);
+  const uint64_t before = pool_->stats().used_bytes;
+  const auto far = Far(target_);
+  AdvanceTo(base_, {difference_}, target_, far);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+  EXPECT_THAT(far->fetches(), IsEmpty());
+  EXPECT_EQ(pool_->stats().used_bytes, before);
+}
+
+TEST_F(DifferenceSourceTest, AdvanceOverSeveralVersions_IsOnePass) {
+  const TestArtifact between = NextVersion(base_, 50);
+  const TestArtifact last = NextVersion(between, 51);
+  const TestArtifact first_step = MakeDifference(base_, between);
+  const TestArtifact second_step = MakeDifference(between, last);
+  Have(base_);
+  Have(first_step);
+  Have(second_step);
+  AdvanceTo(base_, {first_step, second_step}, last, Far(last));
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+}
+
+TEST_F(DifferenceSourceTest, AdvanceWithChunksLeftOut_GetsThemFromOthers) {
+  const TestArtifact target = NextVersion(base_, 3, /*replaced=*/{4, 9});
+  const TestArtifact difference = MakeDifference(base_, target);
+  Have(base_);
+  Have(difference);
+  const auto far = Far(target);
+  AdvanceTo(base_, {difference}, target, far);
+  EXPECT_EQ(RebuiltChunks(), kChunks - 2);
+  EXPECT_THAT(far->fetches(), UnorderedElementsAre(Key(4U), Key(9U)));
+}
+
+TEST_F(DifferenceSourceTest, AdvanceOfDamagedBase_EndsWithRightBytes) {
+  Have(base_);
+  Have(difference_);
+  Damage(base_, 5 * kChunkBytes + 100);
+  const auto far = Far(target_);
+  AdvanceTo(base_, {difference_}, target_, far);
+  EXPECT_THAT(far->fetches(), Contains(Key(5U)));
+}
+
+TEST_F(DifferenceSourceTest, AdvanceByWrongDifference_EndsWithRightBytes) {
+  const TestArtifact other = NextVersion(base_, 77);
+  Have(other);
+  Have(difference_);
+  AdvanceTo(other, {difference_}, target_, Far(target_));
+  EXPECT_LT(RebuiltChunks(), kChunks);
 }
 
 TEST_F(DifferenceSourceTest, UnusedPath_IsNamedInTheReport) {
