@@ -166,7 +166,9 @@ TEST_F(AgreedVersions, PollWithoutNews_SaysWhatTheGroupWaitsFor) {
   PublishVersion("1");
   const std::string first = Resolve("k")->artifact_id();
   auto waiting = std::async(std::launch::async, [&] { return Agree(From("a", first, 1)); });
-  while (waiting.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) Pass(absl::Milliseconds(50));
+  while (waiting.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
+    Pass(absl::Milliseconds(50));
+  }
   EXPECT_THAT(waiting.get().waits_for(), ElementsAre("1 members that have yet to join"));
 }
 

@@ -211,9 +211,7 @@ TEST_F(FollowersTest, FilesOfKey_ComeToHostMemoryOfTheNode) {
   std::vector<std::string> places;
   const auto taken = directory_.tasks().Take(Id("a", 2), now_);
   ASSERT_TRUE(taken.ok()) << taken.status();
-  for (const TaskRecord& task : *taken) {
-    places.push_back(task.artifact_id + " " + task.location.ToString());
-  }
+  for (const TaskRecord& task : *taken) places.push_back(task.artifact_id + " " + task.location.ToString());
   EXPECT_THAT(places, testing::UnorderedElementsAre("v1 gpu:0", "f cpu"));
 }
 
@@ -277,10 +275,11 @@ class RandomFollowers {
     for (const ArtifactRecord& record : facts.artifacts) artifacts_[record.artifact_id] = record;
     for (const KeyRecord& record : facts.keys) keys_[record.name] = record;
     for (const FollowerRecord& record : facts.followers) {
-      if (record.removed)
+      if (record.removed) {
         followers_.erase(FollowerIdOf(record));
-      else
+      } else {
         followers_[FollowerIdOf(record)] = record;
+      }
     }
   }
   void Restart() {
@@ -311,16 +310,18 @@ class RandomFollowers {
     Apply(plan->facts);
   }
   void Unfollow() {
-    if (Pick(3) == 0)
+    if (Pick(3) == 0) {
       Apply(directory_->followers().PrepareRemove(Name("k", 3), {{.node = Name("n", 4)}}, 10).facts);
+    }
   }
   // A new start of the node, with what it has.
   void Register(const std::string& node) {
     ASSERT_TRUE(directory_->RegisterNode(SomeNode(node, ++incarnation_), {}, now_).ok());
     alive_[node] = {node, incarnation_};
     std::vector<ReplicaInfo> held;
-    for (const std::string& artifact_id : held_[node])
+    for (const std::string& artifact_id : held_[node]) {
       held.push_back(SomeReplica("r-" + artifact_id, artifact_id));
+    }
     sequence_[node] = 0;
     ASSERT_TRUE(directory_->ReconcileInventory(alive_[node], 0, held, now_).ok());
   }

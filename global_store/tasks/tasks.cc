@@ -177,8 +177,9 @@ void Tasks::SettleFollowed(SteadyTime now) {
   for (const std::string& place : std::exchange(followed_ends_, {})) {
     const auto task = tasks_.find(place);
     // Another task may have come to its place.
-    if (task == tasks_.end() || !task->second.ended.has_value() || task->second.record.follows.empty())
+    if (task == tasks_.end() || !task->second.ended.has_value() || task->second.record.follows.empty()) {
       continue;
+    }
     const TaskRecord settled = Settled(task->second, task->second.record.updated);
     Apply(settled, now);
   }

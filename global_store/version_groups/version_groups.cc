@@ -135,8 +135,9 @@ absl::Status VersionGroups::Note(const GroupCall& call, const Announcements& ann
     group.lost_after = call.lost_after;
     group.incomplete_since = now;
   }
-  if (const auto ended = group.ended.find(call.instance); ended != group.ended.end())
+  if (const auto ended = group.ended.find(call.instance); ended != group.ended.end()) {
     return ended->second.why;
+  }
   TC_RETURN_IF_ERROR(CheckFits(group, call));
   if (is_new && call.on_lost == OnLostMember::kDrop) {
     // Members that were there when the last version was announced may be alive: they are waited for until
@@ -211,8 +212,9 @@ absl::StatusOr<std::optional<GroupAnswer>> VersionGroups::AnswerTo(const GroupCa
   const auto found = groups_.find(name);
   if (found == groups_.end()) return std::nullopt;
   Group& group = found->second;
-  if (const auto ended = group.ended.find(call.instance); ended != group.ended.end())
+  if (const auto ended = group.ended.find(call.instance); ended != group.ended.end()) {
     return ended->second.why;
+  }
   const auto member = group.members.find(call.member);
   if (member == group.members.end() || member->second.instance != call.instance) return std::nullopt;
   const AnnouncementRecord* announced = announcements.Find(name);
