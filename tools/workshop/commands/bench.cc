@@ -161,6 +161,18 @@ absl::Status MeasureExplain(const CommonFlags& common, const ExplainFlags& flags
   return absl::OkStatus();
 }
 
+struct VersionsFlags {
+  BenchFlags common;
+  bench::VersionsOptions versions;
+};
+
+absl::Status MeasureVersions(const CommonFlags& common, const VersionsFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunVersions(options, flags.versions));
+  Print(common, rows);
+  return absl::OkStatus();
+}
+
 // The NCCL of the daemons and of the reference.
 struct GpuFlags {
   BenchFlags common;
@@ -216,6 +228,14 @@ void AddExplainFlags(Flags& flags, ExplainFlags& values) {
             {.show_default = true, .min = 0});
   flags.Add("--bottleneck", values.bottlenecks, "Repeatable: try only these bottlenecks, together",
             {.choices = bench::BottleneckNames()});
+}
+
+void AddVersionsFlags(Flags& flags, VersionsFlags& values) {
+  AddFlagsOfAll(flags, values.common);
+  flags.Add("--only", values.versions.only, "Measure only this part; default: all parts",
+            {.choices = {"put", "fold", "link", "update"}});
+  flags.Add("--changed", values.versions.changed_percent, "Percent of the elements that change in a step",
+            {.show_default = true, .min = 0, .max = 100});
 }
 
 void AddGpuFlags(Flags& flags, GpuFlags& values) {
@@ -303,6 +323,11 @@ Command BenchCommand() {
                "of the time",
            .role = Role::kLocal,
            .bind = Bind(AddExplainFlags, MeasureExplain)},
+          {.name = "versions",
+           .help = "A new version for nodes that have the one before: puts with a base, gets by difference, "
+                   "a fleet that follows a key (takes root)",
+           .role = Role::kLocal,
+           .bind = Bind(AddVersionsFlags, MeasureVersions)},
           {.name = "gpu",
            .help = "Onto GPUs of this machine and between them, beside plain copies and NCCL alone",
            .role = Role::kLocal,
