@@ -1,14 +1,39 @@
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/dashboard/document_maker.h"
 #include "cli/dashboard/paging.h"
+#include "cli/explain/versions.h"
 
 namespace tensorcast::dashboard {
+namespace {
 
 using nlohmann::json;
+
+// Those between two versions that the key keeps, beside the size of the version that each makes.
+void AddDifferences(const v1::Key& key, const std::vector<v1::Artifact>& versions, json* document) {
+  std::map<uint64_t, uint64_t> whole_bytes;  // by revision
+  for (const v1::KeyVersion& version : explain::RevisionsOf(key)) {
+    const auto artifact = std::ranges::find(versions, version.artifact_id(), &v1::Artifact::artifact_id);
+    if (artifact != versions.end()) whole_bytes[version.revision()] = artifact->image_bytes();
+  }
+  (*document)["differences"] = json::array();
+  for (const explain::KeptDifference& difference :
+       explain::VersionsOf(key, versions, /*names=*/{}).differences) {
+    (*document)["differences"].push_back({{"artifact_id", difference.artifact_id},
+                                          {"base_revision", difference.base_revision},
+                                          {"target_revision", difference.target_revision},
+                                          {"image_bytes", difference.image_bytes},
+                                          {"whole_bytes", whole_bytes[difference.target_revision]}});
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<json> Documents::Maker::Keys(const Query& query) {
   TC_ASSIGN_OR_RETURN(const auto all, AllKeys());
@@ -31,16 +56,15 @@ absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
                         return own.ResolveKey(context, ParameterOf(query, "name"), /*confirmed=*/true);
                       }));
   const v1::Key& key = resolved.key();
-  std::vector<std::pair<uint64_t, std::string>> revisions = {{key.revision(), key.artifact_id()}};
-  for (const v1::KeyVersion& version : key.earlier()) {
-    revisions.emplace_back(version.revision(), version.artifact_id());
-  }
+  std::vector<v1::Artifact> versions;
   // The newest first: a node counts with the first version that it has.
   std::map<std::string, uint64_t> newest;  // by node id
   json document = {{"key", ToDocument(key)}, {"revisions", json::array()}};
-  for (const auto& [revision, artifact_id] : revisions) {
-    const auto artifact = Ask([&, id = artifact_id](client::AdminClient& own, const RequestContext& context) {
-      return own.DescribeArtifact(context, id);
+  for (const v1::KeyVersion& version : explain::RevisionsOf(key)) {
+    const std::string& artifact_id = version.artifact_id();
+    const uint64_t revision = version.revision();
+    auto artifact = Ask([&](client::AdminClient& own, const RequestContext& context) {
+      return own.DescribeArtifact(context, artifact_id);
     });
     // A version that was deleted meanwhile does not fail the document: no node has it.
     if (!artifact.ok() && !absl::IsNotFound(artifact.status())) return artifact.status();
@@ -52,7 +76,9 @@ absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
       }
     }
     document["revisions"].push_back({{"revision", revision}, {"artifact_id", artifact_id}, {"nodes", count}});
+    if (artifact.ok()) versions.push_back(*std::move(artifact));
   }
+  AddDifferences(key, versions, &document);
   TC_ASSIGN_OR_RETURN(const auto by_id, NodesById());
   struct Row {
     std::string key;

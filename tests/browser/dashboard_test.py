@@ -82,11 +82,19 @@ class Hosts(Cluster):
         command = [str(BINARY), "dashboard", "token", "--listen", urllib.parse.urlsplit(site).netloc, "--json"]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=self.environment()).stdout)["token"]
 
-    def put(self, key, seed):
+    def put(self, key, seed, size=MODEL_SIZE):
         model = self.folder / "model.safetensors"
-        made = [str(BINARY), "make-model", str(model), "--size", MODEL_SIZE, "--seed", str(seed)]
+        made = [str(BINARY), "make-model", str(model), "--size", size, "--seed", str(seed)]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
         return self.json("put", str(model), "--key", key, "--keep", "2")
+
+    def change(self, key):
+        """Publishes the last model once more with a few other bytes, as a difference from the version before."""
+        model = self.folder / "model.safetensors"
+        with open(model, "r+b") as file:
+            file.seek(-1000, os.SEEK_END)
+            file.write(b"\x3f" * 10)
+        return self.json("put", str(model), "--key", key, "--keep", "2", "--base", "auto", "--require-difference")
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +201,15 @@ def test_key_shows_how_far_nodes_are_behind(cluster, browser):
     key = cluster.key("llama/prod")
     browser.open(f"{browser.site}/key?name=llama%2Fprod")
     browser.until_text(key["artifact_id"], key["earlier"][0]["artifact_id"], "node-a", HOSTILE, "current")
+
+
+def test_key_shows_differences_that_are_kept(cluster, browser):
+    cluster.put("policy", seed=3, size="4MiB")
+    published = cluster.change("policy")["difference"]
+    browser.open(f"{browser.site}/key?name=policy")
+    browser.until_text("Differences that are kept", published["artifact_id"][:14])
+    rows = browser.js("""[...document.querySelectorAll("table[aria-label='Differences that are kept'] tbody tr")].map((row) => [...row.cells].map((cell) => cell.innerText))""")
+    assert [row[:2] for row in rows] == [["1", "2"]]
 
 
 def test_node_shows_what_replica_ls_and_its_status_say(cluster, browser):

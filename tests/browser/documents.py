@@ -171,6 +171,7 @@ def every_view(name):
             "key": key,
             "revisions": [{"revision": 2, "artifact_id": artifact_id, "nodes": 1}],
             "nodes": [{"node_id": "n", "name": name, "zone": name, "rack": name, "revision": 1, "behind": 1}],
+            "differences": [{"artifact_id": name, "base_revision": 1, "target_revision": 2, "image_bytes": 32 << 20, "whole_bytes": GIB}],
             "total": 1,
             "registered": 1,
         },

@@ -55,6 +55,13 @@ export const key = {
       { title: "behind", number: true, cell: (node) => h("span", { class: node.behind > 0 ? "warn" : "good" },
         node.behind > 0 ? plural(node.behind, "revision") : "current") },
     ];
+    const differences = [
+      { title: "from revision", number: true, cell: (difference) => count(difference.base_revision) },
+      { title: "to revision", number: true, cell: (difference) => count(difference.target_revision) },
+      { title: "size", number: true, cell: (difference) => bytes(difference.image_bytes) },
+      { title: "of the whole", number: true, cell: (difference) => percent(share(difference.image_bytes, difference.whole_bytes)) },
+      { title: "difference", cell: (difference) => artifactLink(difference.artifact_id) },
+    ];
     return [
       facts([["revision", count(key.revision)], ["artifact", artifactLink(key.artifact_id, key.artifact_id)],
         ["bound", clock(key.updated)], ["versions to keep", key.keep && count(key.keep)],
@@ -63,6 +70,8 @@ export const key = {
       table("Versions", versions, document.revisions ?? [], { query, page: "versions", empty: "The key keeps no version." }),
       table("Nodes, those furthest behind first", behind, document.nodes ?? [], { query, next: document.next_page_token,
         total: document.total, empty: `No node has a ready replica. Bring one: tensorcast replicate ${key.name} --to NODE` }),
+      table("Differences that are kept", differences, document.differences ?? [], { query, page: "differences",
+        empty: "Each version goes to nodes as a whole. Publish the next one with its difference: tensorcast put MODEL --key " + key.name + " --base auto" }),
     ];
   },
 };
