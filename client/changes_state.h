@@ -71,7 +71,7 @@ struct Changes::State {
 
   absl::Mutex mutex;
   ChangesReader reader ABSL_GUARDED_BY(mutex);
-  const ChangedPart* read ABSL_GUARDED_BY(mutex) = nullptr;  // the part that has these elements:
+  const ChangedPart* read ABSL_GUARDED_BY(mutex) = nullptr;  // these are its elements:
   std::vector<uint32_t> elements ABSL_GUARDED_BY(mutex);     // offsets from its beginning, ascending
   bool known ABSL_GUARDED_BY(mutex) = false;                 // false: it counts as whole
 };

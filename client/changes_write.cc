@@ -19,8 +19,8 @@ namespace {
 
 // More threads than this gain nothing on one memory bus.
 constexpr size_t kMaxThreads = 4;
-// So many elements ahead the memory is prefetched: the changed ones lie too far apart for the processor to
-// guess the next.
+// The memory of so many elements is asked for before it is used: the changed ones lie too far apart for the
+// processor to guess the next.
 constexpr size_t kAhead = 32;
 
 // Runs work(i) for all i below `count`, begun in their order, on up to kMaxThreads threads. The first error
@@ -115,7 +115,7 @@ absl::StatusOr<WrittenChanges> Changes::WriteTo(const RequestContext& context,
                                changed.offsets.back() - changed.offsets.front() + uint64_t{changed.width}};
     target.ForOverlaps(spanned, [&](size_t i, ByteRange shared) {
       if (tensors[i].empty()) return;
-      // Padding belongs to no element, whatever a difference says.
+      // Padding belongs to no tensor, whatever a difference says.
       const auto first = std::ranges::lower_bound(changed.offsets, shared.offset - begin);
       const auto last = std::lower_bound(first, changed.offsets.end(), shared.offset + shared.bytes - begin);
       const std::span<const uint32_t> mine(first, last);

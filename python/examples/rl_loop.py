@@ -3,8 +3,8 @@
 
     python rl_loop.py [--trainer DAEMON] [--followers DAEMON DAEMON] [--versions 50] [--width 512]
 
-The trainer has weights in fp32, and after each step it puts a bf16 copy of them. Each follower has a module of its own with
-tensors that never move, and writes into it what changed. The trainer learns from the followers' answers to random questions.
+The trainer has weights in fp32, and after each step it puts a bf16 copy of them. Each follower has a module of its own. Its
+tensors never move, and the follower writes into them what changed. The trainer learns from the followers' answers to random questions.
 Where no daemons are named, all use the daemon of this host: then followers read the trainer's replica, and nothing is moved.
 """
 

@@ -120,7 +120,7 @@ void BindChanges(nb::module_& module, nb::class_<Client>& type) {
       .def_prop_ro("differences", [](const Changes& c) { return c.changes->differences(); })
       .def("of", &Of, nb::arg("tensor"),
            nb::sig("def of(self, tensor: int) -> tuple[RawBytes, RawBytes] | None"),
-           "Changes of the tensor at this place of the replica: the flat indices, as int64, and the\n"
+           "The flat indices of what changed in the tensor at this place of the replica, as int64, and the\n"
            "values there. None: the whole tensor.")
       .def("write", &Write, nb::arg("memory"), nb::kw_only(), nb::arg("options"),
            nb::sig("def write(self, memory: list[tuple[int, typing.Any]], *, options: CallOptions) -> Call"),

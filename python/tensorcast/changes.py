@@ -6,8 +6,8 @@
         else:
             engine.patch(name, indices.torch(), values.torch())
 
-A difference of the store tells *which* elements changed. Their values are always those of the target, which the daemon
-compared with its digests. So a write that is repeated, or that broke off anywhere and is done again, ends as the target.
+A difference of the store tells *which* elements changed. Their values are always those of the target: the daemon
+compared its bytes with their digests. So a write that is repeated, or that broke off anywhere and is done again, ends as the target.
 """
 
 from __future__ import annotations

@@ -106,13 +106,13 @@ def _targets(module: torch.nn.Module, weights: Weights, strict: bool) -> list[_T
 
 
 def _checked(called: str, name: str, tensor: torch.Tensor, array: _native.Array) -> torch.Tensor:
-    """The tensor, where its own elements are the parameter's. Raises RuntimeError for all others."""
+    """The tensor, if its own elements are those of the parameter. Raises RuntimeError for all others."""
     if not isinstance(tensor, torch.Tensor):
-        _refuse(called, name, "is an extra state of its module", "load it with load_model")
+        _refuse(called, name, "is an extra state of its module and not a tensor", "load it with load_model")
     if torch.nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":
         _refuse(called, name, "has no memory yet", "load the module first, with load_model")
     if is_dtensor(tensor) or has_own_dispatch(tensor) or tensor.layout != torch.strided or tensor.is_quantized:
-        _refuse(called, name, f"is of type {type(tensor).__name__}, and its memory cannot be written here", "use load_model with assign=False")
+        _refuse(called, name, f"is of type {type(tensor).__name__}, and update_module cannot write its memory", "use load_model with assign=False")
     dtype, shape = arrays.torch_dtype(array.dtype), arrays.torch_shape(array)
     if (tensor.dtype, tuple(tensor.shape)) != (dtype, shape):
         _refuse(called, name, f"is {tensor.dtype} {tuple(tensor.shape)} in the module and {dtype} {shape} in the store",

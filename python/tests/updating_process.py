@@ -1,6 +1,6 @@
 """A process that updates a module in shared memory and is killed while it does: test_update_module.py starts it.
 
-    updating_process.py DAEMON FOLDER once KEY FROM       dies at the tensor "b", since its file was cut
+    updating_process.py DAEMON FOLDER once KEY FROM       dies at the tensor "b": its file was cut
     updating_process.py DAEMON FOLDER on-and-on ID ID     writes one version over the other until it is killed
 """
 

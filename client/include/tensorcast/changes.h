@@ -1,6 +1,6 @@
 // What differs between two versions of a model, and how memory that a program owns is brought from one to the
-// other without touching what is equal: an engine that needs its weights at the same addresses, a module that
-// trains on, an export for another system.
+// other without touching what is equal: an engine with weights that must stay at their addresses, a module
+// that trains on, an export for another system.
 //
 //   auto target = client->Get(context, "policy");                       // version N+1, whole, in host memory
 //   auto changes = Changes::Find(*client, context, version_n, **target);
@@ -9,8 +9,8 @@
 //   N+1
 //
 // The elements that changed come from the differences that the store has (PutOptions::base). Where there are
-// none both images are compared. Either tells *which* elements; their values are always those of the target,
-// which the daemon compared with its digests. So writing twice, or once more after a write that broke
+// none both images are compared. Either tells *which* elements; their values are always those of the target.
+// The daemon compared its bytes with their digests. So writing twice, or once more after a write that broke
 // off anywhere, is harmless and ends with the target.
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.

@@ -11,7 +11,7 @@ A folder is a checkpoint of Hugging Face's layout. It is one of two kinds:
   the bytes there. `xor`: all bytes, to be XORed.
 
 This module reads both encodings and writes `overwrite`. What it imports becomes an ordinary version of the store, with digests
-of the daemon: a delta on a wrong base is refused by its version, or by its checksums.
+that the daemon makes: a delta on a wrong base is refused by its version, or by its checksums.
 """
 
 from __future__ import annotations
