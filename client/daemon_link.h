@@ -30,6 +30,7 @@ class DaemonLink {
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
   v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too
   v1::Records::Stub& records() const { return *records_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const std::string& address() const { return address_; }
 
   // FAILED_PRECONDITION, with the reason, when the daemon's handle socket is not on this host: the daemon can

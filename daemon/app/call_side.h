@@ -67,6 +67,7 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> records;
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
+  const std::unique_ptr<grpc::Service> versions;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<rpc::Server> clients;  // of callers with the rights of a client
 

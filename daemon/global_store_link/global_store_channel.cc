@@ -36,6 +36,7 @@ void GlobalStoreChannel::Connect(const std::string& address) {
   stub_ = v1::GlobalStore::NewStub(channel);
   imports_stub_ = v1::Imports::NewStub(channel);
   records_stub_ = v1::Records::NewStub(channel);
+  versions_stub_ = v1::Versions::NewStub(channel);
 }
 
 std::shared_ptr<v1::Imports::Stub> GlobalStoreChannel::imports_stub() const {
@@ -46,6 +47,11 @@ std::shared_ptr<v1::Imports::Stub> GlobalStoreChannel::imports_stub() const {
 std::shared_ptr<v1::Records::Stub> GlobalStoreChannel::records_stub() const {
   absl::MutexLock lock(&mutex_);
   return records_stub_;
+}
+
+std::shared_ptr<v1::Versions::Stub> GlobalStoreChannel::versions_stub() const {
+  absl::MutexLock lock(&mutex_);
+  return versions_stub_;
 }
 
 std::shared_ptr<GlobalStoreChannel::Stub> GlobalStoreChannel::stub() const {

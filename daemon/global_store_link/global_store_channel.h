@@ -8,9 +8,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/differences.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
 #include "proto/imports.grpc.pb.h"
 #include "proto/records.grpc.pb.h"
+#include "proto/versions.grpc.pb.h"
 #include "rpc/channel.h"
 
 namespace tensorcast::daemon {
@@ -29,7 +31,9 @@ class GlobalStoreChannel {
   // Ask again for each call: LookUpAgain may replace the stub.
   std::shared_ptr<Stub> stub() const;
   std::shared_ptr<v1::Imports::Stub> imports_stub() const;
+  std::shared_ptr<v1::Differences::Stub> differences_stub() const;
   std::shared_ptr<v1::Records::Stub> records_stub() const;
+  std::shared_ptr<v1::Versions::Stub> versions_stub() const;
   // Looks the names up again. Blocks for as long as the system's resolver does.
   void LookUpAgain();
 
@@ -44,7 +48,9 @@ class GlobalStoreChannel {
   std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
   // On the same channel.
   std::shared_ptr<v1::Imports::Stub> imports_stub_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<v1::Differences::Stub> differences_stub_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::Records::Stub> records_stub_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<v1::Versions::Stub> versions_stub_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

@@ -1,0 +1,56 @@
+// The calls of proto/versions.proto with the contract's own messages as their results, for the command line,
+// Python and the tests, as AdminClient has the others. Not part of the installed package. Thread-safe. Errors
+// and clocks as in tensorcast/client.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "core/replica/replica.h"
+#include "proto/versions.pb.h"
+#include "tensorcast/client.h"
+
+namespace tensorcast::client {
+
+class DaemonLink;
+
+class VersionsClient {
+ public:
+  // As AdminClient::Connect.
+  static absl::StatusOr<std::unique_ptr<VersionsClient>> Connect(const ClientOptions& options);
+  ~VersionsClient();
+  VersionsClient(const VersionsClient&) = delete;
+  VersionsClient& operator=(const VersionsClient&) = delete;
+
+  // A node's id or name, and the location there.
+  using Targets = std::vector<std::pair<std::string, Location>>;
+  // The targets are kept at the key's newest version, of whatever number they are. What is wrong with one of
+  // them is in its result.
+  absl::StatusOr<v1::FollowKeyResponse> FollowKey(const RequestContext& context, std::string_view key,
+                                                  const Targets& targets);
+  // Of one key, or of all. All pages in one.
+  absl::StatusOr<v1::ListFollowersResponse> ListFollowers(const RequestContext& context,
+                                                          std::string_view key);
+  // No targets: everywhere. What is there stays.
+  absl::StatusOr<v1::UnfollowKeyResponse> UnfollowKey(const RequestContext& context, std::string_view key,
+                                                      const Targets& targets);
+
+  // One poll of a member of a version group. It is tried again until the context ends while the daemon or the
+  // global store cannot be reached.
+  absl::StatusOr<v1::AgreeOnVersionResponse> AgreeOnVersion(const RequestContext& context,
+                                                            const v1::AgreeOnVersionRequest& request);
+
+ private:
+  struct Stubs;
+  explicit VersionsClient(std::unique_ptr<DaemonLink> link);
+
+  const std::unique_ptr<DaemonLink> link_;
+  const std::unique_ptr<Stubs> stubs_;
+};
+
+}  // namespace tensorcast::client
