@@ -25,6 +25,7 @@
   COMMAND(Key)                       \
   COMMAND(Replica)                   \
   COMMAND(Replication)               \
+  COMMAND(Follower)                  \
   COMMAND(Node)                      \
   COMMAND(Metadata)                  \
   COMMAND(MakeModel)                 \

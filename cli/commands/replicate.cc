@@ -21,6 +21,7 @@
 #include "cli/commands/replication.h"
 #include "cli/commands/texts.h"
 #include "cli/output/output.h"
+#include "core/artifact/manifest.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
 #include "rpc/retry_after.h"
@@ -39,6 +40,7 @@ struct ReplicateFlags {
   std::vector<std::string> where;  // of those, with these labels
   std::string lane = "auto";
   bool no_wait = false;
+  bool follow = false;
 };
 
 // Of the nodes that are registered now. Those that drain are on their way out.
@@ -225,6 +227,33 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
   return absl::OkStatus();
 }
 
+// Returns once the followers are durable: each version takes its time, and none is the last.
+absl::Status Follow(const CommonFlags& common, const RequestContext& context, const std::string& key,
+                    const ReplicationTargets& named) {
+  TC_ASSIGN_OR_RETURN(const client::VersionsClient::Targets targets, FollowTargets(named));
+  TC_ASSIGN_OR_RETURN(const auto versions, ConnectVersions(common));
+  TC_ASSIGN_OR_RETURN(const v1::FollowKeyResponse response, versions->FollowKey(context, key, targets));
+  std::vector<std::string> refused;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  Table table({"place", "state"});
+  for (const v1::FollowKeyResponse::Result& result : response.results()) {
+    if (result.has_follower()) {
+      table.Add({PlaceText(result.follower()), StateText(result.follower())});
+      continue;
+    }
+    const absl::Status why = rpc::FromProto(result.error());
+    const std::string place = absl::StrCat(result.node_id(), ":", LocationText(result.location()));
+    table.Add({place, "FAILED"});
+    refused.push_back(absl::StrCat(place, ": ", why.ToString()));
+    code = why.code();
+  }
+  TC_RETURN_IF_ERROR(Show(common, response, [&] { return table.ToString(); }));
+  if (refused.empty()) return absl::OkStatus();
+  return absl::Status(code,
+                      absl::StrCat("replicate ", key, ": ", refused.size(), " of ", response.results_size(),
+                                   " places cannot follow the key\n  ", absl::StrJoin(refused, "\n  ")));
+}
+
 absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
   if (!flags.all && !flags.where.empty()) {
     return absl::InvalidArgumentError(
@@ -235,15 +264,24 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
         absl::StrCat("replicate ", flags.places.artifact, ": it needs either --to or --all; `tensorcast ",
                      "replication ls ", flags.places.artifact, "` lists the tasks there are"));
   }
+  if (flags.follow && (IsArtifactId(flags.places.artifact) || flags.lane != "auto")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicate ", flags.places.artifact, " --follow: ",
+                     flags.lane != "auto" ? "each version is pulled by each node; leave --lane out"
+                                          : "an artifact has no versions; give a key"));
+  }
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   v1::ReplicateArtifactRequest request;
-  TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(),
-                      ConfirmedArtifactId(*admin, context, flags.places.artifact));
+  if (!flags.follow) {
+    TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(),
+                        ConfirmedArtifactId(*admin, context, flags.places.artifact));
+  }
   request.set_lane(flags.lane);
   TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
   TC_RETURN_IF_ERROR(flags.all ? AddRegistered(cluster, flags, request.mutable_targets())
                                : AddNamed(cluster, flags.places, request.mutable_targets()));
+  if (flags.follow) return Follow(common, context, flags.places.artifact, request.targets());
   TC_ASSIGN_OR_RETURN(v1::ReplicateArtifactResponse response, admin->Replicate(context, request));
   Replication replication(std::move(response));
   if (!flags.no_wait) {
@@ -271,6 +309,9 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
       "nccl: one broadcast to the GPUs of several nodes, or an error with the reason; pull: each node by "
       "itself; auto: the one that is expected to be faster",
       {.show_default = true});
+  flags.Add("--follow", values.follow,
+            "Keep the targets at the newest version of the key from now on; `follower ls` lists them, "
+            "`follower rm` ends it");
   flags.Add("--no-wait", values.no_wait, "Submit the tasks and return without waiting");
 }
 

@@ -78,6 +78,66 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   });
 }
 
+struct FollowerListFlags {
+  std::string key;  // empty: all
+};
+
+std::string FollowersText(const v1::ListFollowersResponse& listed) {
+  Table table({"key", "place", "newest", "has", "state"});
+  for (const v1::Follower& follower : listed.followers()) {
+    const auto revision = [](uint64_t number) { return number == 0 ? "-" : absl::StrCat(number); };
+    table.Add({follower.key(), PlaceText(follower), revision(follower.newest_revision()),
+               revision(follower.revision()), StateText(follower)});
+  }
+  return table.ToString();
+}
+
+absl::Status ListFollowers(const CommonFlags& common, const FollowerListFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto versions, ConnectVersions(common));
+  TC_ASSIGN_OR_RETURN(const v1::ListFollowersResponse listed,
+                      versions->ListFollowers(InterruptibleContext(), flags.key));
+  return Show(common, listed, [&] { return FollowersText(listed); });
+}
+
+absl::Status RemoveFollowers(const CommonFlags& common, const PlaceFlags& flags) {
+  const RequestContext context = InterruptibleContext();
+  ReplicationTargets named;
+  if (!flags.to.empty()) {
+    TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+    TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
+    TC_RETURN_IF_ERROR(AddNamed(cluster, flags, &named));
+  }
+  TC_ASSIGN_OR_RETURN(const client::VersionsClient::Targets targets, FollowTargets(named));
+  TC_ASSIGN_OR_RETURN(const auto versions, ConnectVersions(common));
+  TC_ASSIGN_OR_RETURN(const v1::UnfollowKeyResponse removed,
+                      versions->UnfollowKey(context, flags.artifact, targets));
+  if (removed.followers().empty()) {
+    return absl::NotFoundError(absl::StrCat("follower rm ", flags.artifact,
+                                            ": nothing follows the key there; `tensorcast follower ls` lists "
+                                            "the followers"));
+  }
+  return Show(common, removed, [&] {
+    std::string text;
+    for (const v1::Follower& follower : removed.followers()) {
+      absl::StrAppend(&text, PlaceText(follower), " follows ", follower.key(), " no more\n");
+    }
+    return text;
+  });
+}
+
+void AddFollowerListFlags(Flags& flags, FollowerListFlags& values) {
+  flags.Add("key", values.key, "A key, to list only the followers of this key");
+}
+
+void AddFollowerPlaceFlags(Flags& flags, PlaceFlags& values) {
+  flags.Add("key", values.artifact, "A key", {.required = true, .not_empty = true});
+  flags.Add("--to", values.to,
+            "Places as NODE or NODE:LOCATION, separated by commas; without it, every follower of the key",
+            {.not_empty = true});
+  flags.Add("--device", values.device, "Location for places without one: gpu:N, gpu:all, cpu or disk",
+            {.show_default = true});
+}
+
 void AddListFlags(Flags& flags, ListFlags& values) {
   flags.Add("artifact", values.artifact, "A key or an artifact id, to list only the tasks of this artifact");
 }
@@ -139,6 +199,34 @@ absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, cons
   return resolved.key().artifact_id();
 }
 
+absl::StatusOr<client::VersionsClient::Targets> FollowTargets(const ReplicationTargets& targets) {
+  client::VersionsClient::Targets all;
+  for (const ReplicationTarget& target : targets) {
+    TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(target.location()));
+    all.emplace_back(target.node_id(), location);
+  }
+  return all;
+}
+
+absl::StatusOr<std::unique_ptr<client::VersionsClient>> ConnectVersions(const CommonFlags& common) {
+  TC_ASSIGN_OR_RETURN(const client::ClientOptions options, ConfiguredClient(common));
+  return client::VersionsClient::Connect(options);
+}
+
+std::string PlaceText(const v1::Follower& follower) {
+  return absl::StrCat(follower.node_name(), ":", LocationText(follower.location()));
+}
+
+std::string StateText(const v1::Follower& follower) {
+  if (follower.newest_revision() == 0) return "the key is not bound yet";
+  if (follower.revision() == follower.newest_revision()) {
+    return absl::StrCat("at revision ", follower.revision());
+  }
+  if (!follower.has_task()) return "waits for the next version, or the next start of the node";
+  const std::string error = ErrorText(follower.task());
+  return absl::StrCat(StateText(follower.task()), error.empty() ? "" : ": ", error);
+}
+
 std::string PlaceText(const v1::ReplicationTask& task) {
   return absl::StrCat(task.node_name(), ":", LocationText(task.location()));
 }
@@ -178,6 +266,19 @@ Command ReplicationCommand() {
                "Cancel unfinished tasks of an artifact and of its files: all, or those of the given targets",
            .spanned = true,
            .bind = Bind(AddPlaceFlags, CancelTasks)}}};
+}
+
+Command FollowerCommand() {
+  return {.name = "follower",
+          .help = "Work with followers, which `replicate --follow` makes: places at a key's newest version",
+          .commands = {{.name = "ls",
+                        .help = "List the followers of keys and which revision each has",
+                        .spanned = true,
+                        .bind = Bind(AddFollowerListFlags, ListFollowers)},
+                       {.name = "rm",
+                        .help = "Remove followers of a key; the replicas that they have stay",
+                        .spanned = true,
+                        .bind = Bind(AddFollowerPlaceFlags, RemoveFollowers)}}};
 }
 
 }  // namespace tensorcast::cli

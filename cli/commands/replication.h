@@ -2,6 +2,7 @@
 // the places that both are told, and how a task is shown.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/request_context.h"
 #include "cli/commands/command.h"
 #include "client/admin.h"
+#include "client/versions.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::cli {
@@ -38,6 +40,12 @@ absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFl
 absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact);
 
+// As the calls about followers take targets.
+absl::StatusOr<client::VersionsClient::Targets> FollowTargets(const ReplicationTargets& targets);
+absl::StatusOr<std::unique_ptr<client::VersionsClient>> ConnectVersions(const CommonFlags& common);
+
+std::string PlaceText(const v1::Follower& follower);     // "node-1:gpu:0"
+std::string StateText(const v1::Follower& follower);     // "at revision 7", "under way", "waits for ..."
 std::string PlaceText(const v1::ReplicationTask& task);  // "node-1:gpu:0"
 std::string StateText(const v1::ReplicationTask& task);  // "done", "1.2 GiB of 4.0 GiB", "waits for ..."
 std::string ErrorText(const v1::ReplicationTask& task);  // empty: none
