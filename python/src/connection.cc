@@ -128,6 +128,22 @@ absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cance
   return admin_.get();
 }
 
+absl::StatusOr<client::VersionsClient*> Connection::Versions(const Cancellation& cancellation) {
+  // As Admin.
+  {
+    absl::MutexLock lock(&mutex_);
+    if (versions_ != nullptr) return versions_.get();
+  }
+  client::ClientOptions options = options_;
+  options.cancellation = cancellation;
+  options.wait_for_daemon = absl::ZeroDuration();
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::VersionsClient> connected,
+                      client::VersionsClient::Connect(options));
+  absl::MutexLock lock(&mutex_);
+  if (versions_ == nullptr) versions_ = std::move(connected);
+  return versions_.get();
+}
+
 nb::class_<Client> BindConnection(nb::module_& module) {
   BindOptions(module);
   nb::class_<Client> type(module, "Client", "A connection to a store daemon; every method starts a call.");

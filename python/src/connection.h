@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 #include "client/admin.h"
+#include "client/versions.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/transfer_report.h"
 #include "python/src/call.h"
@@ -39,6 +40,8 @@ class Connection {
   client::Client& plain() const { return *plain_; }
   absl::StatusOr<client::Client*> WithGpus(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<client::AdminClient*> Admin(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<client::VersionsClient*> Versions(const Cancellation& cancellation)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   explicit Connection(client::ClientOptions options) : options_(std::move(options)) {}
@@ -50,9 +53,10 @@ class Connection {
   std::unique_ptr<client::Client> plain_;
   std::unique_ptr<client::Client> with_gpus_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<client::AdminClient> admin_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<client::VersionsClient> versions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What Python calls Client: its methods are in client.cc and administration.cc.
+// What Python calls Client: its methods are in client.cc, administration.cc and versions.cc.
 struct Client {
   std::shared_ptr<Connection> connection;
   ProcessMark process;
@@ -110,10 +114,11 @@ auto Method(Work work) {
   };
 }
 
-// Binds Python's Client and what makes one, then its methods: those of programs (client.cc) and those of
-// operators (administration.cc).
+// Binds Python's Client and what makes one, then its methods: those of programs (client.cc), those of
+// operators (administration.cc), and those about the versions of keys (versions.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 void BindTransfers(nanobind::class_<Client>& type);
 void BindAdministration(nanobind::class_<Client>& type);
+void BindVersions(nanobind::class_<Client>& type);
 
 }  // namespace tensorcast::python

@@ -22,5 +22,6 @@ NB_MODULE(_native, module) {
   tensorcast::python::BindTransfers(client);
   tensorcast::python::BindChanges(module, client);
   tensorcast::python::BindAdministration(client);
+  tensorcast::python::BindVersions(client);
   tensorcast::python::BindTracing(module);
 }

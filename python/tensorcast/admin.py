@@ -187,6 +187,21 @@ class ReplicationTask(Shown):
     bytes_total: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Follower(Shown):
+    """A place that the store keeps at the newest version of a key."""
+
+    key: str
+    node: str
+    location: str
+    newest_revision: int  # of the key; 0: it is not bound
+    revision: int  # the newest kept revision that is ready at the place; 0: none
+    artifact_id: str  # of the newest revision
+    state: str  # "there", the state of the task that brings the newest version, or "" where there is none
+    error: str  # of the last failed attempt
+    waiting_for: str
+
+
 class Administration:
     """The administrative calls, a part of tensorcast.Store.
 
@@ -357,6 +372,47 @@ class Administration:
 
     cancel_replication, cancel_replication_async = calls.forms(_cancel_replication)
 
+    def _add_followers(
+        self, key: str, to: str | Sequence[str], *, device: arguments.Device = "cpu", timeout: float | None = None
+    ) -> calls.Steps[Listing[Follower]]:
+        """Keeps places at the newest version of a key, from now on: the store replicates each new version there.
+
+        key: may be bound later.
+        to, device: as in `replicate`. A place that follows the key already stays as it is.
+
+        Returns the followers without waiting for their first version. Raises NotFoundError for an unknown node.
+        """
+        targets = _targets(to, device)
+        answer = yield self.native.follow_key(arguments.text("key", key), targets, options=self.options(timeout))
+        for (node, _), result in zip(targets, answer["results"]):
+            if result["error"]:
+                raise NotFoundError(f"{node}: {_error(result['error'])}")
+        return Listing(_follower(result["follower"]) for result in answer["results"])
+
+    add_followers, add_followers_async = calls.forms(_add_followers)
+
+    def _followers(self, key: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Follower]]:
+        """Lists the followers of a key, or of all keys, and the revision that each has."""
+        answer = yield self.native.list_followers(arguments.text("key", key), options=self.options(timeout))
+        return Listing(map(_follower, answer["followers"]))
+
+    followers, followers_async = calls.forms(_followers)
+
+    def _remove_followers(
+        self, key: str, to: str | Sequence[str] | None = None, *, device: arguments.Device = "cpu", timeout: float | None = None
+    ) -> calls.Steps[Listing[Follower]]:
+        """Removes followers of a key, and returns those that were removed. The replicas that they have stay.
+
+        to, device: as in `replicate`. None: every follower of the key.
+        """
+        targets = [] if to is None else _targets(to, device)
+        if to is not None and not targets:
+            raise InvalidArgumentError("to is empty; pass nodes, or None for every follower of the key")
+        answer = yield self.native.unfollow_key(arguments.text("key", key), targets, options=self.options(timeout))
+        return Listing(map(_follower, answer["followers"]))
+
+    remove_followers, remove_followers_async = calls.forms(_remove_followers)
+
     def _explain(
         self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None
     ) -> calls.Steps[Explanation]:
@@ -480,6 +536,22 @@ def _task(fields: _Fields) -> ReplicationTask:
         waiting_for=fields["waiting_for"],
         bytes=fields["bytes"],
         bytes_total=fields["bytes_total"],
+    )
+
+
+def _follower(fields: _Fields) -> Follower:
+    task = _task(fields["task"]) if fields["task"] else None
+    there = fields["revision"] != 0 and fields["revision"] == fields["newest_revision"]
+    return Follower(
+        key=fields["key"],
+        node=fields["node_name"] or fields["node_id"],
+        location=_location(fields["location"]),
+        newest_revision=fields["newest_revision"],
+        revision=fields["revision"],
+        artifact_id=fields["artifact_id"],
+        state="there" if there else task.state if task else "",
+        error=task.error if task else "",
+        waiting_for=task.waiting_for if task else "",
     )
 
 

@@ -1,5 +1,6 @@
 """A global store and two daemons with fake GPUs, as processes, for tests and benchmarks."""
 
+import json
 import os
 import pathlib
 import signal
@@ -19,11 +20,13 @@ def _listens(path):
 
 
 class Cluster:
-    """Nodes "a" and "b". A context manager: at its end all processes and files are gone."""
+    """Nodes "a" and "b", or others. A context manager: at its end all processes and files are gone."""
 
-    def __init__(self, host_pool="1GiB", import_roots="/", device_runtime="fake", origins="", environment=None):
+    def __init__(self, host_pool="1GiB", import_roots="/", device_runtime="fake", origins="", environment=None, nodes=("a", "b")):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-python-"))
         self.processes = {}
+        self.nodes = nodes
+        self._commands = {}
         self._host_pool = host_pool
         self._import_roots = import_roots
         self._device_runtime = device_runtime
@@ -35,7 +38,7 @@ class Cluster:
             store = f"unix:{self.folder}/store.sock"
             self._start("store", "global-store", f"global_store.listen={store}", f"global_store.metadata_path={self.folder}/store/meta.db")
             self._await_socket("store", "store.sock")
-            for name in ("a", "b"):
+            for name in self.nodes:
                 self._start(
                     name,
                     "daemon",
@@ -47,7 +50,7 @@ class Cluster:
                     f"daemon.device_runtime={self._device_runtime}",
                     f"daemon.origins=[{self._origins}]",
                 )
-            for name in ("a", "b"):
+            for name in self.nodes:
                 self._await_socket(name, f"{name}/daemon.sock")
         except BaseException:
             self.__exit__()
@@ -77,10 +80,35 @@ class Cluster:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
 
+    def kill(self, name):
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait(30)
+
+    def start_again(self, name):
+        self._start(name, *self._commands[name])
+        self._await_socket(name, "store.sock" if name == "store" else f"{name}/daemon.sock")
+
+    def restart_store(self):
+        """Kills the global store, and starts it again. Returns once every node that runs has registered with it."""
+        self.kill("store")
+        self.start_again("store")
+        names = {name for name in self.nodes if name in self.processes}
+        deadline = time.monotonic() + START_SECONDS
+        while not names <= self._registered():
+            assert time.monotonic() < deadline, f"{names - self._registered()} did not come back"
+            time.sleep(0.05)
+
+    def _registered(self):
+        command = [str(BINARY), "node", "ls", "--json", "--daemon", f"unix:{self.folder}/store.sock"]
+        listed = subprocess.run(command, capture_output=True, text=True)
+        return {node["name"] for node in json.loads(listed.stdout).get("nodes", [])} if listed.returncode == 0 else set()
+
     def _start(self, name, command, *settings):
         arguments = [str(BINARY), command, f"--trace-file={self.trace_file(name)}"]
         arguments += [word for setting in settings for word in ("--set", setting)]
-        log = open(self.folder / f"{name}.log", "w")
+        self._commands[name] = (command, *settings)
+        log = open(self.folder / f"{name}.log", "a")
         self.processes[name] = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, env=self._environment)
 
     def _await_socket(self, name, path):

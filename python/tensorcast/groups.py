@@ -1,0 +1,269 @@
+"""Several processes that change to a new version of a key together, such as the ranks of an engine.
+
+    with tc.connect() as store, Group(store, "policy", "serve-1", size=8) as group:
+        while True:
+            version = group.agree(prepare)      # prepare(version) brings version.artifact_id to this node
+            engine.switch_to(version.artifact_id)
+
+The global store announces a version once all members have prepared it, and never an older one afterwards. No member
+talks to another one, and no process group is needed.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from os import getpid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tensorcast import arguments, calls
+from tensorcast.errors import CancelledError, ClosedError, DeadlineExceededError, Error, InvalidArgumentError, UnavailableError
+
+if TYPE_CHECKING:
+    from tensorcast import _native
+    from tensorcast.store import Store
+
+# The store answers a poll within five seconds. One that has no answer for so long is made again.
+_POLL_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+_LEAVE_SECONDS = 2.0
+
+
+class GroupVersion(NamedTuple):
+    """A version of a key: its revision, and the artifact that the key named then."""
+
+    revision: int
+    artifact_id: str
+
+
+class Group(calls.Closing):
+    """This process as a member of a version group.
+
+    A thread tells the global store that the member is alive, from the first call to close(). One thread or task of the
+    program uses a group at a time.
+
+    store: reaches the global store through the daemon of this host.
+    key: all members follow the same key.
+    name: of the group; a group of another name, or of another key, has nothing to do with this one.
+    size: how many members the group has. Each passes the same, and the same on_lost.
+    member: this member's name, of which the group has one. A process that takes the name of an earlier one takes its
+        place. None: a name that no other process has.
+    on_lost: what happens when a member is lost. "wait": nothing is announced until it, or another process in its
+        place, has prepared the version. "fail": the group ends, and the calls of all members raise AbortedError.
+        "drop": the other members go on without it.
+    lost_after: a member that is silent for so many seconds is lost.
+    """
+
+    def __init__(self, store: Store, key: str, name: str, size: int, *, member: str | None = None,
+                 on_lost: str = "wait", lost_after: float = 15.0) -> None:
+        if on_lost not in ("wait", "fail", "drop"):
+            raise InvalidArgumentError(f"join group {name}: on_lost is {on_lost!r}; pass 'wait', 'fail' or 'drop'")
+        if not isinstance(size, int) or size < 1:
+            raise InvalidArgumentError(f"join group {name}: size is {size!r}; pass the number of members")
+        self.store = store
+        self.key = arguments.text("key", key)
+        self.name = arguments.text("name", name)
+        self.size = size
+        self.member = f"{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:8]}" if member is None else arguments.text("member", member)
+        self._on_lost = on_lost
+        self._lost_after = float(lost_after)
+        self._instance = uuid.uuid4().hex
+        self._changed = threading.Condition()
+        self._prepared: GroupVersion | None = None  # the last version that this member has prepared
+        self._preparing: GroupVersion | None = None  # that the group prepares, and this member has not
+        self._pending: GroupVersion | None = None  # that was announced, and was not returned yet
+        self._known = 0  # the last revision that was announced to this member
+        self._waits_for: list[str] = []
+        self._busy = 0  # calls of the program under way; the thread leaves polling to them
+        self._failed: Error | None = None
+        self._background: _native.Call | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def announced_revision(self) -> int:
+        """The last revision that this member heard announced; 0: none."""
+        return self._known
+
+    def close(self) -> None:
+        """Leaves the group. To the other members that is as if this process had ended."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+            if self._background is not None:
+                self._background.cancel()
+        if self._thread is None:
+            return
+        try:
+            calls.finish(self._poll(_LEAVE_SECONDS, leaves=True))
+        except Error:
+            pass  # the store is away or this store is closed: the member is lost after a while
+
+    def _next(self, *, timeout: float | None = None) -> calls.Steps[GroupVersion]:
+        """Waits for a version that the group prepares, and returns it. A member prepares it and then calls prepared().
+
+        The same version is returned until it is prepared, or the group turns to a newer one. A process that joins a
+        group which has announced a version gets that one first.
+
+        Raises DeadlineExceededError, which says what the group waits for, and AbortedError when the group has ended.
+        """
+        until = _until(timeout)
+        with self._in_call():
+            while True:
+                with self._changed:
+                    wanted = self._pending if self._pending is not None else self._preparing
+                    if wanted is not None:
+                        return wanted
+                yield from self._step(until)
+
+    next, next_async = calls.forms(_next)
+
+    def _report(self, version: tuple[int, str], *, timeout: float | None = None) -> calls.Steps[GroupVersion | None]:
+        """Says that this member has prepared a version, and waits until the group announces one. Returns that version.
+
+        version: its revision and its artifact id, as next() returned it.
+
+        Returns None when the group prepares another version by now, because this one is gone: call next() again. Raises as
+        next().
+        """
+        revision, artifact_id = version
+        prepared = GroupVersion(int(revision), arguments.text("artifact id", artifact_id))
+        until = _until(timeout)
+        with self._in_call():
+            with self._changed:
+                self._prepared = prepared
+                if self._preparing == prepared:
+                    self._preparing = None
+            while True:
+                with self._changed:
+                    if self._pending is not None:
+                        announced, self._pending = self._pending, None
+                        return announced
+                    if self._preparing is not None:
+                        return None
+                yield from self._step(until)
+
+    prepared, prepared_async = calls.forms(_report)
+
+    def agree(self, prepare: Callable[[GroupVersion], Any], *, timeout: float | None = None) -> GroupVersion:
+        """Waits for the next version that all members have prepared, and returns it.
+
+        prepare: brings a version to this node, for example `lambda version: store.prefetch(version.artifact_id)`. It may be
+            called for more than one version. Its exceptions end agree(), which may be called again.
+
+        Raises as next().
+        """
+        until = _until(timeout)
+        while True:
+            version = self.next(timeout=_left(until))
+            if version != self._prepared:
+                prepare(version)
+            announced = self.prepared(version, timeout=_left(until))
+            if announced is not None:
+                if announced != self._prepared:
+                    prepare(announced)
+                return announced
+
+    def _poll(self, seconds: float, leaves: bool = False) -> _native.Call:
+        prepared = self._prepared or GroupVersion(0, "")
+        return self.store.native.agree_on_version(
+            (self.key, self.name), (self.member, self._instance), size=self.size, on_lost=self._on_lost,
+            lost_after=self._lost_after, prepared=tuple(prepared),
+            preparing=self._preparing.revision if self._preparing is not None else 0, known=self._known, leaves=leaves,
+            options=self.store.options(max(seconds, 0.001)))
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        announced, prepare = answer["announced"], answer["prepare"]
+        if announced is not None and announced["revision"] > self._known:
+            self._pending = GroupVersion(announced["revision"], announced["artifact_id"])
+            self._known = announced["revision"]
+        if prepare is not None:
+            self._preparing = GroupVersion(prepare["revision"], prepare["artifact_id"])
+        self._waits_for = list(answer["waits_for"])
+
+    def _step(self, until: float | None) -> calls.Steps[None]:
+        """One poll of the program's own call."""
+        with self._changed:
+            if self._failed is not None:
+                raise self._failed
+            left = _left(until)
+            if left is not None and left <= 0:
+                waits = "; it waits for " + ", ".join(self._waits_for) if self._waits_for else ""
+                raise DeadlineExceededError(f"agree on a version of {self.key}: group {self.name} announced nothing in time{waits}")
+            poll = self._poll(_POLL_SECONDS if left is None else min(left, _POLL_SECONDS))
+        try:
+            answer = yield poll
+        except (DeadlineExceededError, UnavailableError):
+            return  # the next round says whether the program still waits
+        with self._changed:
+            self._take(answer)
+
+    def _in_call(self) -> _InCall:
+        return _InCall(self)
+
+    def _keep_alive(self) -> None:
+        """Polls while the program does not, so that the store knows that this member is alive."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._busy == 0 or self._closed)
+                if self._closed or self._failed is not None:
+                    return
+                try:
+                    poll = self._background = self._poll(_POLL_SECONDS)
+                except Error:
+                    return  # the store is closed
+            try:
+                answer = calls.finish(poll)
+            except (CancelledError, DeadlineExceededError):
+                continue
+            except UnavailableError:
+                time.sleep(_PAUSE_SECONDS)
+            except Error as error:
+                with self._changed:
+                    if self._busy == 0:
+                        self._failed = error
+                        return
+            else:
+                with self._changed:
+                    self._take(answer)
+            finally:
+                with self._changed:
+                    self._background = None
+
+
+class _InCall:
+    """A call of the program: it polls itself, and the thread does not."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def __enter__(self) -> None:
+        group = self._group
+        with group._changed:
+            if group._closed:
+                raise ClosedError(f"agree on a version of {group.key}: group {group.name} is closed")
+            group._busy += 1
+            if group._background is not None:
+                group._background.cancel()
+
+    def __exit__(self, *_: object) -> None:
+        group = self._group
+        with group._changed:
+            group._busy -= 1
+            if group._thread is None and not group._closed:
+                group._thread = threading.Thread(target=group._keep_alive, name="tensorcast-group", daemon=True)
+                group._thread.start()
+            group._changed.notify_all()
+
+
+def _until(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else until - time.monotonic()
