@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "core/artifact/digest.h"
 #include "core/ingest/advance.h"
 
@@ -19,6 +21,8 @@ namespace {
 constexpr Location kHostMemory{LocationKind::kCpu, 0};
 // Of buffers that an advance takes for itself.
 constexpr uint64_t kMaxBufferBytes = uint64_t{32} << 20;
+// Where the wanted version can be made beside the earlier one, what keeps that is not waited for longer.
+constexpr absl::Duration kMaxPreferredWait = absl::Seconds(2);
 
 SourceInfo InfoOf(const Advance& advance) {
   return {.type = SourceType::kLocal, .lane = std::string(kAdvanceLane), .name = advance.base_id()};
@@ -185,10 +189,18 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
     }
     TC_ASSIGN_OR_RETURN(staging, FindBuffers(request.layout(), space, own));
   }
-  TC_ASSIGN_OR_RETURN(RetiredReplica base, options_.retirement->Retire({.artifact_id = advance.base_id(),
-                                                                        .wait = request.wait_for_space,
-                                                                        .context = space.context,
-                                                                        .on_wait = space.on_wait}));
+  RetirementRequest retirement{.artifact_id = advance.base_id(),
+                               .wait = request.wait_for_space,
+                               .context = space.context,
+                               .on_wait = space.on_wait};
+  if (!advance.required()) {
+    retirement.context = [&space, ends = SteadyNow() + kMaxPreferredWait] {
+      RequestContext context = space.context();
+      context.deadline = std::min(context.deadline, ends);
+      return context;
+    };
+  }
+  TC_ASSIGN_OR_RETURN(RetiredReplica base, options_.retirement->Retire(retirement));
   std::shared_ptr<const HostAllocation> memory = base.memory;
   advance.Begin(std::move(base));
   return std::make_unique<AdvancingDestination>(std::move(memory), staging, std::move(own));
