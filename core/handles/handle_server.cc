@@ -96,6 +96,19 @@ class HandleServer::Loop {
     return fence->holders;
   }
 
+  // As HandleServer::HoldersOf. Blocks until the thread has answered.
+  std::vector<pid_t> HoldersOf(std::string_view replica_id) {
+    const auto request = std::make_shared<HoldersRequest>();
+    request->replica_id = replica_id;
+    {
+      absl::MutexLock lock(&news_mutex_);
+      holder_requests_.push_back(request);
+    }
+    Wake();
+    request->told.WaitForNotification();
+    return request->holders;
+  }
+
   const Options options;
   TicketTable tickets;
   OfferTable offers;
@@ -111,6 +124,11 @@ class HandleServer::Loop {
     std::string replica_id;
     absl::Status why;
     int holders = 0;
+    absl::Notification told;
+  };
+  struct HoldersRequest {
+    std::string replica_id;
+    std::vector<pid_t> holders;
     absl::Notification told;
   };
   struct Entry {
@@ -139,9 +157,12 @@ class HandleServer::Loop {
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
       for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
       FenceHolders();
+      NameHolders();
       HandleTime(SteadyNow());
     }
-    FenceHolders();  // a thread that waits in Fence is answered also at the end
+    // A thread that waits for one of these is answered also at the end.
+    FenceHolders();
+    NameHolders();
     orphans_.clear();
     while (!entries_.empty()) Destroy(entries_.begin());
   }
@@ -231,6 +252,22 @@ class HandleServer::Loop {
       }
       fence->holders = static_cast<int>(holders.size());
       fence->told.Notify();
+    }
+  }
+
+  void NameHolders() {
+    std::vector<std::shared_ptr<HoldersRequest>> requests;
+    {
+      absl::MutexLock lock(&news_mutex_);
+      requests.swap(holder_requests_);
+    }
+    for (const auto& request : requests) {
+      for (const auto& [id, entry] : entries_) {
+        const std::optional<pid_t> holder = entry.connection->HolderOf(request->replica_id);
+        if (holder.has_value()) request->holders.push_back(*holder);
+      }
+      std::ranges::sort(request->holders);
+      request->told.Notify();
     }
   }
 
@@ -412,6 +449,7 @@ class HandleServer::Loop {
   absl::Mutex news_mutex_;
   std::vector<uint64_t> noted_ ABSL_GUARDED_BY(news_mutex_);
   std::vector<std::shared_ptr<FenceRequest>> fences_ ABSL_GUARDED_BY(news_mutex_);
+  std::vector<std::shared_ptr<HoldersRequest>> holder_requests_ ABSL_GUARDED_BY(news_mutex_);
   SpareDescriptor spare_;
   SteadyTime resume_accepting_ = SteadyTime::InfiniteFuture();
 
@@ -456,6 +494,10 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
 
 int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {
   return loop_->Fence(replica_id, why);
+}
+
+std::vector<pid_t> HandleServer::HoldersOf(std::string_view replica_id) const {
+  return loop_->HoldersOf(replica_id);
 }
 
 uint64_t HandleServer::put_ring_bytes() const { return loop_->ring_room->used_bytes(); }

@@ -74,6 +74,10 @@ class HandleServer {
   // server's thread.
   int Fence(std::string_view replica_id, const absl::Status& why);
 
+  // The processes with a claim on this replica, ascending; 0 stands for those that cannot be named. Not on
+  // the server's thread.
+  std::vector<pid_t> HoldersOf(std::string_view replica_id) const;
+
   uint64_t put_ring_bytes() const;  // of the rings that there are
   int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile
   int connections() const;

@@ -400,6 +400,12 @@ absl::Status ServerConnection::HandleFollow() {
   return absl::OkStatus();
 }
 
+std::optional<pid_t> ServerConnection::HolderOf(std::string_view replica_id) const {
+  if (state_ != State::kLeased || held_->claim().handles.replica_id != replica_id) return std::nullopt;
+  const absl::StatusOr<ucred> peer = PeerCredentials(socket_.get());
+  return peer.ok() ? peer->pid : 0;
+}
+
 bool ServerConnection::Fence(std::string_view replica_id, const absl::Status& why) {
   if (state_ != State::kLeased || held_->claim().handles.replica_id != replica_id) return false;
   follower_.reset();  // the error is the end of what it is told

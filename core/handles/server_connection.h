@@ -3,6 +3,8 @@
 // only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <functional>
@@ -107,6 +109,8 @@ class ServerConnection {
 
   std::optional<OrphanedClaim> TakeOrphan();
 
+  // The process that holds a claim on this replica, 0 where it cannot be named; nullopt: it holds none.
+  std::optional<pid_t> HolderOf(std::string_view replica_id) const;
   // Tells a client that holds a claim on this replica that the bytes are damaged: an ERROR. It keeps
   // the claim, so that the memory stays as it is until it lets go. Returns whether it holds one.
   bool Fence(std::string_view replica_id, const absl::Status& why);

@@ -6,9 +6,12 @@
 // of a first ingest. Thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
@@ -31,6 +34,9 @@ class Sessions {
   absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease,
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
+
+  // The processes attached to this replica by a ticket, ascending; 0 stands for those that cannot be named.
+  std::vector<pid_t> HoldersOf(std::string_view replica_id) const { return handles_->HoldersOf(replica_id); }
 
   // What is behind a token: from then on it is the caller's, and waits as long as the caller does. NOT_FOUND
   // for an unknown token (or a client that is gone). Does not block.
