@@ -112,7 +112,8 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                     .handle_socket = replicas.handles->path(),
                     .servings = &*replicas.servings,
                     .lanes = RequestableLanes(transports),
-                    .differences = &difference_paths}),
+                    .differences = &difference_paths,
+                    .advance_tasks = options.advance}),
       archiver(
           {.places = options.archives.places,
            .writer = storage.archives(),

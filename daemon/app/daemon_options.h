@@ -79,6 +79,7 @@ struct DaemonOptions {
   HelperOptions broadcasts;          // between the GPUs
   DiskOptions disk;
   std::string difference_base = "none";  // of puts that name none: auto or none
+  bool advance = false;                  // tasks write over the earlier version where that can be
   objects::OriginOptions origins;
   objects::ArchiveOptions archives;
   EngineOptions engine;
@@ -105,6 +106,7 @@ struct DaemonOptions {
     config.Read("daemon.local_lane", local_lane);
     config.Read("daemon.peer_timeout", peer_timeout);
     config.Read("daemon.difference_base", difference_base);
+    config.Read("daemon.advance", advance);
     config.Read("observability.recorder.slow_transfer", slow_transfer);
     ReadNames(config);
     ReadLanes(config);

@@ -152,10 +152,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
       });
   tasks = std::make_unique<ReplicationTasks>(
       [this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {
-        v1::MaterializeReplicaRequest request;
-        request.set_artifact_id(task.artifact_id());
-        *request.mutable_location() = task.location();
-        return calls->materializer.Materialize(context, request, on_progress).status();
+        return calls->materializer.Fulfil(context, task, on_progress);
       },
       [this] { store->link.HeartbeatSoon(); });
   agent = std::make_unique<NodeAgent>(NodeAgent::Options{.engine = replicas->engine.get(),

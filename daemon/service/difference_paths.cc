@@ -110,20 +110,22 @@ absl::Status DifferencePaths::Bring(const RequestContext& context,
   return absl::OkStatus();
 }
 
-std::shared_ptr<SourceProvider> DifferencePaths::Prepare(const RequestContext& context,
-                                                         const std::shared_ptr<const Manifest>& target,
-                                                         std::shared_ptr<SourceProvider> others) const {
-  if (target->kind() != ArtifactKind::kTensors) return others;
+DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context,
+                                                   const std::shared_ptr<const Manifest>& target,
+                                                   std::shared_ptr<SourceProvider> others,
+                                                   const MakeAdvance& make_advance) const {
+  const auto advance = [&make_advance](const std::string& base_id) {
+    return make_advance != nullptr ? make_advance(base_id) : nullptr;
+  };
+  if (target->kind() != ArtifactKind::kTensors) return {.sources = std::move(others), .advance = nullptr};
   const std::vector<std::string> bases = FindBases(*target);
-  if (bases.empty()) return others;
+  if (bases.empty()) return {.sources = std::move(others), .advance = nullptr};
   const absl::StatusOr<std::vector<v1::Difference>> found =
       options_.global_store->FindDifferences(context, target->id(), bases);
-  if (!found.ok()) {
-    VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
-    return others;
-  }
-  if (found->empty()) return others;
+  if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
+  if (!found.ok() || found->empty()) return {.sources = std::move(others), .advance = advance(bases.front())};
   DifferencePath path{.base_id = found->front().base_id()};
+  path.advance = advance(path.base_id);
   absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> differences =
       ManifestsOf(context, *found, *target);
   path.unused = differences.status();
@@ -135,7 +137,9 @@ std::shared_ptr<SourceProvider> DifferencePaths::Prepare(const RequestContext& c
     path.unused = base.ok() ? Bring(context, path.differences) : base.status();
   }
   if (!path.unused.ok()) path.unused = NotBrought(path.unused);
-  return MakeDifferenceProvider(options_.engine, target, std::move(path), std::move(others));
+  const std::shared_ptr<Advance> advanced = path.advance;
+  return {.sources = MakeDifferenceProvider(options_.engine, target, std::move(path), std::move(others)),
+          .advance = advanced};
 }
 
 }  // namespace tensorcast::daemon

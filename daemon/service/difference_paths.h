@@ -7,6 +7,7 @@
 // be had, is left out, and the target comes whole. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/request_context.h"
 #include "core/artifact/manifest.h"
 #include "core/engine/engine.h"
+#include "core/ingest/advance.h"
 #include "core/source/chunk_source.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/sources/source_finder.h"
@@ -34,9 +36,14 @@ class DifferencePaths {
   // The sources of a whole `target` that is to be made in host memory: `others`, or those after chunks that
   // are rebuilt here. Blocks while the differences come. Where this node has the target, makes it, or holds
   // no version with such tensors, the global store is not asked.
-  std::shared_ptr<SourceProvider> Prepare(const RequestContext& context,
-                                          const std::shared_ptr<const Manifest>& target,
-                                          std::shared_ptr<SourceProvider> others) const;
+  struct Prepared {
+    std::shared_ptr<SourceProvider> sources;
+    std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
+  };
+  // Makes the advance of one base, where an advance is wanted. May be null.
+  using MakeAdvance = std::function<std::shared_ptr<Advance>(const std::string& base_id)>;
+  Prepared Prepare(const RequestContext& context, const std::shared_ptr<const Manifest>& target,
+                   std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr) const;
 
  private:
   // Artifacts of which this node has a whole image in host memory that is cut like the target's, those used

@@ -1,6 +1,9 @@
 // Puts with a base, and gets of what they stored, on one node: difference_maker and difference_paths.
+#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/difference/difference_artifact.h"
@@ -52,10 +55,29 @@ class DifferencesTest : public ServiceTest {
       }
     }
   }
-  absl::StatusOr<v1::MaterializeReplicaResult> Get(const std::string& artifact_id) {
+  absl::StatusOr<v1::MaterializeReplicaResult> Get(const std::string& artifact_id, bool advance = false) {
     v1::MaterializeReplicaRequest request;
     request.set_artifact_id(artifact_id);
+    request.set_advance(advance);
     return materializer->Materialize(context, request, nullptr);
+  }
+  // Two versions of which this node has the first, and the difference to the second. Their ids.
+  std::pair<std::string, std::string> PutTwoAndKeepFirst() {
+    const auto base = PutVersion(WriteVersion(0), "none");
+    EXPECT_TRUE(base.ok()) << base.status();
+    const auto next = PutVersion(WriteVersion(1), "auto");
+    EXPECT_TRUE(next.ok() && next->has_difference()) << next.status();
+    const auto manifest = engine->FindManifest(next->artifact_id());
+    EXPECT_TRUE(manifest.ok()) << manifest.status();
+    store.With([&](FakeGlobalStore& it) {
+      it.manifests[next->artifact_id()] = (*manifest)->bytes();
+      it.differences[next->artifact_id()] = {next->difference()};
+    });
+    EvictAll(next->artifact_id());
+    return {base->artifact_id(), next->artifact_id()};
+  }
+  size_t CountHere(const std::string& artifact_id) const {
+    return std::ranges::count(engine->ListReplicas(), artifact_id, &ReplicaInfo::artifact_id);
   }
 
  private:
@@ -187,6 +209,67 @@ TEST_F(DifferencesTest, GetOfNextVersion_IsRebuiltFromBase) {
   EXPECT_EQ(got->transfer().sources(0).lane(), kDifferenceLane);
   EXPECT_EQ(got->transfer().sources(0).bytes(), got->replica().image_bytes());
   EXPECT_THAT(store.held_asked, ElementsAre(ElementsAre(base->artifact_id())));
+}
+
+TEST_F(DifferencesTest, GetThatAdvances_TakesTheMemoryOfTheBase) {
+  const auto [base, next] = PutTwoAndKeepFirst();
+  const uint64_t before = pool->stats().used_bytes;
+  const auto got = Get(next, /*advance=*/true);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_THAT(got->transfer().sources(), SizeIs(2));
+  EXPECT_EQ(got->transfer().sources(0).lane(), kAdvanceLane);
+  EXPECT_EQ(got->transfer().sources(0).source(), base);
+  EXPECT_EQ(got->transfer().sources(1).lane(), kDifferenceLane);
+  EXPECT_EQ(got->transfer().sources(1).bytes(), got->replica().image_bytes());
+  EXPECT_EQ(CountHere(base), 0u);
+  EXPECT_EQ(pool->stats().used_bytes, before);
+}
+
+TEST_F(DifferencesTest, AdvanceOfBaseInUse_IsRefusedByName) {
+  const auto [base, next] = PutTwoAndKeepFirst();
+  const auto lease = engine->LeaseArtifact(base, {});
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto got = Get(next, /*advance=*/true);
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(got.status().message()), HasSubstr((*lease)->replica_id()));
+  EXPECT_EQ(CountHere(next), 0u);
+}
+
+TEST_F(DifferencesTest, TaskThatCannotAdvance_MakesVersionBesideBase) {
+  const auto [base, next] = PutTwoAndKeepFirst();
+  Materializer::Options options = MaterializerOptions();
+  options.advance_tasks = true;
+  const Materializer advancing(options);
+  v1::ReplicationTask task;
+  task.set_artifact_id(next);
+  {
+    const auto lease = engine->LeaseArtifact(base, {});
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_TRUE(advancing.Fulfil(context, task, nullptr).ok());
+  }
+  EXPECT_EQ(CountHere(base), 1u);
+  EXPECT_EQ(CountHere(next), 1u);
+  EvictAll(next);
+  EXPECT_TRUE(advancing.Fulfil(context, task, nullptr).ok());
+  EXPECT_EQ(CountHere(base), 0u);
+  EXPECT_EQ(CountHere(next), 1u);
+}
+
+TEST_F(DifferencesTest, AdvanceOfPartLaneOrDevice_IsInvalid) {
+  const auto [base, next] = PutTwoAndKeepFirst();
+  const auto refused = [&](const std::function<void(v1::MaterializeReplicaRequest&)>& change) {
+    v1::MaterializeReplicaRequest request;
+    request.set_artifact_id(next);
+    request.set_advance(true);
+    change(request);
+    return materializer->Materialize(context, request, nullptr).status().code();
+  };
+  EXPECT_EQ(refused([](auto& request) { request.add_tensors("tensor.1"); }),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& request) { request.set_lane("disk"); }), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& request) { request.mutable_location()->set_kind(v1::LOCATION_KIND_DISK); }),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CountHere(base), 1u);
 }
 
 TEST_F(DifferencesTest, NodeWithNoVersion_DoesNotAskForDifferences) {

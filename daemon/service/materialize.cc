@@ -156,6 +156,22 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const RequestContext& context, const v1::MaterializeReplicaRequest& request,
     const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest) const {
+  const AdvanceMode advance = request.advance() ? AdvanceMode::kRequired : AdvanceMode::kBeside;
+  return MaterializeBy(context, request, advance, on_progress, manifest);
+}
+
+absl::Status Materializer::Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
+                                  const OnProgress& on_progress) const {
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(task.artifact_id());
+  *request.mutable_location() = task.location();
+  const AdvanceMode advance = options_.advance_tasks ? AdvanceMode::kPreferred : AdvanceMode::kBeside;
+  return MaterializeBy(context, request, advance, on_progress, nullptr).status();
+}
+
+absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeBy(
+    const RequestContext& context, const v1::MaterializeReplicaRequest& request, AdvanceMode advance,
+    const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
   std::string bytes;  // of the manifest, as far as they came with the key
@@ -164,7 +180,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   while (true) {
     const std::string& artifact_id = target.key().artifact_id();
     absl::StatusOr<v1::MaterializeReplicaResult> result =
-        MaterializeTarget(context, target, bytes, request, on_progress, manifest);
+        MaterializeTarget(context, target, bytes, request, advance, on_progress, manifest);
     // Also where the pool is full: memory is reserved before sources are asked.
     if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
       const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, artifact_id);
@@ -184,9 +200,10 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     const RequestContext& context, const v1::ResolveKeyResponse& target, const std::string& manifest_bytes,
-    const v1::MaterializeReplicaRequest& request, const OnProgress& on_progress,
+    const v1::MaterializeReplicaRequest& request, AdvanceMode advance, const OnProgress& on_progress,
     std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
+  TC_RETURN_IF_ERROR(CheckAdvance(request, location));
   absl::StatusOr<std::shared_ptr<const Manifest>> found = FindManifest(
       context, *options_.engine, *options_.global_store, target.key().artifact_id(), manifest_bytes);
   if (!found.ok() && target.unconfirmed()) {
@@ -205,7 +222,16 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
   const bool may_rebuild =
       location.kind == LocationKind::kCpu && !ingest.chunks.has_value() && request.lane().empty();
   if (may_rebuild && options_.differences != nullptr) {
-    ingest.sources = options_.differences->Prepare(context, manifest, std::move(ingest.sources));
+    DifferencePaths::MakeAdvance make_advance;
+    if (advance != AdvanceMode::kBeside) {
+      make_advance = [advance](const std::string& base_id) {
+        return std::make_shared<Advance>(base_id, /*required=*/advance == AdvanceMode::kRequired);
+      };
+    }
+    DifferencePaths::Prepared prepared =
+        options_.differences->Prepare(context, manifest, std::move(ingest.sources), make_advance);
+    ingest.sources = std::move(prepared.sources);
+    ingest.advance = std::move(prepared.advance);
   }
   std::unique_ptr<PendingReplica> pending;
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
@@ -217,7 +243,11 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     lease = Await(context, *pending, on_progress);
     if (lease.ok()) break;
     const bool failed_for_others = pending->shared() && pending->report().has_value();
-    if (!may_repeat || !failed_for_others) return lease.status();
+    if (!may_repeat || !failed_for_others) {
+      if (ingest.advance == nullptr) return lease.status();
+      return NameReaders(lease.status(), *ingest.advance, *options_.engine, *options_.sessions,
+                         *options_.servings);
+    }
   }
   TC_RETURN_IF_ERROR(context.Check("materialize"));  // no client is left to claim a ticket
 

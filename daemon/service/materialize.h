@@ -13,12 +13,14 @@
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/known_keys.h"
 #include "daemon/node/local_node.h"
+#include "daemon/service/advances.h"
 #include "daemon/service/difference_paths.h"
 #include "daemon/service/replicas.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/session/sessions.h"
 #include "daemon/sources/source_finder.h"
 #include "proto/daemon.pb.h"
+#include "proto/global_store.pb.h"
 
 namespace tensorcast::daemon {
 
@@ -36,6 +38,7 @@ class Materializer {
     const ServeRegistry* servings = nullptr;       // for the grants of attached daemons
     std::vector<std::string> lanes = {};           // that a request may ask for
     const DifferencePaths* differences = nullptr;  // null: artifacts come whole
+    bool advance_tasks = false;                    // daemon.advance
   };
 
   explicit Materializer(Options options) : options_(std::move(options)) {}
@@ -45,6 +48,9 @@ class Materializer {
   absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
       const RequestContext& context, const v1::MaterializeReplicaRequest& request,
       const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest = nullptr) const;
+  // For a task of the global store, as daemon.advance says.
+  absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
+                      const OnProgress& on_progress) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
                                                    const v1::AttachReplicaRequest& request,
                                                    const std::string& receiver = "") const;
@@ -61,12 +67,15 @@ class Materializer {
   // INVALID_ARGUMENT for one that chooses nothing, and for a part at a place that holds whole replicas alone.
   static absl::Status ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
                                    IngestRequest& ingest);
-  absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(const RequestContext& context,
-                                                                 const v1::ResolveKeyResponse& target,
-                                                                 const std::string& manifest_bytes,
-                                                                 const v1::MaterializeReplicaRequest& request,
-                                                                 const OnProgress& on_progress,
-                                                                 std::shared_ptr<const Manifest>* used) const;
+  absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(
+      const RequestContext& context, const v1::ResolveKeyResponse& target, const std::string& manifest_bytes,
+      const v1::MaterializeReplicaRequest& request, AdvanceMode advance, const OnProgress& on_progress,
+      std::shared_ptr<const Manifest>* used) const;
+  absl::StatusOr<v1::MaterializeReplicaResult> MaterializeBy(const RequestContext& context,
+                                                             const v1::MaterializeReplicaRequest& request,
+                                                             AdvanceMode advance,
+                                                             const OnProgress& on_progress,
+                                                             std::shared_ptr<const Manifest>* manifest) const;
   absl::Status CheckLane(const std::string& lane) const;
   // The grant of another daemon of this host, in the place of OpenPull.
   absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;

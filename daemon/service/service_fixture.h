@@ -80,18 +80,7 @@ class ServiceTest : public ::testing::Test {
         DifferencePaths::Options{.engine = engine.get(), .global_store = &store, .sources = finder.get()});
     difference_maker = std::make_unique<DifferenceMaker>(
         DifferenceMaker::Options{.engine = engine.get(), .known_keys = known_keys.get()});
-    materializer =
-        std::make_unique<Materializer>(Materializer::Options{.node = &node,
-                                                             .engine = engine.get(),
-                                                             .devices = devices.get(),
-                                                             .sources = finder.get(),
-                                                             .global_store = &store,
-                                                             .known_keys = known_keys.get(),
-                                                             .sessions = sessions.get(),
-                                                             .handle_socket = handles->path(),
-                                                             .servings = servings.get(),
-                                                             .lanes = {"local", "disk"},
-                                                             .differences = difference_paths.get()});
+    materializer = std::make_unique<Materializer>(MaterializerOptions());
     ingester = std::make_unique<Ingester>(IngesterOptions());
     groups = std::make_unique<BroadcastGroups>(BroadcastGroups::Options{
         .node_name = "me", .global_store = &store, .link = link.get(), .engine = engine.get()});
@@ -114,6 +103,20 @@ class ServiceTest : public ::testing::Test {
     GlobalStoreLink::Options options{.client = &store, .feed = &feed};
     options.node.set_node_id("me");
     return options;
+  }
+
+  Materializer::Options MaterializerOptions() {
+    return {.node = &node,
+            .engine = engine.get(),
+            .devices = devices.get(),
+            .sources = finder.get(),
+            .global_store = &store,
+            .known_keys = known_keys.get(),
+            .sessions = sessions.get(),
+            .handle_socket = handles->path(),
+            .servings = servings.get(),
+            .lanes = {"local", "disk"},
+            .differences = difference_paths.get()};
   }
 
   Ingester::Options IngesterOptions() {

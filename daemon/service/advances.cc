@@ -1,0 +1,61 @@
+#include "daemon/service/advances.h"
+
+#include <sys/types.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// The max number of readers in an error.
+constexpr size_t kReadersNamed = 10;
+
+std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions& sessions,
+                                   const ServeRegistry& servings) {
+  std::vector<std::string> readers;
+  for (const pid_t pid : sessions.HoldersOf(replica_id)) {
+    readers.push_back(pid > 0 ? absl::StrCat("process ", pid) : "a process of another container");
+  }
+  for (const v1::ServeReport& pull : servings.Reports()) {
+    if (pull.replica_id() != replica_id || pull.has_closed()) continue;
+    readers.push_back(absl::StrCat("a pull of node ", pull.receiver_node_id()));
+  }
+  return readers;
+}
+
+}  // namespace
+
+absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location) {
+  if (!request.advance()) return absl::OkStatus();
+  if (location.kind == LocationKind::kCpu && request.tensors().empty() && request.lane().empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "advance to ", request.has_key() ? request.key() : request.artifact_id(), ": only whole artifacts in ",
+      "host memory, by any lane, are written over an earlier version; leave out the device, the tensors and ",
+      "the lane, or get without --advance"));
+}
+
+absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,
+                         const Sessions& sessions, const ServeRegistry& servings) {
+  if (!absl::IsFailedPrecondition(refused) && !absl::IsDeadlineExceeded(refused)) return refused;
+  std::vector<std::string> readers;
+  for (const ReplicaInfo& replica : engine.ListReplicas()) {
+    if (replica.artifact_id != advance.base_id() || replica.location.kind != LocationKind::kCpu) continue;
+    std::ranges::move(ReadersOf(replica.id, sessions, servings), std::back_inserter(readers));
+  }
+  if (readers.empty()) return refused;
+  const size_t unnamed = readers.size() > kReadersNamed ? readers.size() - kReadersNamed : 0;
+  readers.resize(readers.size() - unnamed);
+  if (unnamed > 0) readers.push_back(absl::StrCat(unnamed, " more"));
+  return absl::Status(refused.code(),
+                      absl::StrCat(refused.message(), " (read by ", absl::StrJoin(readers, ", "), ")"));
+}
+
+}  // namespace tensorcast::daemon
