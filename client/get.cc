@@ -53,6 +53,7 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   request.set_wait_for_space(options.wait_for_space);
   request.set_confirmed(options.confirmed);
   request.set_pin(options.pin);
+  request.set_advance(options.advance);
   TC_RETURN_IF_ERROR(CheckTensorPatterns(options.tensors));
   request.mutable_tensors()->Assign(options.tensors.begin(), options.tensors.end());
   // A packed file is not attached to: making it is all that is asked.

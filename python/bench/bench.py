@@ -142,7 +142,7 @@ class Bench:
         """The cost over the C++ client's get, which the native module calls, without the Python objects."""
 
         def native():
-            return calls.finish(self.store._start_get("bench", "cpu", None, "", False, False, True, False, self.store.options(None)))
+            return calls.finish(self.store._start_get("bench", "cpu", None, "", False, False, True, False, False, self.store.options(None)))
 
         alone = [timed(native) for _ in range(self.pairs + 1)][1:]
         whole = [timed(self.get) for _ in range(self.pairs + 1)][1:]

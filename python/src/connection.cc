@@ -67,7 +67,8 @@ void BindOptions(nb::module_& module) {
       .def_rw("attach", &client::GetOptions::attach)
       .def_rw("tensors", &client::GetOptions::tensors)
       .def_rw("confirmed", &client::GetOptions::confirmed)
-      .def_rw("pin", &client::GetOptions::pin);
+      .def_rw("pin", &client::GetOptions::pin)
+      .def_rw("advance", &client::GetOptions::advance);
   nb::class_<client::PutOptions>(module, "PutOptions", "The options of a put or an import.")
       .def(nb::init<>())
       .def_rw("key", &client::PutOptions::key)

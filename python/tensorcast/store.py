@@ -164,15 +164,16 @@ class Store(Administration, calls.Closing):
     # Getting.
 
     def _start_get(self, artifact: str, device: arguments.Device, tensors: str | Sequence[str] | None, lane: str,
-                   wait_for_space: bool, confirmed: bool, attach: bool, pin: bool, options: _native.CallOptions) -> _native.Call:
+                   wait_for_space: bool, confirmed: bool, attach: bool, pin: bool, advance: bool,
+                   options: _native.CallOptions) -> _native.Call:
         get = _filled(_native.GetOptions(), location=arguments.location(device), tensors=_chosen(tensors),
                       lane=arguments.text("lane", lane), wait_for_space=bool(wait_for_space), confirmed=bool(confirmed),
-                      attach=attach, pin=bool(pin))
+                      attach=attach, pin=bool(pin), advance=bool(advance))
         return self.native.get(arguments.text("artifact", artifact), get, options=options)
 
     def _get(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
              lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
-             into: Mapping[str, Any] | None = None, from_: Any = None, timeout: float | None = None,
+             advance: bool = False, into: Mapping[str, Any] | None = None, from_: Any = None, timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Weights]:
         """Brings an artifact to this host and maps it. The caller gets no copy but the store's memory.
 
@@ -180,10 +181,14 @@ class Store(Administration, calls.Closing):
         device: "cpu", or "gpu:N" (also "cuda:N" or a torch.device) for the daemon's GPU N.
         tensors: names of the tensors to get, or shell patterns of names ("model.layers.[0-7].*"). None: all tensors.
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
-        wait_for_space: while all replicas of the pool are in use, wait for space, until the timeout.
+        wait_for_space: while all replicas of the pool are in use, wait for space, until the timeout. With advance,
+            also wait for readers of the earlier version.
         confirmed: raise UnavailableError when the global store does not answer. False: then use the daemon's last
             knowledge of the key.
         pin: keep the replica on this node, also while no client has a lease on it, until an operator calls unpin().
+        advance: write the version over the replica of an earlier one in host memory, which is gone then, so that one
+            image is held instead of two. Raises FailedPreconditionError with the reason where that replica is in use,
+            by this process too, or is a last copy. Not with tensors, lane or a GPU.
         into: also write the tensors into these, which the program owns: numpy arrays or torch tensors in host memory, by
             name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. After an error the same
             call finishes the write.
@@ -201,7 +206,7 @@ class Store(Administration, calls.Closing):
             raise InvalidArgumentError("get: from_ is for tensors that are written, and none are given; pass into=")
         if into is not None and arguments.location(device) != "cpu":
             raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, options)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, advance, options)
         weights = Weights((yield call, f"get {artifact}" if progress else None), self)
         if into is not None:
             memory = changes.memory_of(weights, into)
@@ -232,12 +237,12 @@ class Store(Administration, calls.Closing):
 
     def _prefetch(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
                   lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
-                  timeout: float | None = None, progress: bool = True) -> calls.Steps[str]:
+                  advance: bool = False, timeout: float | None = None, progress: bool = True) -> calls.Steps[str]:
         """Brings an artifact to this host without mapping it. Returns the id of the replica.
 
         device: as in get, or "disk". The other arguments are those of get.
         """
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, False, pin, self.options(timeout))
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, False, pin, advance, self.options(timeout))
         replica: _native.Replica = yield call, f"prefetch {artifact}" if progress else None
         return replica.replica_id
 
@@ -267,7 +272,7 @@ class Store(Administration, calls.Closing):
         """
         options = self.options(timeout)
         named = arguments.text("base", getattr(base, "artifact_id", base))
-        call = self._start_get(target, "cpu", None, "", wait_for_space, False, True, False, options)
+        call = self._start_get(target, "cpu", None, "", wait_for_space, False, True, False, False, options)
         weights = Weights((yield call), self)
         return changes.Changes(weights, (yield self.native.find_changes(weights.native, named, compare=True, options=options)))
 

@@ -98,6 +98,12 @@ struct GetOptions {
   bool confirmed = false;
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
+  // Write the version over a replica of an earlier one in the daemon's host memory, which is gone then, so
+  // that one image is held instead of two. FAILED_PRECONDITION with the reason where that replica is in use,
+  // is a last copy, or lies in memory that cannot be written to; with wait_for_space its readers are waited
+  // for. Where there is no earlier version the get is an ordinary one. Not with `tensors`, `lane` or another
+  // location than "cpu".
+  bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
 
