@@ -1,10 +1,15 @@
-// Versions of a model on two nodes: the second one gets each as a difference from what it holds.
+// Versions of a model on two nodes: the second one gets each as a difference from what it holds, beside that
+// or over it.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/eventually.h"
+#include "core/ingest/advance.h"
 #include "core/replica/transfer_report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,7 +19,9 @@ namespace tensorcast::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kKey[] = "policy";
 constexpr uint32_t kChunks = 8;
@@ -145,6 +152,99 @@ TEST_F(Differences, RequiredDifferenceWithoutBase_PublishesNothing) {
   EXPECT_THAT(std::string(put.status().message()),
               AllOf(HasSubstr("not bound yet"), HasSubstr("without the requirement")));
   EXPECT_EQ(a_->client().ResolveKey(Soon(), kKey).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Of a key with two versions, b has the first one, and a the second.
+class Advances : public Differences {
+ protected:
+  void PutTwo(uint32_t keep = 1) {
+    first_ = PutOn(*a_, "none", keep).artifact_id;
+    GetOnB();
+    Step();
+    second_ = PutOn(*a_, "auto", keep).artifact_id;
+  }
+  // From memory: no file is a copy of it.
+  client::PutResult PutOn(TestNode& node, const std::string& base, uint32_t keep) {
+    std::vector<client::PutTensor> tensors;
+    for (const Tensor& tensor : artifact_.layout.tensors) {
+      tensors.push_back({.name = tensor.name,
+                         .dtype = tensor.dtype,
+                         .shape = tensor.shape,
+                         .bytes = std::span(artifact_.image).subspan(tensor.offset, tensor.nbytes)});
+    }
+    auto put = node.client().Put(Soon(), tensors, {}, {.key = kKey, .keep = keep, .base = base});
+    EXPECT_TRUE(put.ok()) << put.status();
+    return put.ok() ? *std::move(put) : client::PutResult();
+  }
+  static client::GetOptions Advancing(bool wait = false) {
+    return {.wait_for_space = wait, .attach = false, .advance = true};
+  }
+  static std::vector<std::string> IdsOn(TestNode& node) {
+    const auto replicas = node.admin().ListReplicas(Soon(), "");
+    EXPECT_TRUE(replicas.ok()) << replicas.status();
+    std::vector<std::string> ids;
+    for (const v1::Replica& replica : *replicas) ids.push_back(replica.artifact_id());
+    return ids;
+  }
+  static v1::Pool HostPoolOf(TestNode& node) {
+    const auto status = node.admin().GetStatus(Soon());
+    EXPECT_TRUE(status.ok()) << status.status();
+    for (const v1::Pool& pool : status->pools()) {
+      if (pool.location().kind() == v1::LOCATION_KIND_CPU) return pool;
+    }
+    return {};
+  }
+
+  std::string first_;
+  std::string second_;
+};
+
+TEST_F(Advances, AdvancedVersion_TakesTheMemoryOfTheEarlierOne) {
+  PutTwo();
+  const uint64_t before = HostPoolOf(*b_).used_bytes();
+  const auto got = b_->client().Get(Soon(), kKey, Advancing());
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)->artifact_id(), second_);
+  const TransferReport report = (*got)->transfer().value_or(TransferReport());
+  ASSERT_FALSE(report.sources.empty());
+  EXPECT_EQ(report.sources[0].source.lane, kAdvanceLane);
+  EXPECT_EQ(report.sources[0].source.name, first_);
+  EXPECT_EQ(BytesOf(report, kDifferenceLane), image_bytes_);
+  EXPECT_THAT(IdsOn(*b_), AllOf(Contains(second_), Not(Contains(first_))));
+  // The differences and buffers, and no second image.
+  EXPECT_LT(HostPoolOf(*b_).used_bytes(), before + image_bytes_);
+  EXPECT_EQ(BytesOf(GetOnB(), kAdvanceLane), 0u) << "it is there, with the right bytes";
+  EXPECT_TRUE(testing::Eventually([&] {
+    const auto described = a_->admin().DescribeArtifact(Soon(), second_);
+    return described.ok() && described->replicas_size() == 2;
+  })) << "the global store counts it as a copy";
+}
+
+TEST_F(Advances, AttachedVersion_IsRefusedAndItsReaderNamed) {
+  PutTwo();
+  auto held = b_->client().Get(Soon(), first_);
+  ASSERT_TRUE(held.ok()) << held.status();
+  const auto refused = b_->client().Get(Soon(), kKey, Advancing());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr((*held)->replica_id()), HasSubstr(absl::StrCat("process ", getpid()))));
+  EXPECT_THAT(IdsOn(*b_), Contains(first_));
+  const auto waiting = b_->client().StartGet(Soon(), kKey, Advancing(/*wait=*/true));
+  EXPECT_EQ(waiting->Wait(SteadyNow() + absl::Milliseconds(100)).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  held->reset();
+  const auto got = waiting->Wait(Soon().deadline);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(IdsOn(*b_), Not(Contains(first_)));
+}
+
+TEST_F(Advances, LastCopyOfKeptVersion_IsRefused) {
+  PutTwo(/*keep=*/2);
+  Evict(*a_, first_);
+  const auto refused = b_->client().Get(Soon(), kKey, Advancing());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("must stay"));
+  EXPECT_THAT(IdsOn(*b_), AllOf(Contains(first_), Not(Contains(second_))));
 }
 
 }  // namespace

@@ -207,6 +207,37 @@ TEST_F(Comeback, BitFlippedInKeptReplica_IsDetectedAndNotServed) {
   EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 100), HasSubstr("does not match its digests"));
 }
 
+// Slowly, so that the kill comes when some chunks are new and others are old.
+TEST_F(Comeback, KilledWhileAdvancing_ServesNoWrongBytesAndFinishesLater) {
+  ClusterOptions options = KeptOptions();
+  options.daemons = 2;
+  options.daemon_settings.push_back("daemon.local_lane=false");
+  options.settings_of_daemon = {{"daemon.limits.receive=10MB"}, {"daemon.keep_pool=off"}};
+  StartRobustCluster(options);
+  const std::string first = MakeModel("first.safetensors", 20 << 20, 1, /*seed=*/1);
+  const std::string second = MakeModel("second.safetensors", 20 << 20, 1, /*seed=*/2);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(1, "m", first));
+  TC_ASSERT_OK(client(0).Get(Context(), "m", {.attach = false}).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto next, Import(1, "m", second));
+  const auto advancing = client(0).StartGet(Context(), "m", {.attach = false, .advance = true});
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  ASSERT_TRUE(testing::Eventually([&] {
+    const auto replicas = admin->ListReplicas(Context(), next.artifact_id);
+    return replicas.ok() && !replicas->empty() && replicas->front().chunks_present() > 3;
+  }));
+  Kill();
+  Return();
+  advancing->Wait(Soon()).status().IgnoreError();  // it fails, or its client has begun it anew
+  // The earlier version had no record any more, so the next daemon did not even look for it.
+  TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 1));
+  EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 100),
+              Not(HasSubstr("does not match its digests")));
+  TC_ASSERT_OK_AND_ASSIGN(const auto earlier, client(0).Get(Context(), put.artifact_id, {}));
+  TC_ASSERT_OK(Compare(*earlier, first).status());
+  TC_ASSERT_OK_AND_ASSIGN(const auto newest, client(0).Get(Context(), "m", {}));
+  TC_ASSERT_OK(Compare(*newest, second).status());
+}
+
 TEST_F(Comeback, AttachedClient_KeepsItsBytesAfterRestartAndFullPool) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
