@@ -3,11 +3,11 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,19 +71,23 @@ std::vector<doctor::SocketFolderFacts> LookAtSocketFolders() {
 
 // Where the daemon packs artifacts, by its own configuration: an operator is told it. Else by that of this
 // command, where one was given.
-std::optional<doctor::DiskFacts> LookAtDisk(client::AdminClient& own, const CommonFlags& common) {
-  absl::StatusOr<v1::Config> config = absl::NotFoundError("");
-  if (const auto records = own.ReadRecords(InterruptibleContext(kOwnTimeout)); records.ok()) {
-    config = config::Parse(records->configuration(), "the daemon's configuration", {});
+absl::StatusOr<doctor::DiskFacts> LookAtDisk(client::AdminClient& own, const CommonFlags& common) {
+  v1::Config config;
+  const auto records = own.ReadRecords(InterruptibleContext(kOwnTimeout));
+  if (records.ok()) {
+    TC_ASSIGN_OR_RETURN(config, config::Parse(records->configuration(), "the daemon's configuration", {}));
   } else if (!common.config.empty()) {
-    config = LoadConfig(common);
+    TC_ASSIGN_OR_RETURN(config, LoadConfig(common));
+  } else {
+    return Annotate(records.status(), "ask the daemon where it packs artifacts");
   }
-  if (!config.ok()) return std::nullopt;
-  const v1::DaemonConfig& daemon = config->daemon();
+  const v1::DaemonConfig& daemon = config.daemon();
   doctor::DiskFacts disk{.folder = daemon.disk_dir().empty() ? absl::StrCat(daemon.state_dir(), "/artifacts")
                                                              : daemon.disk_dir()};
   struct statvfs room{};
-  if (statvfs(disk.folder.c_str(), &room) != 0) return std::nullopt;
+  if (statvfs(disk.folder.c_str(), &room) != 0) {
+    return ErrnoStatus(errno, "read the room in", disk.folder);
+  }
   disk.bytes = static_cast<uint64_t>(room.f_blocks) * room.f_frsize;
   disk.available_bytes = static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
   return disk;
@@ -182,12 +186,15 @@ absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts&
   facts.cluster = client->GetClusterStatus(InterruptibleContext(kOwnTimeout));
   const std::vector<v1::Node> all = NodesOf(facts, own.status->node());
   own.node = all[0];
+  own.listed = facts.cluster.ok() && std::ranges::any_of(facts.cluster->nodes(), [&](const v1::Node& listed) {
+                 return listed.node_id() == own.node.node_id();
+               });
   facts.nodes.push_back(std::move(own));
   dashboard::NodeStatuses clients([&options] { return options; });
   clients.SetOwn(all[0].node_id(), client);
   if (flags.cluster) {
     const size_t asked = std::min(all.size(), kMaxCheckedNodes);
-    for (size_t i = 1; i < asked; ++i) facts.nodes.push_back({.node = all[i]});
+    for (size_t i = 1; i < asked; ++i) facts.nodes.push_back({.node = all[i], .listed = true});
     facts.nodes_left_out = all.size() - asked;
     AskOthers(clients, facts.nodes);
   }

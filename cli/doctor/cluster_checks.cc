@@ -111,6 +111,11 @@ void CheckMetadata(const v1::GetClusterStatusResponse& cluster, FindingList& out
 
 void CheckListing(const NodeFacts& node, FindingList& out) {
   const Check check(NameOf(node.node), "listing", out);
+  if (!node.listed) {
+    return check.Fail(
+        "the global store does not list it: other nodes get nothing from it, and it nothing from them",
+        "look at its log for why it is not registered");
+  }
   const size_t before = out.size();
   if (node.node.unreachable()) {
     check.Fail(absl::StrCat("it cannot connect to its own address ", node.node.grpc_address(),

@@ -6,7 +6,8 @@
 
 namespace tensorcast::doctor {
 
-// What the global store says of a node: draining, unreachable. It drops a silent one from its list.
+// What the global store says of a node: draining, unreachable, not listed. It drops a silent one from its
+// list.
 void CheckListing(const NodeFacts& node, FindingList& out);
 // Which nodes answered this program. A node that does not, but that other nodes reach, is not a failure: the
 // user's machine need not reach every node.

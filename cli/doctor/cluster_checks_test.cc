@@ -46,6 +46,14 @@ TEST(ClusterChecks, Listing_TellsUnreachableAndDrainingNodes) {
               ElementsAre(Finds(Level::kWarn, "n", "tensorcast node undrain n")));
 }
 
+TEST(ClusterChecks, NodeThatIsNotListed_Fails) {
+  NodeFacts node = WellNode("n");
+  node.listed = false;
+  FindingList out;
+  CheckListing(node, out);
+  EXPECT_THAT(out, ElementsAre(Finds(Level::kFail, "n", "does not list it")));
+}
+
 TEST(ClusterChecks, NodeThatNoneReaches_FailsOnce) {
   Facts facts = WellCluster();
   facts.nodes[1].status = absl::DeadlineExceededError("no answer");

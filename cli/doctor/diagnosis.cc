@@ -37,7 +37,11 @@ void CheckDaemon(const Facts& facts, FindingList& out) {
 void CheckDisk(const Facts& facts, FindingList& out) {
   if (!facts.disk.has_value()) return;
   const Check check(kHere, "disk", out);
-  const DiskFacts& disk = *facts.disk;
+  if (!facts.disk->ok()) {
+    return check.Warn(absl::StrCat("not checked: ", facts.disk->status().message()),
+                      "run this as the daemon's user, or name its configuration by --config");
+  }
+  const DiskFacts& disk = **facts.disk;
   const std::string found = absl::StrCat(FormatBytes(disk.available_bytes), " of ", FormatBytes(disk.bytes),
                                          " is free where packed artifacts lie (", disk.folder, ")");
   const std::string change = "make room there, or set daemon.disk_dir to a larger disk";

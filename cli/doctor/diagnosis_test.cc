@@ -43,6 +43,17 @@ TEST(Diagnosis, DiskRoom_WarnsBelowATenthAndFailsBelowAHundredth) {
   EXPECT_THAT(with(9 * kGiB), ElementsAre(Finds(Level::kFail, "this host", "9.00 GiB")));
 }
 
+TEST(Diagnosis, DiskThatCannotBeRead_IsNamed) {
+  Facts facts = WellCluster();
+  facts.disk = absl::PermissionDeniedError("read /packs: Permission denied");
+  FindingList out;
+  CheckDisk(facts, out);
+  EXPECT_THAT(out, ElementsAre(Finds(Level::kWarn, "this host", "not checked: read /packs")));
+  facts.disk.reset();
+  CheckDisk(facts, out);
+  EXPECT_EQ(out.size(), 1u) << "the daemon is on another host";
+}
+
 TEST(Diagnosis, NodesThatWereNotAsked_AreCounted) {
   Facts facts = WellCluster();
   facts.nodes_left_out = 7;

@@ -15,7 +15,8 @@
 namespace tensorcast::doctor {
 
 struct NodeFacts {
-  v1::Node node = {};  // as the global store lists it
+  v1::Node node = {};   // as the global store lists it; else as its daemon describes itself
+  bool listed = false;  // by the global store, where that answers
   absl::StatusOr<v1::GetStatusResponse> status = absl::UnknownError("not asked");
   absl::Duration round_trip = {};  // of the call that gave the status
   absl::Time asked = {};           // this host's clock half way through that call
@@ -49,8 +50,9 @@ struct Facts {
   std::string daemon = {};                             // the address that was tried; empty: none was found
   absl::Status answer = {};                            // of that daemon
   std::vector<SocketFolderFacts> socket_folders = {};  // looked at where no daemon answers
-  std::optional<DiskFacts> disk = {};                  // of the daemon, where it is known and on this host
-  std::vector<NodeFacts> nodes = {};                   // the daemon's own node first
+  // Of the daemon, or why that is not known; none: the daemon is on another host.
+  std::optional<absl::StatusOr<DiskFacts>> disk = {};
+  std::vector<NodeFacts> nodes = {};  // the daemon's own node first
   size_t nodes_left_out = 0;
   // Of the global store, by the daemon.
   absl::StatusOr<v1::GetClusterStatusResponse> cluster = absl::UnknownError("not asked");

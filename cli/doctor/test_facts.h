@@ -16,7 +16,7 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 inline absl::Time TestNow() { return absl::FromUnixSeconds(1'800'000'000); }
 
 inline NodeFacts WellNode(const std::string& name) {
-  NodeFacts node{.round_trip = absl::Milliseconds(2), .asked = TestNow()};
+  NodeFacts node{.listed = true, .round_trip = absl::Milliseconds(2), .asked = TestNow()};
   node.node.set_name(name);
   node.node.set_node_id("id-of-" + name);
   node.node.set_grpc_address("10.0.0.1:7001");

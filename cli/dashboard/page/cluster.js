@@ -81,6 +81,7 @@ function storeFacts(status, zones) {
   return facts([
     ["nodes", count(zones.nodes)],
     ["artifacts", count(store.artifacts)],
+    ["differences", number(store.differences) > 0 && `${count(store.differences)}, ${bytes(store.difference_bytes)}`],
     ["keys", count(store.keys)],
     ["replicas", count(store.replicas)],
     ["grants running", count(store.active_grants)],

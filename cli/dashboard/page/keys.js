@@ -9,7 +9,8 @@ export const artifactLink = (id, text = short(id)) =>
   link(`/artifact?${new URLSearchParams({ artifact: id })}`, h("code", { title: id }, text));
 const keyLinks = (names) => (names ?? []).flatMap((name, index) => [index > 0 && ", ", keyLink(name)]);
 const tabs = (current) => h("p", { class: "tabs" }, link("/keys", h("span", { class: current === "keys" ? "current" : "" }, "Keys")),
-  " · ", link("/artifacts", h("span", { class: current === "artifacts" ? "current" : "" }, "Artifacts")));
+  " · ", link("/artifacts", h("span", { class: current === "artifacts" ? "current" : "" }, "Artifacts")),
+  " · ", link("/artifacts?kind=difference", h("span", { class: current === "differences" ? "current" : "" }, "Differences")));
 
 export const keys = {
   view: "keys",
@@ -78,24 +79,28 @@ export const key = {
 
 export const artifacts = {
   view: "artifacts",
-  parameters: ["q"],
+  parameters: ["q", "kind"],
   under: "/keys",
-  title: () => "Artifacts",
+  title: (query) => (query.get("kind") === "difference" ? "Differences" : "Artifacts"),
   render(list, query) {
+    const differences = query.get("kind") === "difference";
     const columns = [
       { title: "artifact", cell: (artifact) => artifactLink(artifact.artifact_id) },
       { title: "keys", cell: (artifact) => (artifact.keys?.length ? keyLinks(artifact.keys)
         : artifact.kept_by?.length ? ["earlier version of ", keyLinks(artifact.kept_by)] : h("span", { class: "muted" }, "none")) },
-      { title: "kind", cell: (artifact) => ["tensors", "files"][artifact.kind ?? 0] },
+      { title: "kind", cell: (artifact) => ["tensors", "files", "difference"][artifact.kind ?? 0] },
       { title: "size", number: true, cell: (artifact) => bytes(artifact.image_bytes) },
       { title: "tensors", number: true, cell: (artifact) => count(artifact.tensor_count) },
       { title: "ready replicas", number: true, cell: (artifact) => count(artifact.replica_count) },
       { title: "origins", number: true, cell: (artifact) => count((artifact.origins ?? []).length) },
       { title: "created", cell: (artifact) => clock(artifact.created) },
     ];
-    return [tabs("artifacts"), h("form", { class: "filters", role: "search" }, filter("q", "Part of an id, a key or an origin", query)),
-      table("Artifacts", columns, list.artifacts ?? [], { query, next: list.next_page_token, total: list.total,
-        empty: query.has("q") ? "No artifact matches; clear the filter." : "No artifact is stored. Store a model: tensorcast put MODEL --key NAME" })];
+    const none = differences ? "No difference is stored. Store one: tensorcast put MODEL --key NAME --base auto"
+      : "No artifact is stored. Store a model: tensorcast put MODEL --key NAME";
+    return [tabs(differences ? "differences" : "artifacts"),
+      h("form", { class: "filters", role: "search" }, filter("q", "Part of an id, a key or an origin", query)),
+      table(differences ? "Differences" : "Artifacts", columns, list.artifacts ?? [], { query, next: list.next_page_token, total: list.total,
+        empty: query.has("q") ? "No artifact matches; clear the filter." : none })];
   },
 };
 
