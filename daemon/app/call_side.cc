@@ -15,6 +15,7 @@
 #include "daemon/service/replicas.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/versions_proxy.h"
+#include "proto/differences.grpc.pb.h"
 #include "proto/imports.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -28,6 +29,8 @@ namespace {
 // answer at once.
 constexpr int kQuickThreads = 64;
 constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
+// An ingest waits for it before it asks for other sources.
+constexpr absl::Duration kReportTimeout = absl::Seconds(2);
 
 OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Storage& storage,
                                         GlobalStoreSide& store, const StoreEngine& engine) {
@@ -58,6 +61,24 @@ ImportJoins::Claim ClaimBy(GlobalStoreSide& store) {
         {.retry_for = absl::ZeroDuration(), .what = "claim of an import", .fence = &store.client->fence()});
     TC_RETURN_IF_ERROR(store.client->Noted(response.status(), began, Timeout::kMeansSilence));
     return response;
+  };
+}
+
+// Tried once: a node that meets the difference again reports it again.
+WrongDifferences::Report ReportBy(GlobalStoreSide& store) {
+  return [&store](const std::string& difference_id) -> absl::Status {
+    v1::ReportWrongDifferenceRequest request;
+    *request.mutable_node() = store.link.identity();
+    request.set_artifact_id(difference_id);
+    const SteadyTime began = SteadyNow();
+    const absl::Status reported =
+        rpc::CallUnary(*store.channel->differences_stub(), &v1::Differences::Stub::ReportWrongDifference,
+                       UpkeepContext(kReportTimeout), request,
+                       {.retry_for = absl::ZeroDuration(),
+                        .what = "report of a wrong difference",
+                        .fence = &store.client->fence()})
+            .status();
+    return store.client->Noted(reported, began, Timeout::kMeansSilence);
   };
 }
 
@@ -97,8 +118,10 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
               .software_version = options.process.version}),
       explainer({.status = &status, .global_store = store.client.get(), .peers = sources.peers.get()}),
       probe({.global_store = store.client.get(), .peers = sources.peers.get()}),
-      difference_paths(
-          {.engine = replicas.engine.get(), .global_store = store.client.get(), .sources = &sources.finder}),
+      difference_paths({.engine = replicas.engine.get(),
+                        .global_store = store.client.get(),
+                        .sources = &sources.finder,
+                        .report_wrong = ReportBy(store)}),
       difference_maker({.engine = replicas.engine.get(),
                         .known_keys = &store.known_keys,
                         .default_base = options.difference_base}),

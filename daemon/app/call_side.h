@@ -65,6 +65,8 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
   const std::unique_ptr<grpc::Service> records;
+  // Calls use it on the executors above, which outlive it: there is none any more when the servers below have
+  // ended. Its own thread uses the parts above.
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;

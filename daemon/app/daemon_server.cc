@@ -190,8 +190,8 @@ void DaemonServer::Parts::DoChores() {
 }
 
 void DaemonServer::Parts::AwaitTransfers(SteadyTime deadline) const {
-  // A pull may still be opened by a token that was given before, while the last ingest ends, and the other
-  // way round.
+  // Since Drain no call is let in that begins either (LocalNode::CheckAccepting). One that was let in before
+  // may open its pull while the last ingest ends, or begin its ingest while the last pull does.
   while (replicas->engine->AwaitNoIngests(deadline) && replicas->servings->AwaitNone(deadline)) {
     if (replicas->engine->active_ingests() == 0) return;
   }

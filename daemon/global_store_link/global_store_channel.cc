@@ -35,6 +35,7 @@ void GlobalStoreChannel::Connect(const std::string& address) {
   const std::shared_ptr<grpc::Channel> channel = rpc::MakeChannel(address, options_);
   stub_ = v1::GlobalStore::NewStub(channel);
   imports_stub_ = v1::Imports::NewStub(channel);
+  differences_stub_ = v1::Differences::NewStub(channel);
   records_stub_ = v1::Records::NewStub(channel);
   versions_stub_ = v1::Versions::NewStub(channel);
 }
@@ -42,6 +43,11 @@ void GlobalStoreChannel::Connect(const std::string& address) {
 std::shared_ptr<v1::Imports::Stub> GlobalStoreChannel::imports_stub() const {
   absl::MutexLock lock(&mutex_);
   return imports_stub_;
+}
+
+std::shared_ptr<v1::Differences::Stub> GlobalStoreChannel::differences_stub() const {
+  absl::MutexLock lock(&mutex_);
+  return differences_stub_;
 }
 
 std::shared_ptr<v1::Records::Stub> GlobalStoreChannel::records_stub() const {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
 #include "core/source/chunk_source.h"
@@ -102,6 +103,10 @@ absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& conte
     return give_up("no_base", "base auto needs a key, and the put names none");
   }
   std::string base_id = named;
+  // No key has such a name.
+  if (BeginsAsArtifactId(named) && !IsArtifactId(named)) {
+    return give_up("no_base", absl::StrCat("the base ", QuoteName(named), " is not an artifact id"));
+  }
   if (!IsArtifactId(named)) {
     const std::string& key_of_base = named == "auto" ? key : named;
     const absl::StatusOr<v1::ResolveKeyResponse> bound = options_.known_keys->Resolve(context, key_of_base);

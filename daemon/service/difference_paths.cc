@@ -126,6 +126,21 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
   if (!found.ok() || found->empty()) return {.sources = std::move(others), .advance = advance(bases.front())};
   DifferencePath path{.base_id = found->front().base_id()};
   path.advance = advance(path.base_id);
+  const std::shared_ptr<Advance> advanced = path.advance;
+  const auto by = [&](DifferencePath chosen) -> Prepared {
+    return {.sources = MakeDifferenceProvider(options_.engine, target, std::move(chosen), std::move(others)),
+            .advance = advanced};
+  };
+  std::vector<std::string> ids;
+  for (const v1::Difference& difference : *found) ids.push_back(difference.artifact_id());
+  const auto wrong = std::ranges::find_if(ids, [this](const auto& id) { return wrong_->Contains(id); });
+  if (wrong != ids.end()) {
+    otel::metrics::kDifferencePaths.Add(1, {"damaged"});
+    path.unused = absl::DataLossError(
+        absl::StrCat("use difference ", *wrong, ": it made wrong bytes here; the target comes whole"));
+    return by(std::move(path));
+  }
+  path.on_made_wrong = [wrong = wrong_, ids] { wrong->Note(ids); };
   absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> differences =
       ManifestsOf(context, *found, *target);
   path.unused = differences.status();
@@ -137,9 +152,7 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
     path.unused = base.ok() ? Bring(context, path.differences) : base.status();
   }
   if (!path.unused.ok()) path.unused = NotBrought(path.unused);
-  const std::shared_ptr<Advance> advanced = path.advance;
-  return {.sources = MakeDifferenceProvider(options_.engine, target, std::move(path), std::move(others)),
-          .advance = advanced};
+  return by(std::move(path));
 }
 
 }  // namespace tensorcast::daemon

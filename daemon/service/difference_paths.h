@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@
 #include "core/ingest/advance.h"
 #include "core/source/chunk_source.h"
 #include "daemon/global_store_link/global_store_client.h"
+#include "daemon/service/wrong_differences.h"
 #include "daemon/sources/source_finder.h"
 
 namespace tensorcast::daemon {
@@ -29,9 +31,12 @@ class DifferencePaths {
     StoreEngine* engine = nullptr;  // all must outlive it
     GlobalStoreClient* global_store = nullptr;
     const SourceFinder* sources = nullptr;
+    // Of a difference that makes wrong bytes; what it uses must outlive the engine. Null: none is reported.
+    WrongDifferences::Report report_wrong = nullptr;
   };
 
-  explicit DifferencePaths(const Options& options) : options_(options) {}
+  explicit DifferencePaths(Options options)
+      : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
   // The sources of a whole `target` that is to be made in host memory: `others`, or those after chunks that
   // are rebuilt here. Blocks while the differences come. Where this node has the target, makes it, or holds
@@ -57,6 +62,7 @@ class DifferencePaths {
                      const std::vector<std::shared_ptr<const Manifest>>& differences) const;
 
   const Options options_;
+  const std::shared_ptr<WrongDifferences> wrong_;  // also of ingests that outlive this
 };
 
 }  // namespace tensorcast::daemon

@@ -9,6 +9,7 @@
 #include "core/difference/difference_artifact.h"
 #include "core/replica/transfer_report.h"
 #include "daemon/service/service_fixture.h"
+#include "daemon/service/wrong_differences.h"
 
 namespace tensorcast::daemon::differences_test {
 namespace {
@@ -159,6 +160,14 @@ TEST_F(DifferencesTest, PoolWithoutRoomForRecords_PutIsWhole) {
   EXPECT_FALSE(required.ok());
 }
 
+TEST_F(DifferencesTest, BaseWithMalformedId_IsNotCalledAKey) {
+  const auto put = PutVersion(WriteVersion(0), "tc2:aaaa");
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(put->no_difference(), "the base \"tc2:aaaa\" is not an artifact id");
+  const auto required = PutVersion(WriteVersion(1), "tc2:aaaa", /*required=*/true);
+  EXPECT_EQ(required.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(DifferencesTest, OtherTensors_AreWholeAndNamed) {
   const auto base = PutVersion(WriteVersion(0), "none");
   ASSERT_TRUE(base.ok()) << base.status();
@@ -277,6 +286,20 @@ TEST_F(DifferencesTest, NodeWithNoVersion_DoesNotAskForDifferences) {
       [&](FakeGlobalStore& it) { it.manifests[artifact.manifest->id()] = artifact.manifest->bytes(); });
   EXPECT_FALSE(Get(artifact.manifest->id()).ok()) << "it has no source";
   EXPECT_THAT(store.held_asked, IsEmpty());
+}
+
+TEST(WrongDifferences, DifferenceAppliedAlone_IsReported) {
+  std::vector<std::string> reported;
+  WrongDifferences wrong([&](const std::string& difference) {
+    reported.push_back(difference);
+    return absl::UnavailableError("the store is away");
+  });
+  wrong.Note({"d1"});
+  EXPECT_TRUE(wrong.Contains("d1"));
+  wrong.Note({"d2", "d3"});
+  EXPECT_TRUE(wrong.Contains("d2") && wrong.Contains("d3"));
+  EXPECT_FALSE(wrong.Contains("d4"));
+  EXPECT_THAT(reported, ElementsAre("d1")) << "of several it is not known which is wrong";
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ class DifferenceProvider final : public SourceProvider {
       Count("not_brought");  // they name every chunk as one that comes whole
     } else if (!source.ok()) {
       Count("damaged");
-      DropWrongDifferences();
+      if (!DropWrongDifferences()) NoteMadeWrong();
     }
     return source;
   }
@@ -299,15 +299,20 @@ class DifferenceProvider final : public SourceProvider {
   }
 
   // The base and the differences were compared with their manifests when they came: one that differs now has
-  // rotted. Where none does, the difference was made wrong, and is of no use to other nodes either.
+  // rotted. Where none does, a difference was made wrong, and is of no use to other nodes either.
   void DropDamaged(uint32_t chunk) {
     bool found = DropWrongDifferences();
     found |= DropIfWrong(path_.base_id, chunk);
     // Of a base that is written over it cannot be found out any more.
-    LOG_IF(ERROR, !found && !advanced_)
-        << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
-        << ", is wrong, though base and differences are as they were "
-        << "published: a difference was made of other bytes";
+    if (found || advanced_) return;
+    LOG(ERROR) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
+               << ", is wrong, though base and differences are as they were published: a difference was made "
+               << "of other bytes";
+    NoteMadeWrong();
+  }
+
+  void NoteMadeWrong() {
+    if (path_.on_made_wrong != nullptr) path_.on_made_wrong();
   }
 
   bool DropWrongDifferences() {

@@ -11,6 +11,7 @@
 // saves bytes, and never decides what they are.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct DifferencePath {
   // Where the target is written over its base: the base is read there. Null: the base is a replica of its
   // own.
   std::shared_ptr<Advance> advance = nullptr;
+  // A chunk came out wrong though base and differences match their manifests: a difference was made of other
+  // bytes. Called on the ingest's thread, once at most; may be null.
+  std::function<void()> on_made_wrong = nullptr;
 };
 
 // One source first, which rebuilds chunks of `target`, then what `others` gives. Where every chunk can be

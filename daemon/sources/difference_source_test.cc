@@ -118,6 +118,7 @@ class DifferenceSourceTest : public ::testing::Test {
                const std::shared_ptr<Advance>& advance = nullptr) {
     DifferencePath path{.base_id = base.manifest->id()};
     for (const TestArtifact& difference : differences) path.differences.push_back(difference.manifest);
+    path.on_made_wrong = [this] { ++made_wrong_; };
     path.advance = advance;
     auto lease = Ingest(target,
                         MakeDifferenceProvider(engine_.get(), target.manifest, std::move(path),
@@ -165,6 +166,7 @@ class DifferenceSourceTest : public ::testing::Test {
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<StoreEngine> engine_;
   TransferReport report_;
+  int made_wrong_ = 0;  // how often a provider said so
 };
 
 TEST_F(DifferenceSourceTest, WholePath_RebuildsEveryChunkHere) {
@@ -236,6 +238,18 @@ TEST_F(DifferenceSourceTest, DamagedBase_IsDroppedAndTargetIsRight) {
   EXPECT_THAT(far->fetches(), Contains(Key(5U)));
   EXPECT_FALSE(Has(base_));
   EXPECT_TRUE(Has(difference_));
+  EXPECT_EQ(made_wrong_, 0) << "the base has rotted";
+}
+
+TEST_F(DifferenceSourceTest, DifferenceMadeOfOtherBytes_IsToldOnce) {
+  TestArtifact wrong = MakeDifference(NextVersion(base_, 5), target_);
+  Seal(wrong, DifferenceMetadata({.base = base_.manifest->id(), .target = target_.manifest->id()}),
+       ArtifactKind::kDifference);
+  Have(base_);
+  Have(wrong);
+  Rebuild(base_, {wrong}, target_, Far(target_));
+  EXPECT_EQ(made_wrong_, 1);
+  EXPECT_TRUE(Has(base_) && Has(wrong)) << "both are as they were published";
 }
 
 TEST_F(DifferenceSourceTest, DifferenceOfAnotherBase_NeverMakesWrongBytes) {
