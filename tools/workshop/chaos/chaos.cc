@@ -3,6 +3,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -37,7 +41,6 @@ constexpr int kOperationTimeoutSeconds = 20;
 // A client may take a little longer than the deadline it gave its operation, to connect and to compare.
 constexpr absl::Duration kHangTimeout = absl::Seconds(kOperationTimeoutSeconds + 15);
 constexpr absl::Duration kRecoveryTimeout = absl::Seconds(40);
-constexpr char kBaseKey[] = "base";
 constexpr char kRoundKey[] = "round";
 constexpr uint32_t kBaseReplicas = 2;  // in memory, and packed
 constexpr int kLogLines = 40;
@@ -56,6 +59,22 @@ absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
+// The next version of a model: one percent of its bytes differ.
+absl::Status WriteNextVersion(const std::string& model, const std::string& path) {
+  std::ifstream file(model, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  uint64_t header = 0;
+  if (bytes.size() < sizeof(header))
+    return absl::DataLossError(absl::StrCat("read ", model, ": it is empty"));
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  for (uint64_t i = sizeof(header) + header; i < bytes.size(); i += 100) bytes[i] ^= 1;
+  std::ofstream next(path, std::ios::binary);
+  if (next.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush().good()) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("write ", path, ": the folder cannot be written"));
+}
+
 class Chaos {
  public:
   explicit Chaos(const ChaosOptions& options) : options_(options), random_(options.seed) {}
@@ -66,6 +85,7 @@ class Chaos {
   struct Outcome {
     int exit_code = -1;
     std::string said;  // the artifact id, or what went wrong
+    std::string said_before;
     absl::Duration took;
   };
 
@@ -97,7 +117,10 @@ class Chaos {
   Process& Target(const Fault& fault, Process& client);
 
   std::string ModelOf(const Operation& operation) const {
-    return absl::StrCat(directory_->path(), operation.writes ? "/round.safetensors" : "/base.safetensors");
+    const char* const model = operation.by_difference ? "next.safetensors"
+                              : operation.writes      ? "round.safetensors"
+                                                      : kBaseModel;
+    return absl::StrCat(directory_->path(), "/", model);
   }
   const std::string& Address(int node) const { return cluster_->addresses(node).unix_socket; }
   std::string Logs() const;
@@ -144,6 +167,8 @@ absl::Status Chaos::Start() {
     TC_RETURN_IF_ERROR(WriteLlamaModel(absl::StrCat(directory_->path(), "/", name, ".safetensors"),
                                        {.bytes = options_.model_bytes, .seed = static_cast<uint64_t>(seed)}));
   }
+  TC_RETURN_IF_ERROR(WriteNextVersion(absl::StrCat(directory_->path(), "/", kBaseModel),
+                                      absl::StrCat(directory_->path(), "/next.safetensors")));
   ClusterOptions cluster{
       .binary = options_.binary, .directory = directory_->path(), .daemons = options_.daemons};
   cluster.global_store_settings = {"global_store.heartbeat_interval=100ms", "global_store.node_ttl=2s",
@@ -243,6 +268,12 @@ absl::Status Chaos::MeasureOperations() {
   for (const Operation& operation : Operations()) {
     TC_ASSIGN_OR_RETURN(const Outcome outcome, Undisturbed(operation));
     usual_[&operation] = outcome.took;
+    // A version that comes whole everywhere would be right, too, and show nothing of differences.
+    const int followers = options_.daemons - 1;
+    if (operation.by_difference &&
+        !absl::StrContains(outcome.said_before, absl::StrCat("used at ", followers, " of "))) {
+      return absl::InternalError(absl::StrCat("undisturbed: ", outcome.said_before));
+    }
     TC_RETURN_IF_ERROR(BackToNormal());
   }
   return invariants_->RecordBaseline(RecoveryDeadline());
@@ -273,7 +304,9 @@ std::vector<int> Chaos::NodesOf(const Operation& operation) const {
 
 // A receiver that dies or stops takes no other receiver along.
 absl::Status Chaos::CheckNobodyElseFailed(const Fault& fault, const Outcome& outcome) const {
-  const bool of_receiver = fault.victim == Victim::kReceiver || fault.victim == Victim::kOtherReceiver;
+  // Of a new version the receiver is its only source at first.
+  const bool of_receiver = (fault.victim == Victim::kReceiver && !fault.operation->source_is_receiver) ||
+                           fault.victim == Victim::kOtherReceiver;
   if (!fault.operation->fans_out || !of_receiver || outcome.exit_code != 1) return absl::OkStatus();
   const int struck = fault.victim == Victim::kReceiver ? fault.operation->node : kOtherReceiver;
   const std::vector<int> nodes = NodesOf(*fault.operation);
@@ -309,6 +342,7 @@ absl::StatusOr<Chaos::Outcome> Chaos::Finish(Process& client, SteadyTime began) 
   outcome.exit_code = *code;
   outcome.took = SteadyNow() - began;
   outcome.said = FileTail(client.log_path(), 1);
+  outcome.said_before = FileTail(client.log_path(), 2);
   return outcome;
 }
 

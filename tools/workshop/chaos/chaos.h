@@ -29,6 +29,9 @@ struct ChaosOptions {
   std::FILE* out = stdout;
 };
 
+inline constexpr char kBaseKey[] = "base";
+inline constexpr char kBaseModel[] = "base.safetensors";  // in the folder of all models
+
 // The GPUs of chaos and of its clients: the host's, or fake ones where it has none. Each daemon gets one.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices();
 

@@ -33,6 +33,13 @@ const std::vector<Operation>& Operations() {
        .lane = "disk",
        .drop_base_replica = true,
        .source_is_receiver = true},
+      {.name = "next version",
+       .verb = "next-version",
+       .node = 0,
+       .writes = true,
+       .source_is_receiver = true,
+       .fans_out = true,
+       .by_difference = true},
       {.name = "attach", .verb = "attach", .node = 0, .source_is_receiver = true},
   };
   return *operations;

@@ -11,7 +11,8 @@ namespace tensorcast::chaos {
 
 enum class Victim { kSource, kReceiver, kClient, kGlobalStore, kOtherReceiver, kEtcd };
 
-// What the client of a round does. Gets are of the base artifact; its source is node 0.
+// What the client of a round does. Gets are of the base artifact; its source is node 0. A publication of the
+// next version is at node 0, too, and all nodes get both versions.
 // Nodes 0 and 1 are of one host, each other node is of its own.
 struct Operation {
   const char* name;
@@ -23,6 +24,7 @@ struct Operation {
   bool drop_base_replica = false;   // node 0 has to read its packed file again
   bool source_is_receiver = false;  // there is no other node in it
   bool fans_out = false;            // its client gets at every node but the source's at once
+  bool by_difference = false;       // what it makes is the next version of the base artifact
 };
 
 inline constexpr int kOtherReceiver = 3;  // the node of Victim::kOtherReceiver, in a fan-out

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/replica/transfer_report.h"
 #include "core/safetensors/safetensors.h"
 #include "tensorcast/client.h"
 #include "tools/workshop/chaos/chaos.h"
@@ -84,10 +85,18 @@ struct Wanted {
   bool given_up = false;                  // once its first bytes are there
 };
 
+bool UsedDifference(const client::Replica& replica) {
+  const std::vector<SourceReport> none;
+  return std::ranges::any_of(
+      replica.transfer().has_value() ? replica.transfer()->sources : none,
+      [](const SourceReport& source) { return source.source.lane == kDifferenceLane; });
+}
+
 // At all daemons at once, what is wanted of each. What is told in the end is where it failed, and how the
-// first of those did: "at daemons 1 3: UNAVAILABLE: ...".
+// first of those did: "at daemons 1 3: UNAVAILABLE: ...". `by_difference` counts where one was used.
 absl::StatusOr<std::string> GetEverywhere(const Clients& clients, const Job& job, DeviceRuntime& devices,
-                                          const std::vector<Wanted>& wanted) {
+                                          const std::vector<Wanted>& wanted,
+                                          size_t* by_difference = nullptr) {
   std::vector<RequestContext> contexts(clients.size(), job.context);
   std::vector<std::unique_ptr<client::PendingGet>> gets;
   for (size_t i = 0; i < clients.size(); ++i) {
@@ -112,6 +121,7 @@ absl::StatusOr<std::string> GetEverywhere(const Clients& clients, const Job& job
                                          : ComparePart(tensors, wanted[i].tensors, job.model))
                   .status();
       artifact_id = (*replica)->artifact_id();
+      if (by_difference != nullptr && UsedDifference(**replica)) ++*by_difference;
     }
     if (ended.ok()) continue;
     absl::StrAppend(&failed_at, " ", i);
@@ -150,6 +160,27 @@ absl::StatusOr<std::string> GetAfterCancelled(const Clients& clients, const Job&
   return GetEverywhere(clients, job, devices);
 }
 
+// All daemons get the base artifact, the first one puts the next version as a difference from it, and all get
+// that. The line before the last one says where differences were used.
+absl::StatusOr<std::string> PublishNextVersion(const Clients& clients, const Job& job,
+                                               DeviceRuntime& devices) {
+  Job base = job;
+  base.artifact = kBaseKey;
+  base.model = absl::StrCat(job.model.substr(0, job.model.rfind('/') + 1), kBaseModel);
+  TC_RETURN_IF_ERROR(GetEverywhere(clients, base, devices).status());
+  const absl::StatusOr<client::PutResult> put =
+      clients.front()->Import(job.context, job.model, {.key = job.artifact, .base = kBaseKey});
+  if (!put.ok()) {
+    return absl::Status(put.status().code(), absl::StrCat("at daemons 0: ", put.status().message()));
+  }
+  size_t by_difference = 0;
+  TC_ASSIGN_OR_RETURN(
+      std::string artifact_id,
+      GetEverywhere(clients, job, devices, std::vector<Wanted>(clients.size()), &by_difference));
+  std::printf("differences were used at %zu of %zu followers\n", by_difference, clients.size() - 1);
+  return artifact_id;
+}
+
 // Looks at what it attached to again and again, for as long as it was given.
 absl::StatusOr<std::string> Hold(client::Client& client, const Job& job, DeviceRuntime& devices) {
   TC_ASSIGN_OR_RETURN(const Replicas held, Attach(client, job, kHeldLeases));
@@ -162,6 +193,7 @@ absl::StatusOr<std::string> Hold(client::Client& client, const Job& job, DeviceR
 absl::StatusOr<std::string> Perform(const Clients& clients, const Job& job, DeviceRuntime& devices) {
   if (job.operation == "get") return GetEverywhere(clients, job, devices);
   if (job.operation == "partial-get") return GetParts(clients, job, devices);
+  if (job.operation == "next-version") return PublishNextVersion(clients, job, devices);
   if (job.operation == "cancelled-get") return GetAfterCancelled(clients, job, devices);
   client::Client& client = *clients.front();
   if (job.operation == "attach") return AttachOften(client, job, devices);
