@@ -4,13 +4,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
+#include "core/difference/difference_artifact.h"
 #include "core/ingest/advance.h"
 #include "core/replica/transfer_report.h"
+#include "core/testing/scripted_source.h"
+#include "daemon/global_store_link/global_store_channel.h"
+#include "daemon/global_store_link/global_store_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/test_cluster.h"
@@ -46,8 +51,9 @@ class Differences : public ::testing::Test {
     return put.ok() ? *std::move(put) : client::PutResult();
   }
   // What the newest version is on b: compared, and let go.
-  TransferReport GetOnB() {
-    const auto replica = b_->client().Get(Soon(), kKey);
+  TransferReport GetOnB() { return GetOn(*b_); }
+  TransferReport GetOn(TestNode& node) {
+    const auto replica = node.client().Get(Soon(), kKey);
     EXPECT_TRUE(replica.ok()) << replica.status();
     if (!replica.ok()) return {};
     for (const Tensor& tensor : artifact_.layout.tensors) {
@@ -75,6 +81,56 @@ class Differences : public ::testing::Test {
   static void Evict(TestNode& node, const std::string& artifact_id) {
     const absl::Status evicted = node.admin().EvictReplica(Soon(), artifact_id, /*force=*/true);
     EXPECT_TRUE(evicted.ok()) << evicted;
+  }
+
+  // The image of a difference that a has.
+  TestArtifact DifferenceOnA(const std::string& artifact_id) {
+    TestArtifact difference;
+    const auto lease = a_->server().engine().LeaseArtifact(artifact_id, {LocationKind::kCpu});
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    if (!lease.ok()) return difference;
+    difference.layout = (*lease)->manifest()->layout();
+    for (const ConstHostSpan span : (*lease)->HostSpans(0, difference.layout.image_bytes)) {
+      difference.image.insert(difference.image.end(), span.begin(), span.end());
+    }
+    return difference;
+  }
+  // As a node that lies does: these bytes as the difference between two versions, published alone from a. Its
+  // own manifest is right. Its id.
+  std::string Lie(const TestArtifact& difference, const DifferenceEnds& ends) {
+    auto pending = a_->server().engine().Ingest(
+        Soon(), {.location = {LocationKind::kCpu},
+                 .sources = std::make_shared<ScriptedProvider>(std::vector{MakeControl(difference.image)}),
+                 .new_layout = difference.layout,
+                 .new_metadata = DifferenceMetadata(ends),
+                 .new_kind = ArtifactKind::kDifference});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    const auto lease = (*pending)->Wait(Soon());
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    const Manifest& manifest = *(*lease)->manifest();
+    const auto status = a_->admin().GetStatus(Soon());
+    EXPECT_TRUE(status.ok()) << status.status();
+    v1::PublishArtifactRequest first;
+    first.mutable_node()->set_node_id(status->node().node_id());
+    first.mutable_node()->set_incarnation(status->node().incarnation());
+    v1::Replica& replica = *first.mutable_replica();
+    replica.set_replica_id((*lease)->replica_id());
+    replica.set_artifact_id(manifest.id());
+    replica.set_node_id(status->node().node_id());
+    replica.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+    replica.set_state(v1::REPLICA_STATE_READY);
+    const auto store = daemon::MakeGlobalStoreClient(
+        std::make_shared<daemon::GlobalStoreChannel>(cluster_.global_store().address()));
+    const auto published = store->PublishArtifact(Soon(), manifest, first, /*asking=*/"");
+    EXPECT_TRUE(published.ok()) << published.status();
+    return manifest.id();
+  }
+  void Delete(const std::string& artifact_id) {
+    const absl::Status deleted = a_->admin().DeleteArtifact(Soon(), artifact_id);
+    EXPECT_TRUE(deleted.ok()) << deleted;
+  }
+  bool IsKnown(const std::string& artifact_id) {
+    return a_->admin().DescribeArtifact(Soon(), artifact_id).ok();
   }
 
   TestArtifact artifact_ = MakeTestArtifact(1, std::vector<uint64_t>(kChunks, kTestChunkBytes));
@@ -121,6 +177,98 @@ TEST_F(Differences, EvictedBase_VersionComesWhole) {
   const TransferReport report = GetOnB();
   EXPECT_EQ(BytesOf(report, kDifferenceLane), 0u);
   EXPECT_EQ(report.bytes, image_bytes_);
+}
+
+TEST_F(Differences, RepeatedGet_IsRebuiltAgain) {
+  Put("none");
+  GetOnB();
+  Step();
+  const client::PutResult put = Put("auto");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(BytesOf(GetOnB(), kDifferenceLane), image_bytes_);
+    Evict(*b_, put.artifact_id);
+  }
+}
+
+TEST_F(Differences, WrongDifference_IsDeletedOnceTwoNodesMetIt) {
+  TestNode& c = cluster_.AddNode("c", OnItsOwnHost);
+  const client::PutResult base = Put("none");
+  GetOnB();
+  GetOn(c);
+  Step();
+  const client::PutResult next = Put("auto");
+  ASSERT_TRUE(next.difference.has_value()) << next.no_difference;
+  const TestArtifact right = DifferenceOnA(next.difference->artifact_id);
+  Step();
+  const client::PutResult last = Put("none");
+  const std::string wrong = Lie(right, {.base = base.artifact_id, .target = last.artifact_id});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_LT(BytesOf(GetOnB(), kDifferenceLane), image_bytes_);
+    EXPECT_TRUE(IsKnown(wrong)) << "one node alone may lie";
+    Evict(*b_, last.artifact_id);
+  }
+  EXPECT_LT(BytesOf(GetOn(c), kDifferenceLane), image_bytes_);
+  EXPECT_TRUE(Eventually([&] { return !IsKnown(wrong); }));
+  EXPECT_TRUE(IsKnown(next.difference->artifact_id)) << "right ones stay";
+}
+
+// A node that lies publishes differences with one byte changed, each with a manifest that matches it: in the
+// index and in the records, their lengths among them.
+TEST_F(Differences, DamagedDifferencesOfALyingNode_NeverMakeWrongBytes) {
+  const client::PutResult base = Put("none");
+  GetOnB();
+  Step();
+  const client::PutResult next = Put("auto");
+  ASSERT_TRUE(next.difference.has_value()) << next.no_difference;
+  const TestArtifact right = DifferenceOnA(next.difference->artifact_id);
+  Delete(next.difference->artifact_id);
+  std::vector<uint64_t> offsets;
+  const Tensor& index = right.layout.tensors[0];
+  const Tensor& records = right.layout.tensors[1];
+  for (uint64_t at = 0; at < index.nbytes; at += 4) offsets.push_back(index.offset + at);
+  for (uint64_t at = 0; at < 24; at += 2) offsets.push_back(records.offset + at);
+  for (uint64_t at = 24; at < records.nbytes; at += records.nbytes / 8) {
+    offsets.push_back(records.offset + at);
+  }
+  int not_used = 0;
+  for (const uint64_t offset : offsets) {
+    TestArtifact wrong = right;
+    wrong.image[offset] ^= std::byte{0x11};
+    const std::string lie = Lie(wrong, {.base = base.artifact_id, .target = next.artifact_id});
+    const TransferReport report = GetOnB();
+    if (BytesOf(report, kDifferenceLane) < image_bytes_) ++not_used;
+    EXPECT_EQ(report.verified_chunks, kChunks) << "damaged at " << offset;
+    Delete(lie);
+    Evict(*b_, next.artifact_id);
+  }
+  EXPECT_GT(not_used, static_cast<int>(offsets.size() / 2)) << "the damage is met";
+}
+
+TEST_F(Differences, SwappedDifferencesOfALyingNode_NeverMakeWrongBytes) {
+  const client::PutResult v0 = Put("none");
+  Step();
+  const client::PutResult v1 = Put("auto");
+  Step();
+  const client::PutResult v2 = Put("auto");
+  ASSERT_TRUE(v1.difference.has_value() && v2.difference.has_value());
+  const TestArtifact first = DifferenceOnA(v1.difference->artifact_id);
+  const TestArtifact second = DifferenceOnA(v2.difference->artifact_id);
+  ASSERT_TRUE(b_->client().Get(Soon(), v0.artifact_id).ok());
+  Delete(v1.difference->artifact_id);
+  Delete(v2.difference->artifact_id);
+  // Of another target, and of another base.
+  const std::string of_target = Lie(first, {.base = v0.artifact_id, .target = v2.artifact_id});
+  EXPECT_LT(BytesOf(GetOnB(), kDifferenceLane), image_bytes_);
+  Evict(*b_, v2.artifact_id);
+  Delete(of_target);
+  const std::string of_base = Lie(second, {.base = v0.artifact_id, .target = v2.artifact_id});
+  EXPECT_LT(BytesOf(GetOnB(), kDifferenceLane), image_bytes_);
+  Evict(*b_, v2.artifact_id);
+  Delete(of_base);
+  // One for the other, folded. Their changes are at different places, so the bytes may come out right.
+  Lie(second, {.base = v0.artifact_id, .target = v1.artifact_id});
+  Lie(first, {.base = v1.artifact_id, .target = v2.artifact_id});
+  EXPECT_EQ(GetOnB().verified_chunks, kChunks);
 }
 
 TEST_F(Differences, DictInAnotherOrder_IsTheNextVersionAllTheSame) {
