@@ -1,5 +1,7 @@
 #include "client/versions.h"
 
+#include <grpcpp/channel.h>
+
 #include <algorithm>
 
 #include "base/status.h"
