@@ -171,8 +171,9 @@ class Causes {
     if (max->name != "network" && max->name != "cores") return *max;
     const Cause* recorded = nullptr;
     for (const Cause& cause : causes_) {
-      if (cause.name == "network" || cause.name == "cores" || cause.share < max->share - kCloseCauses)
+      if (cause.name == "network" || cause.name == "cores" || cause.share < max->share - kCloseCauses) {
         continue;
+      }
       if (recorded == nullptr || cause.share > recorded->share) recorded = &cause;
     }
     return recorded == nullptr ? *max : *recorded;

@@ -179,9 +179,7 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
                                                     const std::optional<ArtifactRecord>& difference) const {
   PublishPlan plan;
   // Alone it comes from a node that has it when the metadata is lost, maybe before its ends.
-  if (artifact.kind == ArtifactKind::kDifference) {
-    TC_RETURN_IF_ERROR(CheckEnds(artifact, /*target=*/nullptr));
-  }
+  if (artifact.kind == ArtifactKind::kDifference) TC_RETURN_IF_ERROR(CheckEnds(artifact, /*target=*/nullptr));
   ArtifactRecord record = artifact;
   record.created = now;
   record.updated = now;

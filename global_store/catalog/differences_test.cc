@@ -335,8 +335,7 @@ TEST_F(KeptDifferencesTest, DifferenceOfWrongBytes_GoesAlone) {
   EXPECT_THAT(Kept(), ElementsAre("v2-v3"));
   EXPECT_NE(catalog_.Find("v2"), nullptr);
   EXPECT_TRUE(absl::IsNotFound(catalog_.PrepareDeleteDifference("v1-v2", kNow).status()));
-  EXPECT_TRUE(absl::IsNotFound(catalog_.PrepareDeleteDifference("v2", kNow).status()))
-      << "it is a version";
+  EXPECT_TRUE(absl::IsNotFound(catalog_.PrepareDeleteDifference("v2", kNow).status())) << "it is a version";
 }
 
 TEST_F(KeptDifferencesTest, BindingADifference_IsRefused) {

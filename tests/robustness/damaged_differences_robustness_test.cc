@@ -1,5 +1,5 @@
-// Differences with bytes that change in the memory of a node, in each of their parts: a follower gets the next
-// version with the right bytes all the same, in time.
+// Differences with bytes that change in the memory of a node, in each of their parts: a follower gets the
+// next version with the right bytes all the same, in time.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -64,8 +64,9 @@ absl::Status WriteNextVersion(const std::string& model, const std::string& path)
   std::ifstream file(model, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   uint64_t header = 0;
-  if (bytes.size() < sizeof(header))
+  if (bytes.size() < sizeof(header)) {
     return absl::DataLossError(absl::StrCat("read ", model, ": it is empty"));
+  }
   std::memcpy(&header, bytes.data(), sizeof(header));
   for (uint64_t i = sizeof(header) + header; i < bytes.size(); i += 100) bytes[i] ^= 1;
   std::ofstream next(path, std::ios::binary);
