@@ -18,7 +18,10 @@ absl::StatusOr<json> Documents::Maker::Artifacts(const Query& query) {
   const std::string text = ParameterOf(query, "q");
   const auto has = [&](const std::string& part) { return absl::StrContains(part, text); };
   std::vector<const v1::Artifact*> artifacts;
+  // Each version may have one: they would hide the versions.
+  const bool differences = ParameterOf(query, "kind") == ArtifactKindName(ArtifactKind::kDifference);
   for (const v1::Artifact& artifact : *all) {
+    if ((artifact.kind() == static_cast<uint32_t>(ArtifactKind::kDifference)) != differences) continue;
     const bool origin = std::ranges::any_of(artifact.origins(), [&](const v1::Origin& one) {
       return std::ranges::any_of(one.objects(), has, &v1::Origin::Object::uri);
     });
