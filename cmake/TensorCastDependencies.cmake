@@ -77,9 +77,10 @@ add_library(thirdparty::grpc_abseil INTERFACE IMPORTED)
 set_property(TARGET thirdparty::grpc_abseil PROPERTY INTERFACE_COMPILE_OPTIONS "-I${distribution_absl}")
 target_link_libraries(thirdparty::grpc_abseil INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_SYNCHRONIZATION}")
 
+tensorcast_import(thirdparty::zstd HEADER zstd.h LIBRARIES zstd)
+
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
   tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp uct ucs)
-  tensorcast_import(thirdparty::zstd HEADER zstd.h LIBRARIES zstd)
   tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
   # etcd's API, as .proto files.
   set(TENSORCAST_ETCD_PROTOS "${TENSORCAST_DEPS_DIR}/etcd")
