@@ -212,9 +212,9 @@ TEST_F(ExplainedBetweenHosts, ReceiveLimit_IsNamedAsCause) {
 
 // The limit keeps the transfer going for long enough to be stopped several times. It costs less than that.
 TEST_F(ExplainedBetweenHosts, SourceStoppedMostOfTheTime_IsNamedAsCause) {
-  StartHosts(2, "daemon.limits.send=40MiB");
+  StartHosts(2, "");
   if (HasFatalFailure()) return;
-  const std::string model = MakeModel("model.safetensors", 40 << 20);
+  const std::string model = MakeModel("model.safetensors", 160 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   absl::Notification over;
   std::thread stops([&] {
