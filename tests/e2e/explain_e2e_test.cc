@@ -214,7 +214,7 @@ TEST_F(ExplainedBetweenHosts, ReceiveLimit_IsNamedAsCause) {
 TEST_F(ExplainedBetweenHosts, SourceStoppedMostOfTheTime_IsNamedAsCause) {
   StartHosts(2, "");
   if (HasFatalFailure()) return;
-  const std::string model = MakeModel("model.safetensors", 160 << 20);
+  const std::string model = MakeModel("model.safetensors", 128 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
   absl::Notification over;
   std::thread stops([&] {
