@@ -104,11 +104,13 @@ class Group(calls.Closing):
         except Error:
             pass  # the store is away or this store is closed: the member is lost after a while
 
-    def _next(self, *, timeout: float | None = None) -> calls.Steps[GroupVersion]:
+    def _next(self, *, after: tuple[int, str] | None = None, timeout: float | None = None) -> calls.Steps[GroupVersion]:
         """Waits for a version that the group prepares, and returns it. A member prepares it and then calls prepared().
 
         The same version is returned until it is prepared, or the group turns to a newer one. A process that joins a
         group which has announced a version gets that one first.
+
+        after: a version that this member cannot prepare, because it was deleted. Waits until the group turns to another.
 
         Raises DeadlineExceededError, which says what the group waits for, and AbortedError when the group has ended.
         """
@@ -116,9 +118,9 @@ class Group(calls.Closing):
         with self._in_call():
             while True:
                 with self._changed:
-                    wanted = self._pending if self._pending is not None else self._preparing
-                    if wanted is not None:
-                        return wanted
+                    for wanted in (self._pending, self._preparing):
+                        if wanted is not None and wanted != after:
+                            return wanted
                 yield from self._step(until)
 
     next, next_async = calls.forms(_next)
@@ -173,7 +175,7 @@ class Group(calls.Closing):
         prepared = self._prepared or GroupVersion(0, "")
         return self.store.native.agree_on_version(
             (self.key, self.name), (self.member, self._instance), size=self.size, on_lost=self._on_lost,
-            lost_after=self._lost_after, prepared=tuple(prepared),
+            lost_after=self._lost_after, prepared=(prepared.revision, prepared.artifact_id),
             preparing=self._preparing.revision if self._preparing is not None else 0, known=self._known, leaves=leaves,
             options=self.store.options(max(seconds, 0.001)))
 

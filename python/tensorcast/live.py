@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorcast import _native, calls, changes
 from tensorcast.errors import ClosedError, NotFoundError
+from tensorcast.groups import Group
 from tensorcast.weights import Weights
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 class Version:
     """A version of a followed key. Made by Follow."""
 
-    def __init__(self, follow: Follow, key: Key) -> None:
+    def __init__(self, follow: Follow, revision: int, artifact_id: str) -> None:
         self._follow = follow
         self._weights: Weights | None = None
-        self.key = key.name
-        self.artifact_id = key.artifact_id
-        self.revision = key.revision
+        self.key = follow.key
+        self.artifact_id = artifact_id
+        self.revision = revision
         self.pause_seconds = 0.0  # in apply() and commit(), when the program does not compute
         self._bases: frozenset[str] = frozenset()  # that the changes are from
         self._found: list[_native.Changes] | None = None
@@ -104,13 +105,14 @@ class Follow(calls.Closing):
     """The result of Store.follow(): an iterator over the versions of a key, the newest as it becomes ready on this node.
 
     Iterate with `for` in a thread or with `async for` in a coroutine. Revisions only grow; versions that a newer one overtook
-    are left out. A version that was not committed ends its lease when the next one is given. One thread or task at a time.
+    are left out. A follow of a group gives the versions that all members have prepared. A version that was not committed ends its lease when the next one is given. One thread or task at a time.
     """
 
-    def __init__(self, store: Store, watch: Watch, key: str, prepare: bool, get: Mapping[str, Any]) -> None:
+    def __init__(self, store: Store, source: Watch | Group, key: str, prepare: bool, get: Mapping[str, Any], timeout: float | None) -> None:
         self.store = store
         self.key = key
-        self._watch = watch
+        self._source = source
+        self._until = None if timeout is None else time.monotonic() + timeout
         self._prepared = prepare
         self._get = get
         self._revision = 0  # of the version that was given last
@@ -121,7 +123,7 @@ class Follow(calls.Closing):
 
     def close(self) -> None:
         """Ends the iteration, and the leases of its versions as soon as no array of them is left."""
-        self._watch.close()
+        self._source.close()
         for version in (self._given, self._committed):
             if version is not None:
                 version.release()
@@ -141,17 +143,15 @@ class Follow(calls.Closing):
         if before is not None and before is not version:
             before.release()
 
-    def _announced(self, version: Version) -> calls.Steps[Version | None]:
-        """The version to give, once `version` is ready on this node; None: none before the key's next change.
-
-        The one place where a version is announced. A follower of a group asks here which version all members have prepared.
-        """
+    def _give(self, version: Version) -> Version:
+        if self._given is not None and self._given is not self._committed:
+            self._given.release()
+        self._given, self._revision = version, version.revision
         return version
-        yield
 
-    def _next_version(self, key: Key) -> calls.Steps[Version | None]:
-        """None: there is nothing to give before the key's next change."""
-        version = Version(self, key)
+    def _next_bound(self, key: Key) -> calls.Steps[Version | None]:
+        """The version that the key names; None: there is nothing to give before the key's next change."""
+        version = Version(self, key.revision, key.artifact_id)
         if self._prepared:
             try:
                 yield from version._prepare()
@@ -159,20 +159,41 @@ class Follow(calls.Closing):
                 if (yield from self.store._resolve(self.key)).revision > key.revision:
                     return None  # a newer version took its place, and the watch tells of it
                 raise
-        announced = yield from self._announced(version)
-        if announced is None:
-            return None
-        if self._given is not None and self._given is not self._committed:
-            self._given.release()
-        self._given, self._revision = announced, announced.revision
-        return announced
+        return self._give(version)
 
-    next_version, next_version_async = calls.forms(_next_version)
+    next_bound, next_bound_async = calls.forms(_next_bound)
 
-    def _newest(self, key: Key) -> Key | None:
+    def _next_announced(self, group: Group) -> calls.Steps[Version]:
+        """The next version that all members of the group have prepared."""
+        gone = None
+        while True:
+            wanted = yield from group._next(after=gone, timeout=self._left())
+            version = Version(self, *wanted)
+            try:
+                yield from version._prepare(timeout=self._left())
+            except NotFoundError:
+                if (yield from self.store._resolve(self.key)).revision <= wanted.revision:
+                    raise
+                gone = wanted
+                continue
+            announced = yield from group._report(wanted, timeout=self._left())
+            if announced == wanted:
+                return self._give(version)
+            version.release()
+            if announced is not None:  # what was announced before this process joined
+                version = Version(self, *announced)
+                yield from version._prepare(timeout=self._left())
+                return self._give(version)
+
+    next_announced, next_announced_async = calls.forms(_next_announced)
+
+    def _left(self) -> float | None:
+        return None if self._until is None else self._until - time.monotonic()
+
+    def _newest(self, watch: Watch, key: Key) -> Key | None:
         """The newest of the changes that the watch has; None: there is nothing to prepare."""
         wanted: Key | None = None
-        for change in (key, *self._watch.pending()):
+        for change in (key, *watch.pending()):
             if change.name != self.key:
                 continue  # the watch is for all keys with this prefix
             if change.deleted:
@@ -185,16 +206,20 @@ class Follow(calls.Closing):
         return self
 
     def __next__(self) -> Version:
+        if isinstance(self._source, Group):
+            return self.next_announced(self._source)
         while True:
-            key = self._newest(next(self._watch))
-            if key is not None and (version := self.next_version(key)) is not None:
+            key = self._newest(self._source, next(self._source))
+            if key is not None and (version := self.next_bound(key)) is not None:
                 return version
 
     def __aiter__(self) -> AsyncIterator[Version]:
         return self
 
     async def __anext__(self) -> Version:
+        if isinstance(self._source, Group):
+            return await self.next_announced_async(self._source)
         while True:
-            key = self._newest(await self._watch.__anext__())
-            if key is not None and (version := await self.next_version_async(key)) is not None:
+            key = self._newest(self._source, await self._source.__anext__())
+            if key is not None and (version := await self.next_bound_async(key)) is not None:
                 return version

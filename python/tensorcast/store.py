@@ -13,6 +13,7 @@ from tensorcast import _native, arguments, arrays, calls, changes, tracing
 from tensorcast.admin import Administration
 from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError
 from tensorcast.files import Files
+from tensorcast.groups import Group
 from tensorcast.live import Follow
 from tensorcast.tables import Listing, Shown
 from tensorcast.weights import Weights
@@ -422,17 +423,31 @@ class Store(Administration, calls.Closing):
         return watch
 
     def follow(self, key: str, *, prepare: bool = True, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
-               wait_for_space: bool = True, timeout: float | None = None) -> Follow:
+               wait_for_space: bool = True, group: str | None = None, size: int | None = None, member: str | None = None,
+               on_lost: str = "wait", lost_after: float = 15.0, timeout: float | None = None) -> Follow:
         """Iterates over the versions of a key: the version that it names now, then each newer one, never an older one.
 
         prepare: bring each version to this node before it is given, by the cheapest way. False: Version.prepare() or apply()
             brings it.
         device, tensors, wait_for_space: as in get, for the versions.
+        group: the name of a version group of `size` members, which this process joins: each version is given once all members
+            have prepared it. None: this process follows alone.
+        size, member, on_lost, lost_after: as in groups.Group, for the group.
 
         The result works with `for` and `async for`, and raises DeadlineExceededError after the timeout.
         """
         get = {"device": device, "tensors": tensors, "wait_for_space": wait_for_space}
-        return Follow(self, self.watch(arguments.text("key", key), timeout=timeout), key, bool(prepare), get)
+        key = arguments.text("key", key)
+        if group is None:
+            if size is not None:
+                raise InvalidArgumentError(f"follow {key}: size={size!r} is the size of a group; pass group, too")
+            return Follow(self, self.watch(key, timeout=timeout), key, bool(prepare), get, timeout)
+        if not prepare:
+            raise InvalidArgumentError(f"follow {key}: a group gives what its members have prepared; leave out prepare=False")
+        if size is None:
+            raise InvalidArgumentError(f"follow {key}: group {group} needs its size; pass the number of members")
+        members = Group(self, key, group, size, member=member, on_lost=on_lost, lost_after=lost_after)
+        return Follow(self, members, key, True, get, timeout)
 
 
 def _chosen(tensors: str | Sequence[str] | None) -> list[str]:

@@ -114,6 +114,64 @@ def test_members_on_three_nodes_change_together(trio, key, members):
         assert group[0].announced == group[1].announced == group[2].announced
 
 
+def test_follow_of_group_gives_what_all_members_prepared(trio, key):
+    stores = [tc.connect(trio.address(node)) for node in NODES]
+    given = [[] for _ in NODES]
+    tensors = [{"w": np.zeros(1 << 18, np.uint8), "of": np.zeros(len(key), np.uint8)} for _ in NODES]
+
+    def follow(place):
+        with stores[place].follow(key, group="serve-1", size=3, member=f"rank-{place}", timeout=SECONDS) as versions:
+            for version in versions:
+                version.apply(into=tensors[place])
+                version.commit()
+                given[place].append((version.revision, version.artifact_id, int(tensors[place]["w"][-1])))
+                if version.revision == 4:
+                    return
+
+    threads = [threading.Thread(target=follow, args=(place,)) for place in range(3)]
+    try:
+        put(stores[0], key, 1)
+        for thread in threads[:2]:
+            thread.start()
+        put(stores[0], key, 2)
+        threads[0].join(0.5)
+        assert given == [[], [], []], "the third member has prepared nothing"
+        threads[2].start()
+        put(stores[0], key, 3)
+        put(stores[0], key, 4)
+        for thread in threads:
+            thread.join(SECONDS)
+        assert given[0][-1][0] == 4 and given[0] == given[1] == given[2], "all members are given the same versions"
+        assert [one[0] for one in given[0]] == sorted({one[0] for one in given[0]}), "never backwards"
+        assert all(revision == number for revision, _, number in given[0])
+    finally:
+        for store in stores:
+            store.close()
+
+
+def test_follow_with_arguments_that_contradict_is_refused(trio, key):
+    with tc.connect(trio.address("a")) as store:
+        for wrong, remedy in (({"size": 2}, "pass group"), ({"group": "serve-1"}, "number of members"),
+                              ({"group": "serve-1", "size": 0}, "number of members"),
+                              ({"group": "serve-1", "size": 1, "prepare": False}, "leave out prepare")):
+            with pytest.raises(tc.InvalidArgumentError, match=remedy):
+                store.follow(key, **wrong)
+        put(store, key, 1)
+        with store.follow(key, group="serve-1", size=2, timeout=0.5) as versions, pytest.raises(tc.DeadlineExceededError, match="serve-1"):
+            next(versions)
+
+
+def test_deleted_version_does_not_hold_up_follow_of_group(trio, key):
+    with tc.connect(trio.address("a")) as store:
+        gone = put(store, key, 1)
+        with store.follow(key, group="serve-1", size=1, timeout=SECONDS) as versions:
+            assert versions._source.next(timeout=SECONDS).revision == 1
+            newer = put(store, key, 2)
+            store.rm(gone.artifact_id)
+            version = next(versions)
+            assert (version.revision, version.artifact_id) == (2, newer.artifact_id)
+
+
 def test_failover_between_preparing_and_announcing(trio, key):
     stores = [tc.connect(trio.address(node)) for node in NODES]
     groups = [Group(store, key, "serve-1", 3, member=f"rank-{i}") for i, store in enumerate(stores)]
@@ -185,10 +243,10 @@ def test_a_lost_member_is_dropped_where_asked(trio, key, members):
 def test_a_member_that_only_prepares_stays_alive(trio, key, members):
     with tc.connect(trio.address("a")) as trainer:
         put(trainer, key, 1)
-        fast = members("a", size=2, on_lost="fail", lost_after=1.0)
-        with tc.connect(trio.address("b")) as store, Group(store, key, "serve-1", 2, member="slow", on_lost="fail", lost_after=1.0) as slow:
+        fast = members("a", size=2, on_lost="fail", lost_after=4.0)
+        with tc.connect(trio.address("b")) as store, Group(store, key, "serve-1", 2, member="slow", on_lost="fail", lost_after=4.0) as slow:
             version = slow.next(timeout=SECONDS)
-            time.sleep(3)  # as long as a large model takes; the thread of the group polls meanwhile
+            time.sleep(5)  # longer than lost_after, as a large model takes; the thread of the group polls meanwhile
             store.prefetch(version.artifact_id, progress=False)
             assert slow.prepared(version, timeout=SECONDS) == version
             fast.await_revision(1)
