@@ -6,7 +6,8 @@
 //     matters: no node may evict it as if it were worth nothing.
 //   - Right: it is offered again, and the accuser loses weight. An accuser that kMaxRefutations holders
 //     refuted is heard by the holder only. Wrong: the holder drops it itself.
-//   - The holder's word does not stand against kEnoughAccusers different receivers that have weight.
+//   - The holder's word does not stand against kEnoughAccusers different receivers that have weight, if
+//     these are more than the receivers that pulled the replica and found it right.
 //
 // Soft state: it goes with the replica, and the weight of accusers with this process. Thread-compatible.
 #pragma once
@@ -28,6 +29,8 @@ class Accusations {
 
   // REQUIRES: `accuser` is the live receiver of a grant on the replica.
   void Note(const ReplicaName& replica, const Node& accuser, SteadyTime now);
+  // A pull from the replica ended well. `reader` is the receiver.
+  void NoteRead(const ReplicaName& replica, const Node& reader);
   // Replicas that were accused since the last call: their nodes are to digest them again.
   std::vector<CopyToProve> Take();
   // Its node did, and the bytes match the manifest, as it says.

@@ -96,6 +96,24 @@ TEST_F(Accusations, TwoAccusers_OutweighRefutationByHolder) {
   EXPECT_EQ(Offered("reader", "x"), "");
 }
 
+TEST_F(Accusations, TwoAccusers_DoNotOutweighHolderWithTwoReaders) {
+  Register("second-reader");
+  for (const char* reader : {"reader", "second-reader"}) {
+    const GrantOffer offer = Request(reader, "x");
+    ASSERT_EQ(offer.granted.size(), 1u);
+    ASSERT_TRUE(directory_.transfers()
+                    .CompleteGrant(Id(reader), offer.granted.front().grant.grant_id, GrantEnd::kSucceeded,
+                                   /*source_corrupt=*/false, now_)
+                    .ok());
+  }
+  Accuse("accuser", "x");
+  Refute("holder", "r");
+  Accuse("second", "x");
+  EXPECT_EQ(Offered("reader", "x"), "") << "until the holder has digested it again";
+  Refute("holder", "r");
+  EXPECT_EQ(Offered("reader", "x"), "r");
+}
+
 TEST_F(Accusations, AccusedLastCopy_IsNotEvicted) {
   Accuse("accuser", "x");
   EXPECT_FALSE(Evict("holder", "r").granted);

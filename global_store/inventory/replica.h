@@ -20,6 +20,7 @@ struct HeldReplica {
   bool evicting = false;                                // its node may evict it: it is counted out
   bool corrupt = false;                                 // a receiver's digests did not match (accusations.h)
   std::set<std::string> accusers = {};                  // names of the nodes that said so
+  std::set<std::string> readers = {};                   // names of nodes that pulled it and found it right
   SteadyTime digested_by = SteadyTime::InfinitePast();  // its holder digests it again, until then
   // While it fills.
   LookSchedule looks = {};

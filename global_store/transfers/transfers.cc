@@ -212,10 +212,10 @@ absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_
         absl::StrCat("permission denied: grant ", grant_id, " was given to node ", grant->receiver_node,
                      ", not to ", receiver.node_id, "; end grants from the node that holds them"));
   }
-  if (source_corrupt) {
-    if (const Node* accuser = nodes_.Find(receiver.node_id)) {
-      accusations_.Note({grant->source_node, grant->replica_id}, *accuser, now);
-    }
+  if (const Node* node = nodes_.Find(receiver.node_id); node != nullptr && source_corrupt) {
+    accusations_.Note({grant->source_node, grant->replica_id}, *node, now);
+  } else if (node != nullptr && end == GrantEnd::kSucceeded) {
+    accusations_.NoteRead({grant->source_node, grant->replica_id}, *node);
   }
   if (const Node* source = nodes_.Find(grant->source_node)) {
     rollouts_.NoteCompleted(grant->artifact_id, receiver.node_id, RolloutNodeOf(*source), grant->lane,
