@@ -211,8 +211,9 @@ TEST_F(Comeback, BitFlippedInKeptReplica_IsDetectedAndNotServed) {
 TEST_F(Comeback, KilledWhileAdvancing_ServesNoWrongBytesAndFinishesLater) {
   ClusterOptions options = KeptOptions();
   options.daemons = 2;
-  options.daemon_settings.push_back("daemon.local_lane=false");
-  options.settings_of_daemon = {{"daemon.limits.receive=10MB"}, {"daemon.keep_pool=off"}};
+  // Of two hosts, so that bytes come over TCP, and slowly.
+  options.settings_of_daemon = {{"daemon.host_id=host-0", "daemon.limits.receive=10MB"},
+                                {"daemon.host_id=host-1", "daemon.keep_pool=off"}};
   StartRobustCluster(options);
   const std::string first = MakeModel("first.safetensors", 20 << 20, 1, /*seed=*/1);
   const std::string second = MakeModel("second.safetensors", 20 << 20, 1, /*seed=*/2);
