@@ -37,7 +37,7 @@ struct VersionsClient::Stubs {
 };
 
 VersionsClient::VersionsClient(std::unique_ptr<DaemonLink> link)
-    : link_(std::move(link)), stubs_(std::make_unique<Stubs>(v1::Versions::NewStub(link_->channel()))) {}
+    : link_(std::move(link)), stubs_(new Stubs{v1::Versions::NewStub(link_->channel())}) {}
 VersionsClient::~VersionsClient() = default;
 
 absl::StatusOr<std::unique_ptr<VersionsClient>> VersionsClient::Connect(const ClientOptions& options) {

@@ -266,9 +266,10 @@ TEST_F(DifferencesTest, TaskThatCannotAdvance_MakesVersionBesideBase) {
 
 TEST_F(DifferencesTest, AdvanceOfPartLaneOrDevice_IsInvalid) {
   const auto [base, next] = PutTwoAndKeepFirst();
+  const std::string& target = next;  // clang captures no structured binding
   const auto refused = [&](const std::function<void(v1::MaterializeReplicaRequest&)>& change) {
     v1::MaterializeReplicaRequest request;
-    request.set_artifact_id(next);
+    request.set_artifact_id(target);
     request.set_advance(true);
     change(request);
     return materializer->Materialize(context, request, nullptr).status().code();
