@@ -1,6 +1,6 @@
-// Whether this host has what a configuration names: addresses to listen on, and places for sockets and for
-// private folders. Nothing is made or changed. What is wrong is added to the findings under `key`, quoting
-// the value. May ask a name server. Stateless; thread-safe.
+// Checks that this host has the addresses, socket paths and private folders that a configuration names.
+// Creates and changes nothing. Each fault is added to the findings under `key` and quotes the value. May ask
+// a name server. Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -11,19 +11,20 @@
 
 namespace tensorcast {
 
-// Whether a port of the kernel's choice can be bound at the address, whatever uses the configured one now.
+// Whether this host can bind the address, at a port that the kernel chooses; the configured port may be in
+// use.
 bool IsOwnAddress(const HostPort& address);
 
-// Of an address host:port to listen on: this host has it.
+// Checks that this host has the address host:port to listen on.
 void CheckListen(std::string_view key, const std::string& listen, Findings& findings);
 
-// Of the path of a unix socket, beyond CheckSocketPath: nothing but a socket is in the way. A start makes its
-// folder.
+// Checks that no file but a socket is at `path`; CheckSocketPath checks the rest. The start of a server makes
+// the folder.
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
-// Of a folder that a start makes where it is missing, and makes private: nothing else is in its place, and no
-// other user may write to it. `own_entry` as for MakePrivateFolder. The default folder may be missing with
-// all above it.
+// Checks a folder that the start of a server makes, or makes private: no file that is not a folder is in its
+// place, and no other user may write to it. `own_entry` as for MakePrivateFolder. The default folder may be
+// missing with all folders above it.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

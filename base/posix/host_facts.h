@@ -1,5 +1,5 @@
-// What the kernel lets this process have, and which network links are up: for a status that other tools
-// judge. Memory is not among them (core/memory/host_limits.h). Stateless; thread-safe.
+// The kernel's limits for this process and the network links that are up, for a status that other tools
+// evaluate. Memory limits are in core/memory/host_limits.h. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ struct LinkFacts {
   uint64_t mbit = 0;
 };
 
-// 0 and empty for what the kernel does not say.
+// A value that the kernel does not report is 0 or empty.
 struct HostFacts {
   uint64_t descriptors_open = 0;
   uint64_t descriptors_max = 0;    // the soft limit; 2^64-1: none
   uint64_t locked_memory_max = 0;  // bytes; 2^64-1: no limit
   uint32_t cpus = 0;               // that this process may use
-  // Of hardware, and bonds of it, that are up and say their rate, by name. The rate that bridges and the
-  // pairs of containers say is made up.
+  // Links of hardware, and bonds of them, that are up and report a rate, in the order of their names. Bridges
+  // and veth pairs of containers report a made-up rate and are left out.
   std::vector<LinkFacts> links;
 };
 
-// `proc` and `sysfs`: tests have folders of their own.
+// Tests pass folders of their own as `proc` and `sysfs`.
 HostFacts ReadHostFacts(const std::string& proc = "/proc", const std::string& sysfs = "/sys");
 
 }  // namespace tensorcast

@@ -1,10 +1,10 @@
-// Where the time of this process goes while it moves bytes: how long its busiest thread ran and had to wait
-// for a CPU, how long no thread could run at all, and how long a rate limit held transfers back.
+// Measures where this process's time goes while it moves bytes: how long its busiest thread ran and waited
+// for a CPU, how long no thread could run, and how long a rate limit held transfers back.
 //
-// One for each process, with a thread that ticks while there is a watch and sleeps otherwise. The scheduler
-// tells a thread that wants a CPU (its run delay grows: /proc/self/task/*/schedstat) from a process that is
-// stopped (the tick is late, and the run delay does not grow). Where the kernel keeps no such figures, these
-// uses stay zero. Thread-safe.
+// One object per process, with a thread that ticks while there is a watch and sleeps otherwise. The
+// scheduler's figures (/proc/self/task/*/schedstat) distinguish a thread that wants a CPU (its run delay
+// grows) from a process that is stopped (the tick is late, and the run delay does not grow). Where the kernel
+// keeps no such figures, these uses stay zero. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ enum class LimitedDirection : uint8_t { kSend, kReceive };
 
 class ProcessTime {
  public:
-  // What the scheduler knows of a thread since that thread began.
+  // The scheduler's figures for a thread since the thread began.
   struct ThreadTime {
     absl::Duration ran;
     absl::Duration waited;  // runnable, without a CPU
@@ -34,15 +34,14 @@ class ProcessTime {
 
   static ProcessTime& Get();
 
-  // From its construction on. Its process time outlives it.
+  // Measures from its construction on. The ProcessTime outlives it.
   class Watch {
    public:
     explicit Watch(LimitedDirection direction);
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
-    // Fills whole, limiter, working, no_cpu and stopped. What lasted under a tenth of a second has no
-    // figures of threads.
+    // Fills whole, limiter, working, no_cpu and stopped. Working and no_cpu stay zero for a time below 0.1 s.
     WallTime Elapsed() const;
 
    private:
@@ -50,14 +49,14 @@ class ProcessTime {
     struct Threads;
     const LimitedDirection direction_;
     const SteadyTime begin_;
-    // Under the process time's mutex.
+    // The next three are guarded by the ProcessTime's mutex.
     absl::Duration stopped_before_;
     absl::Duration held_before_;
     std::shared_ptr<const Threads> baseline_;  // null until the first look at the threads
   };
 
-  // A limit holds transfers of this direction back from `from` to `until`, which may be to come. Intervals
-  // that overlap count once. REQUIRES: `from` is about now.
+  // Records that a limit holds transfers of this direction back from `from` to `until`, which may be in the
+  // future. Overlapping intervals count once. REQUIRES: `from` is about now.
   void NoteHeld(LimitedDirection direction, SteadyTime from, SteadyTime until) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -71,7 +70,7 @@ class ProcessTime {
   ProcessTime();
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasWatches() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !watches_.empty(); }
-  // Makes it the base of the watches that have none.
+  // Reads all threads' figures and makes them the baseline of the watches that have none.
   std::shared_ptr<const Threads> LookAtThreads() ABSL_LOCKS_EXCLUDED(mutex_);
 
   mutable absl::Mutex mutex_;

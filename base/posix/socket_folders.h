@@ -1,4 +1,4 @@
-// Where a daemon's sockets are and where its clients look for them: the one rule of the daemon, the command
+// Where a daemon puts its sockets and where its clients look for them: one rule for the daemon, the command
 // line, C++ and Python. Stateless; thread-safe.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tensorcast {
 
-// The sockets of a system service: the packaged one, or a daemon that root starts.
+// The folder for the sockets of a system service: the packaged one, or a daemon that root starts.
 inline constexpr char kSystemSocketFolder[] = "/run/tensorcast";
 
 // The names of the sockets in their folder.
@@ -21,13 +21,13 @@ inline constexpr char kHandleSocket[] = "handles.sock";   // descriptors of repl
 // leaves the variable of the previous user), else the default state folder.
 std::string DefaultSocketFolder();
 
-// The folder for the sockets of a daemon with this state folder: DefaultSocketFolder where the state folder
-// is the default one. Otherwise the state folder itself, so that two daemons of one user have their own.
+// The folder for the sockets of a daemon with this state folder: DefaultSocketFolder if the state folder is
+// the default one, otherwise the state folder itself, so that two daemons of one user have separate sockets.
 std::string SocketFolderOf(std::string_view state_folder);
 
-// The folders in which a client of this user looks for a daemon, in this order: those of a daemon that this
-// user started, then that of the system service. A daemon may have been started without $XDG_RUNTIME_DIR, so
-// a user's state folder is always among them.
+// The folders in which a client of this user looks for a daemon, in order: first the folders of a daemon that
+// this user started, then the folder of the system service. A user's state folder is always included, since a
+// daemon may have been started without $XDG_RUNTIME_DIR.
 std::vector<std::string> SocketFolders();
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Folders and files that hold a process's state: no other user of the host may read them, and there is
-// room for what a start writes. Stateless; thread-safe.
+// Folders and files for a process's state. No other user of the host may read them, and space is reserved for
+// what the next start writes. Stateless; thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -12,45 +12,45 @@
 
 namespace tensorcast {
 
-// The value of the environment variable; empty where it is not set.
+// The value of the environment variable; empty when it is not set.
 std::string ReadEnvironment(const char* name);
 
-// The folder in which servers that this user starts keep their state unless they are told otherwise:
-// /var/lib/tensorcast for root, else tensorcast in $XDG_STATE_HOME or in ~/.local/state.
+// The folder in which servers that this user starts keep their state by default: /var/lib/tensorcast for
+// root, otherwise tensorcast in $XDG_STATE_HOME or in ~/.local/state.
 std::string DefaultStateFolder();
 
-// Sees to it that there is a folder at `path` which only this process's user can use. One that is missing is
-// made at mode 0700; those above it, where they are missing, as the umask has it. One that this user owns,
-// and that is empty or holds an entry called `own_entry`, loses the permissions of all other users, but for
-// `others`: the bits that they get (0011: to pass through). Where they have no other permission than to pass
-// through, they keep it: another process that shares the folder let them. One with other content in it is
-// left as it is.
+// Makes sure that a folder exists at `path` which only this process's user can use. A missing folder is made
+// with mode 0700; missing folders above it get the umask's mode. A folder of this user that is empty or
+// contains `own_entry` loses the permissions of all other users except `others`, the bits that other users
+// get (0011: to pass through). Other users that may only pass through keep that permission, since another
+// process that shares the folder gave it to them. A folder with other content is left unchanged.
 //
-// PERMISSION_DENIED when others than this user and root own the folder or may write to it: what is in there
-// could be exchanged by them. Otherwise as ErrnoStatus.
+// PERMISSION_DENIED when another user than this one and root owns the folder or may write to it: that user
+// could exchange its content. Other errors as ErrnoStatus.
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others = 0);
 
-// The error that MakePrivateFolder would return for the folder that is at `path`, by this user; nothing is
-// made or changed. OK when there is none.
+// The error that MakePrivateFolder would return for the folder at `path`; OK when there is none. Makes and
+// changes nothing.
 absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_entry);
 
-// Sees to it that there is a file at `path`, made empty when missing, that only its owner can open (0600).
+// Makes sure that a file exists at `path` that only its owner can open (0600); a missing file is made empty.
 absl::Status MakePrivateFile(const std::string& path);
 
-// Puts `content` at `path`, in a file of this mode: a reader of `path` finds the old content or all of the
-// new, whenever the power goes. It is on the disk on return. Nothing is left of a write that failed.
+// Replaces the file at `path` by one with this content and mode. A reader of `path` finds all of the old
+// content or all of the new, even after a power failure. The content is on the disk on return. A write that
+// fails leaves nothing behind.
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0600);
 
 // Returns when the names in the folder are on the disk.
 absl::Status SyncFolder(const std::string& path);
 
-// A file that only takes up room, so that what has to be written some day finds some: a process gives the
-// room back when it starts, writes what a start writes, and takes it again. Without it a full file system
-// keeps a process from starting that would do no more than read.
+// Reserves disk space by a file of padding. A process releases the space when it starts, writes what a start
+// writes, and reserves it again. Without it, a full file system would keep a process from starting that then
+// would only read.
 
-// Gives back what is reserved at `path`; nothing there is fine.
+// Releases the space that is reserved at `path`; does nothing when there is none.
 void ReleaseSpace(const std::string& path);
-// Reserves `bytes` there, or as much of them as there is. Says in the log when that is nothing.
+// Reserves `bytes` at `path`, or as many as are free. Logs when none are free.
 void ReserveSpace(const std::string& path, uint64_t bytes);
 
 }  // namespace tensorcast

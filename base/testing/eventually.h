@@ -1,4 +1,4 @@
-// Waiting in a test for what other threads or processes bring about and nothing tells.
+// Waits in a test for an effect of other threads or processes that the test cannot be notified of.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -6,8 +6,9 @@
 
 namespace tensorcast::testing {
 
-// Looks every millisecond until the condition holds; false when it did not within a time that only a hang
-// takes. Where a thread can be told, a lock's Await or a Notification is the better way.
+// Checks `condition` every millisecond until it holds. Returns false when it does not hold within `max`, by
+// default a time that only a hang takes. Where a thread can be notified, a mutex's Await or a Notification is
+// better.
 [[nodiscard]] bool Eventually(absl::FunctionRef<bool()> condition, absl::Duration max = absl::Seconds(60));
 
 }  // namespace tensorcast::testing

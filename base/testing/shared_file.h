@@ -1,5 +1,5 @@
-// Memory that a test and the processes it starts share by a file, such as the switches of a stand-in's
-// faults.
+// Memory that a test shares through a file with the processes that it starts, such as the fault switches of a
+// stand-in.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tensorcast::testing {
 
-// The file's first `bytes`, zeros where there were none; makes it where there is none. Mapped as long as it
-// is held.
+// Maps the first `bytes` of the file, as long as the pointer is held. A missing file is made; missing bytes
+// are zero.
 absl::StatusOr<std::shared_ptr<void>> OpenSharedFile(const std::string& path, uint64_t bytes);
 
 }  // namespace tensorcast::testing

@@ -1,4 +1,5 @@
-// A folder of a test's own, made when it begins and removed with what is in it at its end. Thread-compatible.
+// A folder for one test: its constructor makes the folder, its destructor removes it with its content.
+// Thread-compatible.
 #pragma once
 
 #include <string>
@@ -9,9 +10,9 @@ namespace tensorcast::testing {
 
 class TempFolder {
  public:
-  // Where GoogleTest puts its own files (TEST_TMPDIR, or /tmp): a short path, as those of unix sockets are.
+  // In GoogleTest's folder (TEST_TMPDIR, or /tmp): a short path, as unix sockets need it.
   TempFolder();
-  // For what a folder in memory, or another file system, would not show.
+  // In `parent`, for effects that a folder in memory, or on another file system, would not show.
   explicit TempFolder(std::string_view parent);
   ~TempFolder();
   TempFolder(const TempFolder&) = delete;
@@ -19,9 +20,9 @@ class TempFolder {
 
   // Absolute and without links.
   const std::string& path() const { return path_; }
-  // Of a file of that name in it, which need not exist.
+  // The path of a file of that name in the folder; the file need not exist.
   std::string File(std::string_view name) const;
-  // What is in it, in order.
+  // The names in the folder, sorted.
   std::vector<std::string> Names() const;
 
  private:
