@@ -1,6 +1,6 @@
-// Addresses of servers as people write them, "host:port" and "unix:/path", and as sockets take them. Only
-// ResolveAddresses and InterfaceOf ask the system anything. Stateless; thread-safe. Text that is not an
-// address is INVALID_ARGUMENT with what is expected.
+// Addresses of servers: parses the texts "host:port" and "unix:/path" and gives the form that sockets take.
+// Only ResolveAddresses and InterfaceOf call the system. Stateless; thread-safe. Text that is not an address
+// is INVALID_ARGUMENT; the message says what is expected.
 #pragma once
 
 #include <sys/socket.h>
@@ -25,7 +25,7 @@ struct HostPort {
 inline constexpr size_t kMaxHostBytes = 247;
 
 bool IsUnixAddress(std::string_view address);
-// The path in a unix address; empty for any other.
+// The path in a unix address; empty for every other address.
 std::string SocketPath(std::string_view address);
 
 // "10.0.0.1:7000", "node-a:7000", "[fd00::1]:7000". The port is a number of digits up to 65535; the
@@ -34,15 +34,17 @@ std::string SocketPath(std::string_view address);
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
 std::string FormatHostPort(const HostPort& address);
 
-// Whether the host stands for every address of a machine: to be listened on, never to be connected to.
+// Whether the host stands for every address of a machine: a server may listen on it, a client cannot connect
+// to it.
 bool IsWildcard(const HostPort& address);
-// Whether the host is this machine alone, by its address or as "localhost". Other names are not asked for.
+// Whether the host is a loopback address or "localhost". Looks up no name.
 bool IsLoopback(const HostPort& address);
 
-// Whether `path` can be that of a unix socket: 1 to 107 bytes.
+// Checks that `path` fits a unix socket: 1 to 107 bytes.
 absl::Status CheckSocketPath(std::string_view path);
 
-// What a server can listen on, and what can be connected to (the port is not 0, the host no wildcard).
+// The first checks an address to listen on. The second checks an address to connect to: port not 0, host not
+// a wildcard.
 absl::Status CheckListenAddress(std::string_view address);
 absl::Status CheckServerAddress(std::string_view address);
 
@@ -53,15 +55,16 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// The addresses of the name, never none, the preferred one first; and that one alone. May ask a name server,
-// and so block: not for a thread that others wait for. UNAVAILABLE when there is none.
+// The first returns all addresses of the name, at least one, the preferred one first; the second only the
+// preferred one. Both may ask a name server and block: do not call them on a thread that others wait for.
+// UNAVAILABLE when the name has no address.
 absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address);
 absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address);
 
 uint16_t PortOf(const sockaddr_storage& address);
 
-// The name of the interface that has this address, "lo" for one; "" for wildcard addresses and where none has
-// it.
+// The name of the interface that has this address, "lo" for a loopback one; "" for a wildcard address and for
+// an address of no interface.
 std::string InterfaceOf(const SocketAddress& address);
 
 }  // namespace tensorcast

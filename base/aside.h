@@ -1,7 +1,6 @@
-// Work that may never end, on threads of its own: what waits for a file system that another process chose
-// (FUSE, NFS) may hang for as long as that one likes, and nothing in this process can end it. So the thread
-// that hangs is one that nothing else needs, and the caller goes on when its context ends. Functions only,
-// thread-safe.
+// Runs work that may never end on a thread of its own. Work on a file system that another process chose
+// (FUSE, NFS) may hang as long as that process likes, and nothing in this process can end it. Then only the
+// extra thread hangs: the caller goes on when its context ends. Functions only, thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,22 +17,23 @@
 
 namespace tensorcast {
 
-// Told when work takes longer than kSlowAside, and when that work has ended or was left.
+// Called with true when work takes longer than kSlowAside, and with false when that work has ended or its
+// caller has left it.
 using OnSlow = std::function<void(bool slow)>;
 inline constexpr absl::Duration kSlowAside = absl::Seconds(1);
 
-// Runs `work` on a detached thread. What it refers to belongs to it. False, and it is not run, where no
-// thread is to be had.
+// Runs `work` on a detached thread. `work` must own all that it refers to. Returns false, without running it,
+// when no thread can be started.
 bool RunDetached(absl::AnyInvocable<void() &&> work);
 
-// Runs `work` on a detached thread and waits for its end: OK. CANCELLED or DEADLINE_EXCEEDED when the context
-// ends first: the work goes on, alone. RESOURCE_EXHAUSTED when too many were left alone already, or no thread
-// is to be had: it was not run.
+// Runs `work` on a detached thread and waits for it. OK when the work has ended. CANCELLED or
+// DEADLINE_EXCEEDED when the context ends first: the work then goes on without its caller.
+// RESOURCE_EXHAUSTED, without running it, when too many such works hang already or no thread can be started.
 absl::Status AwaitAside(const RequestContext& context, std::string_view what,
                         absl::AnyInvocable<void() &&> work, const OnSlow& on_slow = nullptr);
 
-// The same of work with a result. What the work refers to belongs to it; so does the result, once its caller
-// has left.
+// AwaitAside for work with a result. The work must own all that it refers to; it also owns the result once
+// its caller has left.
 template <class T>
 absl::StatusOr<T> RunAside(const RequestContext& context, std::string_view what,
                            absl::AnyInvocable<absl::StatusOr<T>() &&> work, const OnSlow& on_slow = nullptr) {

@@ -1,12 +1,12 @@
-// For promises to others that hold for a while: a lease goes on ending while the machine is suspended, which
-// SteadyNow() does not count. Thread-safe.
+// A clock for leases given to other processes: it also counts the time in which the machine is suspended,
+// which SteadyNow() does not. Thread-safe.
 #pragma once
 
 #include "absl/time/time.h"
 
 namespace tensorcast {
 
-// Since the machine was started (CLOCK_BOOTTIME).
+// The time since the machine was started (CLOCK_BOOTTIME).
 absl::Duration SinceBoot();
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// The time in which at least one of what is counted was under way. Thread-compatible.
+// Sums up the time in which at least one activity was under way. Thread-compatible.
 #pragma once
 
 #include "absl/time/time.h"
@@ -11,7 +11,7 @@ class BusyTime {
   void Begin(SteadyTime now) {
     if (under_way_++ == 0) since_ = now;
   }
-  // REQUIRES: one more was begun than ended.
+  // REQUIRES: more calls of Begin than of End so far.
   void End(SteadyTime now) {
     if (--under_way_ == 0) before_ += now - since_;
   }

@@ -1,5 +1,5 @@
-// Integers and strings in a row of bytes: how every format of ours is written that is not a protobuf message
-// (the FORMAT.md files). A writer that appends, and a reader that never looks past the end.
+// Writes and reads integers and strings as bytes, for each of our formats that is not a protobuf message (the
+// FORMAT.md files). The writer appends; the reader never reads past the end.
 //
 // Integers are little-endian where the format does not ask for the other order. Thread-compatible.
 #pragma once
@@ -29,8 +29,8 @@ class ByteWriter {
     bytes_.append(bytes);
     return *this;
   }
-  // Its length as an integer of type Length, then the bytes. Of one that is longer than Length can say
-  // nothing is written, and ok() is false from then on.
+  // Writes the size of `bytes` as an integer of type Length, then `bytes`. Where the size does not fit
+  // Length, it writes nothing, and ok() is false from then on.
   template <std::unsigned_integral Length>
   ByteWriter& PutString(std::string_view bytes) {
     if (bytes.size() > std::numeric_limits<Length>::max()) {
@@ -39,7 +39,7 @@ class ByteWriter {
     }
     return Put(static_cast<Length>(bytes.size())).Put(bytes);
   }
-  // Writes over an integer that was put at `position`: a length that is known only later.
+  // Writes over an integer at `position`, such as a length that becomes known only later.
   template <std::unsigned_integral T>
   void Overwrite(size_t position, T value) {
     OverwriteInteger(position, value, sizeof(T));
@@ -67,12 +67,12 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// Takes fields off the front. The first failure (a field that reaches past the end, or what the caller finds
-// wrong with one) is kept; from then on every read gives zero or nothing, so that callers may read a few
-// fields and ask once.
+// Takes fields off the front. The reader keeps the first failure: a field that reaches past the end, or an
+// error that the caller reports with Fail. From then on every read returns zero or nothing, so that callers
+// may read several fields and check once.
 class ByteReader {
  public:
-  // `bytes` must outlive the reader and what it gives out.
+  // `bytes` must outlive the reader and the views that it returns.
   explicit ByteReader(std::string_view bytes, ByteOrder order = ByteOrder::kLittleEndian)
       : bytes_(bytes), order_(order) {}
 
@@ -95,21 +95,21 @@ class ByteReader {
     position_ += count;
     return field;
   }
-  // What PutString<Length> wrote.
+  // Reads a string that PutString<Length> wrote.
   template <std::unsigned_integral Length>
   std::string_view GetString() {
     return GetBytes(Get<Length>());
   }
 
-  // The first one counts. `what` is kept by reference: a literal.
+  // Records a failure; only the first one counts. `what` is kept by reference: pass a literal.
   void Fail(const char* what) {
     if (failure_ == nullptr) failure_ = what;
   }
 
   bool ok() const { return failure_ == nullptr; }
-  // Why it is not ok, for a message; the failure is at position().
+  // The text of the failure, for a message; the failure is at position().
   const char* failure() const { return failure_; }
-  // Of the next field; after a failure, of the one that did not fit or was just read.
+  // The position of the next field; after a failure, that of the field that did not fit or was read last.
   size_t position() const { return position_; }
   size_t remaining() const { return ok() ? bytes_.size() - position_ : 0; }
   // True when everything was read and nothing is left.

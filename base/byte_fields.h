@@ -1,12 +1,12 @@
-// Records in a row of bytes, each stated once for both ways: `Fields` of a record names its fields in their
-// order, and a FieldWriter puts them there (byte_codec.h) while a FieldReader takes them off.
+// Writes and reads records as bytes; one declaration serves both directions. A record's `Fields` function
+// lists its fields in order. A FieldWriter writes them (byte_codec.h), a FieldReader reads them.
 //
 //   struct Ring { std::string token; uint32_t slots = 0; };
 //   void Fields(auto& io, Ring& ring) { io(ring.token, ring.slots); }
 //
-// A field is an unsigned integer; a text with its length as a `Length` in front; a vector with its size as a
-// u32 in front; a record with Fields of its own, or an empty one. Fields stand in the namespace of their
-// record, and change nothing where Io::kReads is false. Thread-compatible.
+// A field is an unsigned integer; a string after its size as a `Length`; a vector after its size as a u32; a
+// record that has a Fields function; or an empty record, which takes no bytes. `Fields` is in the namespace
+// of its record and must not change the record where Io::kReads is false. Thread-compatible.
 #pragma once
 
 #include <concepts>
@@ -32,7 +32,7 @@ class FieldWriter {
   void operator()(const T&... fields) {
     (Put(fields), ...);
   }
-  // The number of the alternative as a u8, counted from kFirst on, and its fields.
+  // Writes the index of the alternative, counted from kFirst, as a u8, then its fields.
   template <uint8_t kFirst, typename... T>
   void OneOf(const std::variant<T...>& value, const char* /*unknown*/) {
     bytes_.Put(static_cast<uint8_t>(kFirst + value.index()));
@@ -51,7 +51,7 @@ class FieldWriter {
     } else if constexpr (std::same_as<T, std::string>) {
       bytes_.PutString<Length>(field);
     } else if constexpr (!std::is_empty_v<T>) {
-      Fields(*this, const_cast<T&>(field));  // it changes nothing
+      Fields(*this, const_cast<T&>(field));  // Fields does not change it
     }
   }
   template <typename T>
@@ -63,13 +63,13 @@ class FieldWriter {
   ByteWriter bytes_;
 };
 
-// What cannot be read fails as ByteReader says; then every later field is zero or empty.
+// Bytes that cannot be read are a failure, as in ByteReader; every later field is then zero or empty.
 template <std::unsigned_integral Length>
 class FieldReader {
  public:
   static constexpr bool kReads = true;
 
-  // `bytes` must outlive it.
+  // `bytes` must outlive the reader.
   explicit FieldReader(std::string_view bytes) : bytes_(bytes) {}
 
   template <typename... T>
@@ -106,7 +106,8 @@ class FieldReader {
       Fields(*this, field);
     }
   }
-  // Fails before memory is taken, since the count comes from outside: no item is shorter than an empty one.
+  // The count comes from outside, so it is checked before memory is allocated: no item is shorter than an
+  // empty one.
   template <typename T>
   void Get(std::vector<T>& fields) {
     FieldWriter<Length> shortest;

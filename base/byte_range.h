@@ -1,4 +1,4 @@
-// A range of bytes in something larger that the context names: an image, a file, a tensor. A value.
+// A range of bytes in an image, a file or a tensor. A value.
 #pragma once
 
 #include <cstdint>

@@ -15,9 +15,9 @@ std::string NewUuid();
 // Whether the text is a UUID as we write them: lower-case hexadecimal digits in groups of 8-4-4-4-12.
 bool IsUuid(std::string_view text);
 
-// `count` is at most 256.
+// Fills `bytes` with `count` random bytes, at most 256.
 void FillRandom(void* bytes, size_t count);
-// As many random bytes, in hexadecimal digits. `bytes` is at most 256.
+// `bytes` random bytes (at most 256) as hexadecimal digits.
 std::string RandomHex(size_t bytes);
 
 }  // namespace tensorcast

@@ -1,8 +1,8 @@
-// Labels: what a node says of itself, by name, such as zone=a or rack=r3, so that people and policies can
-// speak of many nodes at once. Names and values are 1 to 63 letters, digits, '-', '_' and '.' (names '/',
-// too) that begin and end with a letter or a digit; a node has at most 16.
+// Labels describe a node, such as zone=a or rack=r3, so that people and policies can select many nodes at
+// once. Names and values have 1 to 63 letters, digits, '-', '_' and '.' (names also '/') and begin and end
+// with a letter or a digit. A node has at most 16 labels.
 //
-// Plain values. Errors: INVALID_ARGUMENT, saying which label and what is expected.
+// Plain values. Errors: INVALID_ARGUMENT, which names the label and says what is expected.
 #pragma once
 
 #include <map>
@@ -16,13 +16,13 @@ namespace tensorcast {
 
 using Labels = std::map<std::string, std::string>;
 
-// Whether they keep to the rules, wherever they come from.
+// Checks that the labels keep to these rules.
 absl::Status CheckLabels(const Labels& labels);
 
-// Of texts "name=value". A name that stands twice is an error.
+// Parses texts of the form "name=value". A name that occurs twice is an error.
 absl::StatusOr<Labels> ParseLabels(const std::vector<std::string>& pairs);
 
-// Whether `labels` has each of `wanted`, with the same value.
+// Whether `labels` contains each label of `wanted` with the same value.
 bool HasLabels(const Labels& labels, const Labels& wanted);
 
 // "rack=r3, zone=a"

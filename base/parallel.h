@@ -1,5 +1,5 @@
-// One function for many indices, on a few threads: to ask many nodes, or to read many ranges, where each call
-// mostly waits.
+// Calls one function for many indices on a few threads: to query many nodes or read many ranges, where each
+// call mostly waits.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,9 @@
 
 namespace tensorcast {
 
-// Calls `task` once for each index below `count`, from at most `max_threads` threads, of which the caller's
-// is one. Each takes the next index that none has taken, so a call that takes long holds up its own thread
-// alone. Returns when all calls have. Where no more threads can be started, fewer do the work. `task` must
-// not throw.
+// Calls `task` once for each index below `count`, on at most `max_threads` threads including the caller's.
+// Each thread takes the next free index, so a slow call delays only its own thread. Returns when all calls
+// have returned. Where no more threads can be started, fewer do the work. `task` must not throw.
 void ForEachInParallel(size_t count, size_t max_threads, absl::FunctionRef<void(size_t index)> task);
 
 }  // namespace tensorcast

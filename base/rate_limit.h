@@ -1,9 +1,9 @@
-// A limit on bytes a second, shared by all that moves in one direction: a token bucket, written as the time
-// at which everything that has moved will be paid for.
+// A limit on bytes per second, shared by all transfers of one direction: a token bucket, stored as the time
+// at which all bytes moved so far are paid for.
 //
-// Code that moves bytes asks first whether some may move, and pays for what did: so a step may go beyond what
-// is there, and the next one waits for it. Over any time T no more than rate x (T + burst) moves, and one
-// step of each caller. Pure: time is given. Thread-safe.
+// Code that moves bytes asks first whether it may move some and then pays for those that it moved. A step may
+// therefore exceed the limit, and the next step waits for it. In any time T at most rate x (T + burst) bytes
+// move, plus one step of each caller. Pure: the caller passes the time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace tensorcast {
 
 class RateLimit {
  public:
-  // What may move at once after a pause is the bytes of so long.
+  // After a pause, the bytes of this duration may move at once.
   static constexpr absl::Duration kBurst = absl::Milliseconds(50);
 
-  // 0: there is no limit.
+  // 0: no limit.
   explicit RateLimit(uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
   RateLimit(const RateLimit&) = delete;
   RateLimit& operator=(const RateLimit&) = delete;
 
   uint64_t bytes_per_second() const { return bytes_per_second_; }
 
-  // When bytes may move: `now` or earlier means at once.
+  // The time from which bytes may move; `now` or earlier means at once.
   SteadyTime ReadyAt(SteadyTime now) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // So many moved.
+  // Pays for `bytes` that moved.
   void Spend(uint64_t bytes, SteadyTime now) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

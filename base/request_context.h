@@ -1,6 +1,5 @@
-// What a request carries through every layer: how long it may take, whether it is still wanted, which
-// trace it belongs to, and the id that makes it idempotent. A value: handlers pass it down, nothing is
-// thread-local.
+// What a request carries through every layer: its deadline, its cancellation, its trace, and the request id
+// that makes it idempotent. A value: handlers pass it down; nothing is thread-local.
 #pragma once
 
 #include <functional>
@@ -14,11 +13,11 @@
 
 namespace tensorcast {
 
-// Tells, once, that a request is no longer wanted. Copies share one state. Thread-safe.
+// Signals once that a request is no longer wanted. Copies share one state. Thread-safe.
 class Cancellation {
  public:
-  // Keeps a callback registered; its destructor unregisters and waits for a running call of it to end
-  // (unless it is that call itself that destroys it). Movable.
+  // Keeps a callback registered. Its destructor unregisters the callback and waits for a running call of it
+  // to end, unless that call itself destroys the registration. Movable.
   class Registration {
    public:
     Registration() = default;
@@ -55,8 +54,8 @@ struct RequestContext {
   // A context with a fresh request id and trace, for work that no call asked for.
   static RequestContext Background(absl::Duration timeout = absl::InfiniteDuration());
 
-  // For a call on behalf of this one: the same in all but what the caller then changes. Its spans are
-  // children of the same span, since span ids are made by spans (otel/api/span.h).
+  // A context for a call on behalf of this one: a copy that the caller may change. Its spans become children
+  // of the same span, since spans make span ids (otel/api/span.h).
   RequestContext Child() const;
 
   // OK, CANCELLED or DEADLINE_EXCEEDED; `what` names the work for the message.

@@ -15,7 +15,7 @@ namespace tensorcast {
 // `error_number` is errno, read at once after the call.
 absl::Status ErrnoStatus(int error_number, std::string_view operation, std::string_view subject);
 
-// The same status with "<context>: " in front of its message; OK stays OK.
+// The status with "<context>: " before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, std::string_view context);
 
 }  // namespace tensorcast

@@ -1,14 +1,13 @@
-// The time that deadlines, leases and ages are measured in: only its passing moves it. Setting a machine's
-// wall clock neither ends what still has time nor keeps what has none.
+// The time for deadlines, leases and ages. Setting the machine's wall clock does not move it.
 //
-// A type of its own, so that the compiler refuses to compare it with wall time (absl::Time), which is for
-// durable facts and for what people read. The two meet in ToWallTime and FromWallTime alone.
+// It is a type of its own, so that the compiler refuses to compare it with wall time (absl::Time), which is
+// for durable facts and for people. Only ToWallTime and FromWallTime convert between the two.
 //
-// It is CLOCK_MONOTONIC, counted from the wall clock's reading when the process first asked, and means
-// nothing to another process: what travels is a duration (a deadline) or wall time (a report).
+// It is CLOCK_MONOTONIC, counted from the wall clock's reading when the process first asked, and has no
+// meaning in another process. Send a duration (a deadline) or wall time (a report) instead.
 //
-// Waiting for one: AwaitWithTimeout(..., TimeLeft(deadline)). Abseil's waits for an absl::Time follow the
-// wall clock. Thread-safe.
+// To wait until one, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time follow
+// the wall clock. Thread-safe.
 #pragma once
 
 #include <compare>
@@ -21,7 +20,7 @@ namespace tensorcast {
 
 class SteadyTime {
  public:
-  // No moment yet: earlier than any that SteadyNow tells. Tests with a clock of their own count from it.
+  // Earlier than every time that SteadyNow returns. Tests with a clock of their own count from it.
   constexpr SteadyTime() = default;
   static constexpr SteadyTime InfinitePast() { return SteadyTime(-absl::InfiniteDuration()); }
   static constexpr SteadyTime InfiniteFuture() { return SteadyTime(absl::InfiniteDuration()); }
@@ -47,7 +46,7 @@ class SteadyTime {
   friend H AbslHashValue(H hash, SteadyTime time) {
     return H::combine(std::move(hash), time.since_epoch_);
   }
-  // As the duration since the default one; for logs and failed tests.
+  // Printed as the duration since a default-constructed SteadyTime; for logs and failed tests.
   friend std::ostream& operator<<(std::ostream& out, SteadyTime time);
 
  private:
@@ -62,13 +61,13 @@ class SteadyTime {
 
 SteadyTime SteadyNow();
 
-// Until `deadline`; negative when it has passed.
+// The time until `deadline`; negative when it has passed.
 inline absl::Duration TimeLeft(SteadyTime deadline) { return deadline - SteadyNow(); }
 
-// What the wall clock, as it is set now, calls that moment. A clock that was set by less than 0.1 s counts as
-// not set, so that times of one trace keep their distances.
+// The moment in wall time, by the wall clock as it is set now. Changes of the clock below 0.1 s are ignored,
+// so that the times of one trace keep their distances.
 absl::Time ToWallTime(SteadyTime time);
-// The inverse, while the wall clock is not set in between: for times that others report.
+// The inverse of ToWallTime as long as the wall clock is not set in between: for times that others report.
 SteadyTime FromWallTime(absl::Time time);
 
 }  // namespace tensorcast

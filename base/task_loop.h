@@ -1,16 +1,16 @@
-// One thread that runs tasks and timers: the only loop of this kind. What several threads report to one place
-// in order, what is done again and again, and what a transport's connections live on, each has one.
+// One thread that runs tasks and timers; all loops in this code base use it. It serves to report from several
+// threads to one place in order, to repeat a task, and to run the connections of a transport.
 //
-// Threading: Post, Run, Every and OnThread are thread-safe. `queue`'s timers belong to the loop's thread:
-// only tasks touch them. Tasks run one at a time, in the order in which they were posted, with no lock held;
-// a task may block, and delays all that come after it.
+// Threading: Post, Run, Every and OnThread are thread-safe. The timers of `queue` belong to the loop's
+// thread: only tasks touch them. Tasks run one at a time, in the order in which they were posted, with no
+// lock held. A task may block and then delays all later ones.
 //
 // Deadlines: a task has none, and the queue is unbounded: the code that posts bounds the number and the
-// duration of its tasks. A timer runs at its time or, behind other tasks, later; never earlier.
+// duration of its tasks. A timer runs at its time or, behind other tasks, later, never earlier.
 //
-// Shutdown: Stop, or the destructor, runs what was posted before and joins the thread, so it waits for these
-// tasks. What is left then is destroyed without being run: timers, and tasks that were posted later, also by
-// the last tasks themselves.
+// Shutdown: Stop, or the destructor, runs all tasks posted before it and joins the thread, which waits for
+// them. It then destroys without running them the timers and the tasks that were posted later, also those
+// that the last tasks posted.
 #pragma once
 
 #include <memory>
@@ -32,44 +32,45 @@ class TaskLoop {
   class Waiter {
    public:
     virtual ~Waiter() = default;
-    // On the loop's thread. Returns at `until` at the latest (or soon after), and when Wake was called since
+    // Called on the loop's thread. Returns soon after `until` at the latest, and when Wake was called since
     // the previous Wait returned. It may return early.
     virtual void Wait(SteadyTime until) = 0;
-    // On any thread, at any time while the loop lives.
+    // May be called on any thread, at any time while the loop lives.
     virtual void Wake() = 0;
   };
 
-  // Starts the thread. `name`: the thread's, at most 15 characters. `waiter` must outlive the loop; null
-  // waits for tasks and timers alone.
+  // Starts the thread. `name` is the thread's name, at most 15 characters. `waiter` must outlive the loop;
+  // null waits only for tasks and timers.
   explicit TaskLoop(const std::string& name = "", Waiter* waiter = nullptr);
   // A loop that calls `task` after every `interval`, counted from the end of the previous call. Destroying it
   // waits for a call that runs.
   static std::unique_ptr<TaskLoop> Every(absl::Duration interval, absl::AnyInvocable<void()> task);
-  // As Stop. REQUIRES: not on the loop's thread, unless it was stopped before.
+  // Calls Stop. REQUIRES: not on the loop's thread, unless the loop was stopped before.
   ~TaskLoop();
   TaskLoop(const TaskLoop&) = delete;
   TaskLoop& operator=(const TaskLoop&) = delete;
 
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
-  // Runs `task` on the loop and waits for it, and so for all that was posted before; at once when this is the
-  // loop's thread. REQUIRES: not stopped.
+  // Runs `task` on the loop's thread and waits for it, and thus for all tasks posted before it. On the loop's
+  // thread it runs `task` at once. REQUIRES: not stopped.
   void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // For tasks: its timers.
+  // For tasks, to set timers.
   TaskQueue& queue() { return queue_; }
 
-  // Ends the thread. Further calls do nothing. REQUIRES: not on the loop's thread; one call at a time.
+  // Ends the thread (see above). Further calls do nothing. REQUIRES: not on the loop's thread; one call at a
+  // time.
   void Stop();
 
  private:
   void Repeat(absl::Duration interval, absl::AnyInvocable<void()> task);
   void Loop();
 
-  const std::unique_ptr<Waiter> own_waiter_;  // where none was given
+  const std::unique_ptr<Waiter> own_waiter_;  // the default, where the caller passed none
   Waiter& waiter_;
   TaskQueue queue_;
-  bool stop_ = false;   // the loop thread's
+  bool stop_ = false;   // touched by the loop's thread only
   std::thread thread_;  // last: it uses the rest
 };
 

@@ -1,9 +1,9 @@
-// Tasks for the one thread that owns some state: closures that any thread posts, and timers of the owner. A
-// TaskLoop (base/task_loop.h) is a thread that only runs such a queue.
+// Tasks for the one thread that owns some state: closures that any thread posts, and timers that the owner
+// sets. A TaskLoop (base/task_loop.h) is a thread that only runs such a queue.
 //
-// Post and PostAndWait are thread-safe; everything else belongs to the owner thread. Tasks run outside the
-// lock, in the order in which they were posted. The owner sleeps however it likes (a condition variable, a
-// worker's event descriptor): `wake` tells it that something was posted.
+// Post and PostAndWait are thread-safe; all other functions belong to the owner thread. Tasks run outside the
+// lock, in the order in which they were posted. The owner chooses how it sleeps (a condition variable, a
+// worker's event descriptor): `wake` tells it that a task was posted.
 #pragma once
 
 #include <cstdint>
@@ -29,26 +29,26 @@ class TaskQueue {
 
   // `wake` may be called on any thread, with no lock held.
   explicit TaskQueue(std::function<void()> wake);
-  // Drops what has not run.
+  // Destroys the tasks that have not run.
   ~TaskQueue() = default;
 
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Posts, and waits until it has run. Thread-safe. REQUIRES: not on the owner thread, which goes on running
-  // what is posted; not closed.
+  // Posts a task and waits until it has run. Thread-safe. REQUIRES: not on the owner thread, which must go on
+  // running tasks; not closed.
   void PostAndWait(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drops what is posted and all that ever will be, and the timers.
+  // Destroys all posted tasks and timers, and every task that is posted later.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Runs `task` at `when` or soon after; never for SteadyTime::InfiniteFuture().
   TimerId At(SteadyTime when, Task task);
   void CancelTimer(TimerId id) { timers_.erase(id); }
   bool has_timers() const { return !timers_.empty(); }
-  // SteadyTime::InfiniteFuture() when there is none.
+  // The time of the first timer; SteadyTime::InfiniteFuture() when there is none.
   SteadyTime next_timer() const;
 
-  // Runs what was posted before the call. True when anything ran.
+  // Runs the tasks that were posted before the call. True when any ran.
   bool RunPosted() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Runs the timers that are due at `now`. True when any was.
+  // Runs the timers that are due at `now`. True when any ran.
   bool RunTimers(SteadyTime now);
   bool HasPosted() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -1,6 +1,6 @@
-// Work that a clock starts and no request asks for: reports to the global store, purges. Its trace is marked,
-// in its trace state, so that the mark travels to other processes; a span below it is recorded only when it
-// fails or takes long (otel/api/span.cc).
+// Marks the trace of work that a clock starts and no request asks for: reports to the global store, purges.
+// The mark is in the trace state, so that it travels to other processes. A span in such a trace is recorded
+// only when it fails or takes long (otel/api/span.cc).
 #pragma once
 
 #include "absl/time/time.h"
@@ -9,11 +9,11 @@
 
 namespace tensorcast {
 
-// A fresh trace of upkeep: random ids, not sampled.
+// A new upkeep trace: random ids, not sampled.
 TraceContext NewUpkeepTrace();
 bool IsUpkeep(const TraceContext& trace);
 
-// A context with such a trace and a fresh request id.
+// A context with a new upkeep trace and a fresh request id.
 RequestContext UpkeepContext(absl::Duration timeout);
 
 }  // namespace tensorcast

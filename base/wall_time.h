@@ -1,4 +1,4 @@
-// Where the wall time of a transfer went at one of its ends, as that end saw it. A value; thread-compatible.
+// How one end of a transfer spent its wall time, as that end saw it. A value; thread-compatible.
 #pragma once
 
 #include <array>
@@ -19,15 +19,15 @@ enum class TimeUse : uint8_t {
 };
 inline constexpr size_t kTimeUses = 6;
 
-// The uses overlap, and need not add up to `whole`. What they leave was spent waiting for the other end or
-// for what lies between.
+// The uses overlap and need not add up to `whole`. The rest was spent waiting for the other end or the
+// network between.
 struct WallTime {
   absl::Duration whole;  // zero: this end recorded nothing
   std::array<absl::Duration, kTimeUses> uses;
 
   absl::Duration& operator[](TimeUse use) { return uses[static_cast<size_t>(use)]; }
   absl::Duration operator[](TimeUse use) const { return uses[static_cast<size_t>(use)]; }
-  // Of the whole, 0 to 1.
+  // The share of the whole, 0 to 1.
   double Share(TimeUse use) const {
     if (whole <= absl::ZeroDuration()) return 0;
     const double share = absl::FDivDuration((*this)[use], whole);
