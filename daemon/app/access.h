@@ -1,4 +1,4 @@
-// Which processes may use this daemon's endpoints, and for what. Stateless.
+// Which processes may use each of this daemon's endpoints, and in which role. Stateless.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tensorcast::daemon {
 
-// `grpc` are the addresses of the server with the unix socket of the daemon's own user.
+// `grpc`: the addresses of the gRPC server that also serves the unix socket of the daemon's own user.
 std::vector<rpc::EndpointAccess> EndpointsOf(const DaemonOptions& options,
                                              const std::vector<std::string>& grpc);
 

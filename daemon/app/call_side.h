@@ -1,4 +1,4 @@
-// The calls of this node: what answers them, and the two gRPC servers. They take no request before Listen.
+// The parts of this node that answer calls, and its two gRPC servers. No request is taken before Listen.
 // Thread-safe.
 #pragma once
 
@@ -40,13 +40,13 @@ class Service;
 namespace tensorcast::daemon {
 
 struct CallSide {
-  // What it is given must outlive it; `kept` may be null.
+  // The arguments must outlive it; `kept` may be null.
   CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices, const Storage& storage,
            const std::vector<transport::Transport*>& transports, GlobalStoreSide& store, SourceSide& sources,
            EngineSide& replicas, const BroadcastGroups& groups, const KeptPool* kept);
   ~CallSide();
 
-  // From here on calls are answered.
+  // Starts to answer calls.
   absl::Status Listen(const DaemonOptions& options);
 
   StatusReporter status;
@@ -65,16 +65,16 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
   const std::unique_ptr<grpc::Service> records;
-  // Calls use it on the executors above, which outlive it: there is none any more when the servers below have
-  // ended. Its own thread uses the parts above.
+  // Calls use it on the executors above, which outlive it; none is left when the servers below have ended.
+  // Its own thread uses the parts above.
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;
   std::unique_ptr<rpc::Server> server;
-  std::unique_ptr<rpc::Server> clients;  // of callers with the rights of a client
+  std::unique_ptr<rpc::Server> clients;  // for callers with the client role
 
  private:
-  // A replica of the same artifact at the same place, from any source; its id.
+  // Makes a replica of the same artifact at the same place from any source, and returns its id.
   absl::StatusOr<std::string> Replace(const RequestContext& context,
                                       const v1::DamagedReplica& damaged_replica) const;
 };

@@ -1,5 +1,6 @@
-// This node's ways to the rest of the cluster: the global store, and the replicas of other daemons. In each
-// group the members stand in the order of their making, so that each outlives what uses it. Thread-safe.
+// This node's connections to the rest of the cluster: the global store, and other daemons' replicas. The
+// members of each struct are in the order of construction: each outlives the later ones, which use it.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -31,10 +32,10 @@
 
 namespace tensorcast::daemon {
 
-// Of a call for a manifest that this node's upkeep wants.
+// The timeout of a call for a manifest that this node's upkeep needs.
 inline constexpr absl::Duration kManifestTimeout = absl::Seconds(1);
 
-// The global store, as this node deals with it.
+// This node's side of the global store.
 struct GlobalStoreSide {
   // `storage` must outlive it.
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage);
@@ -45,16 +46,16 @@ struct GlobalStoreSide {
   const std::unique_ptr<GlobalStoreClient> client;
   KnownKeys known_keys;
   TransferLog transfers;
-  // Told of transfers that ended; null: of none. Set before the engine is made, since its threads use it.
+  // Gets the ended transfers; may be null. Set before the engine is made: its threads use it.
   TraceExporter* traces = nullptr;
   ReplicaFeed feed;
   GlobalStoreLink link;
   ClusterEvictionGuard guard;
 };
 
-// The ways to other daemons' replicas.
+// This node's access to other daemons' replicas.
 struct SourceSide {
-  // `devices` and `transports` must outlive it, and so must `store`.
+  // `devices`, `transports` and `store` must outlive it.
   SourceSide(const DaemonOptions& options, const std::string& node_id, DeviceRuntime* devices,
              const Storage& storage, std::vector<transport::Transport*> transports, GlobalStoreSide& store);
 
@@ -65,8 +66,8 @@ struct SourceSide {
   TraceExporter traces;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
-  TaskLoop background;        // ends what the opener opens
-  FindGrantShare find_share;  // set once the engine is there
+  TaskLoop background;        // closes the sources that the opener opened
+  FindGrantShare find_share;  // set once the engine exists
   const SourceFinder finder;
 };
 

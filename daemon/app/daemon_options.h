@@ -1,5 +1,5 @@
-// What a daemon is started with: the sum of its rooms' options. The command line reads it from the
-// configuration; tests fill it in.
+// The options of a daemon: the sum of its rooms' options. The command line reads them from the configuration;
+// tests set them directly.
 #pragma once
 
 #include <sys/types.h>
@@ -40,55 +40,57 @@ struct DaemonSockets {
 };
 
 struct DaemonOptions {
-  std::string name;    // of the node, for people; empty: that of its certificate, else the host's name
+  std::string name;    // of the node, for people; empty: the name in its certificate, else the host's name
   Labels labels;       // of the node, for policies and for people
-  std::string listen;  // gRPC for other hosts; empty: this host's sockets only
-  // What others connect to; empty: what it listens on, or unix_socket. With port 0: listen's port. REQUIRES:
-  // set when `listen` stands for every address.
+  std::string listen;  // gRPC for other hosts; empty: only this host's sockets
+  // The address that other hosts connect to; empty: `listen`, or unix_socket. With port 0: the port of
+  // `listen`. REQUIRES: set when `listen` is a wildcard address.
   std::string advertise;
-  // Empty: its name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). `sockets` has them all.
+  // Empty: the default name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). `sockets` has all
+  // paths.
   std::string unix_socket;           // gRPC for the daemon's own user
-  std::string client_socket;         // gRPC for clients of this host, with their rights
+  std::string client_socket;         // gRPC for clients of this host, with the client role
   std::string handle_socket;         // descriptors of replicas
-  std::vector<gid_t> handle_groups;  // that may use the last two, beside the daemon's own user
-  int max_connections = 16384;       // of gRPC, and as many of the handle socket
+  std::vector<gid_t> handle_groups;  // groups that may use the last two, besides the daemon's own user
+  int max_connections = 16384;       // max for gRPC, and the same max for the handle socket
   std::string state_dir;
 
-  std::string global_store;        // its address; for a daemon on its own, that of the one in its process
+  std::string global_store;        // address of the global store; for a daemon without one, the address of
+                                   // the embedded one
   std::string global_store_label;  // for people; empty: the address
-  // Called once, on a thread of the daemon, when it has to stop: another process took its node's place. The
-  // daemon serves on until it is shut down, which must not be done in this call. May be empty.
+  // Called once, on a thread of the daemon, when it has to stop because another process took its node's
+  // place. The daemon keeps serving until it is shut down, which this call must not do. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
 
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kNode)};
 
   std::string host_id;             // empty: the boot id
-  bool local_lane = true;          // attach to, and be attached to by, daemons of this host
+  bool local_lane = true;          // attach to daemons of this host, and let them attach
   std::vector<std::string> lanes;  // transports (transport/lanes), fastest first
   transport::LaneConfig lane_config;
-  // Instead of transport/lanes, for tests.
+  // Tests set it to replace transport/lanes.
   std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)> make_transport;
   absl::Duration peer_timeout =
       absl::Seconds(10);                          // a source that delivers nothing for this long is given up
-  absl::Duration grant_life = absl::Seconds(30);  // of a pull served, without a word from the global store
+  absl::Duration grant_life = absl::Seconds(30);  // of a served pull, without news from the global store
 
   HostPool::Options pool;
   KeeperOptions keeper;
   DeviceOptions gpus;
-  DeviceRuntime* devices = nullptr;  // instead of those, for tests; must outlive the daemon
-  HelperOptions broadcasts;          // between the GPUs
+  DeviceRuntime* devices = nullptr;  // tests set it to replace `gpus`; must outlive the daemon
+  HelperOptions broadcasts;          // between GPUs
   DiskOptions disk;
-  std::string difference_base = "none";  // of puts that name none: auto or none
-  bool advance = false;                  // tasks write over the earlier version where that can be
+  std::string difference_base = "none";  // for puts that name no base: auto or none
+  bool advance = false;                  // tasks write over the earlier version where possible
   objects::OriginOptions origins;
   objects::ArchiveOptions archives;
   EngineOptions engine;
   HandleServer::Options handles;
   OriginComparer::Options comparer;
-  int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
-  // From the request for a transfer to its end; the trace of a longer one is exported.
+  int serving_buffers = 8;  // of 2 MiB, for serving replicas on GPUs and disks
+  // Time from the request to the end of a transfer; the trace of a longer one is exported.
   absl::Duration slow_transfer = absl::Seconds(30);
-  rpc::ProcessFacts process;  // told to operators
+  rpc::ProcessFacts process;  // shown to operators
 
   DaemonSockets sockets() const;
 
@@ -122,7 +124,7 @@ struct DaemonOptions {
     handles.FromConfig(config);
     comparer.FromConfig(config);
   }
-  // What depends on several keys, or on this host.
+  // Checks conditions on several keys, and conditions on this host.
   void Validate(Findings& findings) const;
 
  private:

@@ -1,4 +1,4 @@
-// A store daemon: every part of one node, wired together and serving.
+// A store daemon: all parts of one node, wired together and serving.
 //
 // Owns its parts and all of their threads. Thread-safe.
 #pragma once
@@ -20,24 +20,25 @@ namespace tensorcast::daemon {
 
 class DaemonServer {
  public:
-  // Returns once it serves. It registers with the global store in the background, and does what it can until
-  // then. FAILED_PRECONDITION when another daemon uses the state directory; RESOURCE_EXHAUSTED when the pool
-  // does not fit.
+  // Returns when the daemon serves. The daemon registers with the global store in the background, and serves
+  // until then as far as it can. FAILED_PRECONDITION when another daemon uses the state directory;
+  // RESOURCE_EXHAUSTED when the pool does not fit.
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
-  ~DaemonServer();  // Shutdown, at once
+  ~DaemonServer();  // calls Shutdown without a wait
 
-  // Where it serves gRPC: host:port first, if it listens there, then the unix socket of its own user.
+  // The addresses at which it serves gRPC: host:port first, if it listens there, then the unix socket of its
+  // own user.
   const std::vector<std::string>& addresses() const;
-  // The paths of the sockets for clients: gRPC with their rights alone, and where they claim handles.
+  // The paths of the sockets for clients: gRPC with the client role, and the handle socket.
   const std::string& client_socket() const;
   const std::string& handle_socket() const;
   const std::string& node_id() const;
 
-  // OK once the global store knows this node; UNAVAILABLE when it does not by then.
+  // OK once the global store knows this node; UNAVAILABLE when it does not by `deadline`.
   absl::Status WaitRegistered(SteadyTime deadline);
 
-  // Takes no new work, lets transfers that run (its own, and those it serves) end until the deadline, tells
-  // the global store, then stops. Idempotent.
+  // Refuses new work, waits until `deadline` for running transfers to and from this node, tells the global
+  // store, then stops. Idempotent.
   void Shutdown(SteadyTime deadline);
 
   // For tests and for the process's own metrics.

@@ -1,8 +1,8 @@
-// The replicas of this node, and what reads them: clients by the handle socket, other daemons by pulls, and
-// the global store's questions. Thread-safe.
+// This node's replicas and the parts that read them: the handle socket for clients, pulls for other daemons,
+// and possession proofs for the global store. Thread-safe.
 //
-// The engine must see its last lease end before it goes: the servings and the handle server (tickets and
-// connections) end before it.
+// The engine must see its last lease end before it is destroyed: the servings and the handle server (tickets
+// and connections) end before it.
 #pragma once
 
 #include <memory>
@@ -28,14 +28,14 @@
 namespace tensorcast::daemon {
 
 struct EngineSide {
-  // What it is given must outlive it; `kept` may be null, and else gives the engine what it holds.
+  // The arguments must outlive it. `kept` may be null; otherwise the engine takes its replicas.
   static absl::StatusOr<std::unique_ptr<EngineSide>> Start(const DaemonOptions& options,
                                                            const std::string& node_id, DeviceRuntime* devices,
                                                            const Storage& storage,
                                                            std::vector<transport::Transport*> transports,
                                                            GlobalStoreSide& store, KeptPool* kept);
 
-  Publications publications;  // an ingest may go on for a moment after its put
+  Publications publications;  // first: an ingest may go on for a moment after its put
   std::unique_ptr<DeviceBroadcaster> broadcaster;
   std::unique_ptr<StoreEngine> engine;
   std::unique_ptr<HandleServer> handles;

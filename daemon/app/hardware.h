@@ -1,6 +1,5 @@
-// What a node uses of its host's hardware, opened as its options say: broadcasts between GPUs, and the
-// networks to other hosts.
-// Stateless; thread-safe.
+// Opens the hardware of the host that the options name: the helper for broadcasts between GPUs, and the
+// transports to other hosts. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +16,20 @@
 
 namespace tensorcast::daemon {
 
-// What broadcasts between the devices by the helper process of `broadcasts`; null where there is none,
-// or it would have nothing to do: fake GPUs, or fewer than three and no fabric to other nodes' that is
-// trusted. `devices` must outlive it.
+// The broadcaster between the devices, in the helper process that `broadcasts` configures. Null where there
+// is none or it would have no work: fake GPUs, or fewer than three GPUs and no trusted fabric to those of
+// other nodes. `devices` must outlive it.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
-// The transports of `lanes`, in their order, with the pool registered: it and `devices` must outlive them.
-// INVALID_ARGUMENT when there is no transport of a name, UNAVAILABLE when one cannot be had on this host.
+// Opens the transports of `lanes` in their order and registers the pool; `pool` and `devices` must outlive
+// them. INVALID_ARGUMENT when a name is not a transport, UNAVAILABLE when a transport cannot be opened on
+// this host.
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime* devices, HostPool& pool);
 
-// How fast the links are over which other hosts reach this node, in Mbit/s each way: of the interfaces that
-// have its advertised addresses, as their driver says below `sysfs`, but no more than the options let it
-// send. 0: unknown, as on many virtual machines.
+// The rate of the links over which other hosts reach this node, in Mbit/s each way: the rate that the drivers
+// of the interfaces with its advertised addresses report below `sysfs`, at most the limit in the options. 0:
+// unknown, as on many virtual machines.
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs = "/sys");
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,5 @@
-// The node as the global store's link sees it: what it holds, and what it does when told to. Thread-safe;
-// used by the link's thread.
+// Represents the node to the global store's link: reports what the node holds, and carries out what heartbeat
+// responses ask for. Thread-safe; used by the link's thread.
 #pragma once
 
 #include "absl/time/time.h"
@@ -39,7 +39,7 @@ class NodeAgent : public LinkedNode {
 
  private:
   const Options options_;
-  SteadyTime heartbeat_began_ = SteadyTime::InfinitePast();  // steady
+  SteadyTime heartbeat_began_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace tensorcast::daemon

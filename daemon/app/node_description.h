@@ -1,5 +1,5 @@
-// What a node says of itself: to its configuration's reader, to the global store, and to other nodes. Pure
-// functions but for FillDefaults, which asks the host for its name and working folder. Thread-safe.
+// How a node describes itself to the global store and to other nodes. Pure functions, except FillDefaults,
+// which asks the host for its name and working folder. Thread-safe.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace tensorcast::daemon {
 
-// Fills what was left empty, and makes the paths of the sockets absolute.
+// Sets the empty options to their defaults, and makes the socket paths absolute.
 void FillDefaults(DaemonOptions& options);
 
-// The node as it is registered, but for its address.
+// The node as it registers, without its address.
 v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, const DeviceRuntime& devices,
                       const Transports& transports);
 
-// What others are told to connect to, where the gRPC server listens on `bound`: an address of this host alone
-// where nothing else is listened on. INVALID_ARGUMENT when every address is listened on and none is
-// advertised.
+// The address for other nodes to connect to, where the gRPC server listens on `bound`: only reachable on this
+// host if the server listens nowhere else. INVALID_ARGUMENT when the server listens on a wildcard address and
+// none is advertised.
 absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound);
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,5 @@
-// The node's gauges, read when metrics are collected: pools, leases, sessions, transfers, the disk. Observed
-// as long as this lives.
+// The node's gauges, read when metrics are collected: pools, leases, sessions, transfers, the disk. They are
+// registered as long as this object lives.
 #pragma once
 
 #include <vector>

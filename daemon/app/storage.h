@@ -1,5 +1,5 @@
-// Where a node keeps replicas, apart from its GPUs: page-locked host memory and, unless it is switched off,
-// the packed files of its disk tier; and what it may import, files and objects. Thread-safe once open.
+// Where a node keeps replicas outside GPUs: page-locked host memory and, unless it is switched off, the
+// packed files of the disk tier. Also the files and objects that it may import. Thread-safe once open.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace tensorcast::daemon {
 
 class Storage {
  public:
-  // `devices` and `kept` must outlive it; the latter may be null.
+  // `devices` and `kept` must outlive it; `kept` may be null.
   static absl::StatusOr<std::unique_ptr<Storage>> Open(const DaemonOptions& options, DeviceRuntime* devices,
                                                        KeptPool* kept);
   ~Storage();
@@ -35,17 +35,17 @@ class Storage {
   HostPool& pool() const { return *pool_; }
   ArtifactStore* artifacts() const { return artifacts_.get(); }                   // null: no disk tier
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
-  // Of every store that reads objects for this daemon.
+  // The rate limits, shared by all stores that read objects for this daemon.
   const std::shared_ptr<objects::ReadRates>& read_rates() const { return read_rates_; }
   // Whether a shared object stays as it is.
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
   // Writes to daemon.archives; null: there are none.
   const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }
-  // Of the devices; the pool lies near them.
+  // The NUMA nodes of the devices; the pool is allocated near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
-  // Whether another replica of this one's artifact is a packed file here, looked at just now. An error when
-  // the file is listed, but is not what it should be.
+  // Whether this node has a packed file of the replica's artifact in another replica; checks the file now. An
+  // error when the file is listed but damaged.
   absl::StatusOr<bool> HasPacked(const ReplicaInfo& replica) const;
 
  private:

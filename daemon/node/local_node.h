@@ -1,4 +1,4 @@
-// This node as others are told of it, and whether it takes new work. Thread-safe.
+// This node's description for others, and whether it takes new work. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,13 @@ namespace tensorcast::daemon {
 
 class LocalNode {
  public:
-  // `description` has all but the address, which is known only once the server listens.
+  // `description` has everything but the address, which is known only once the server listens.
   explicit LocalNode(v1::Node description)
       : id_(description.node_id()), description_(std::move(description)) {}
 
   const std::string& id() const { return id_; }
 
-  // As it is registered.
+  // As the node registers.
   v1::Node Describe() const {
     absl::MutexLock lock(&mutex_);
     v1::Node node = description_;
@@ -32,10 +32,10 @@ class LocalNode {
     description_.set_grpc_address(grpc_address);
   }
 
-  // From here on new work is refused; what runs goes on.
+  // From now on new work is refused; running work goes on.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
-  // UNAVAILABLE once the daemon is on its way out.
+  // UNAVAILABLE once the daemon is stopping.
   absl::Status CheckAccepting() const {
     return draining_ ? absl::UnavailableError("this daemon is stopping; ask again when it is back")
                      : absl::OkStatus();

@@ -1,5 +1,5 @@
-// Between core's values and messages, where that takes this node's devices or a check; all else is
-// rpc/convert's. Pure functions.
+// Conversions between core's values and messages that need this node's devices or a check; rpc/convert has
+// the others. Pure functions.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace tensorcast::daemon {
 // As rpc::ToProto, with the UUIDs of `devices` (may be null).
 v1::Location ToProto(const Location& location, const DeviceRuntime* devices);
 v1::TransferReport ToProto(const TransferReport& report, const DeviceRuntime* devices);
-// As rpc::FromProto, and INVALID_ARGUMENT for a device that this node does not have when `devices` is given;
-// a device UUID, when set, decides over the ordinal.
+// As rpc::FromProto; with `devices`, INVALID_ARGUMENT for a device that this node does not have. A device
+// UUID, when set, overrides the ordinal.
 absl::StatusOr<Location> FromProto(const v1::Location& location, const DeviceRuntime* devices);
 
-// Decodes a manifest that came from another process and makes sure that it is the one asked for: DATA_LOSS
-// when its id, recomputed from the bytes, is another.
+// Decodes a manifest that came from another process. DATA_LOSS when its id, computed from the bytes, is not
+// `artifact_id`.
 absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view bytes,
                                                                std::string_view artifact_id);
 

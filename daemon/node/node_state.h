@@ -1,10 +1,9 @@
 // The identity of this node: the state directory's lock, node id and incarnation.
 //
-// The node id is a UUID made once and kept; the incarnation grows with each start, so that what an earlier
-// process of this node still sends is recognised as old. One process at a time may hold a state directory:
-// the lock is on the file with the node id, so it holds by whatever path that is reached, no two processes
-// are one node of it, and it ends with the process. Room for the next start is kept there, too. Thread-safe
-// once open.
+// The node id is a UUID made once and kept. The incarnation grows with each start, so that messages of an
+// earlier process of this node are recognised as old. Only one process at a time may hold a state directory:
+// the lock is on the file with the node id, so it works by whatever path the directory is reached, and ends
+// with the process. Space for the next start is reserved there too. Thread-safe once open.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +17,15 @@ namespace tensorcast::daemon {
 
 class NodeState {
  public:
-  // Creates the directory if need be. FAILED_PRECONDITION when another daemon holds it, DATA_LOSS when a file
-  // in it is damaged.
+  // Makes a missing directory. FAILED_PRECONDITION when another daemon holds it, DATA_LOSS when a file in it
+  // is damaged.
   static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
 
-  // The id of the node with this directory, which must exist; an id is made if there is none. For what names
-  // the node before it is opened. FAILED_PRECONDITION when another daemon holds the directory.
+  // The id of the node with this directory, which must exist; makes an id if there is none. For code that
+  // names the node before it is opened. FAILED_PRECONDITION when another daemon holds the directory.
   static absl::StatusOr<std::string> NodeId(const std::string& directory);
 
-  // To be called once the start is over: from here on room is kept for the next one.
+  // Reserves space for the next start. Call it when this start is over.
   void KeepRoom() const;
 
   const std::string& directory() const { return directory_; }
@@ -44,7 +43,7 @@ class NodeState {
   uint64_t incarnation_ = 0;
 };
 
-// The kernel's boot id: the same for all processes of a host (and its containers), another after a reboot.
+// The kernel's boot id: equal for all processes of a host and its containers, new after a reboot.
 absl::StatusOr<std::string> ReadBootId();
 
 }  // namespace tensorcast::daemon
