@@ -1,4 +1,5 @@
-// Asks the global store before a replica is evicted, so that the last copy of an artifact stays. Thread-safe.
+// Asks the global store before a replica is evicted, so that the last copy of an artifact is kept.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,9 +21,9 @@ namespace tensorcast::daemon {
 
 class ClusterEvictionGuard : public EvictionGuard {
  public:
-  // Whether this node has the same artifact in another replica's packed file, looked at just now: then the
-  // replica may go whatever the global store knows. An error when the file is listed, but is not what it
-  // should be: others still believe in it, so nothing goes for its sake.
+  // Whether this node has the artifact in the packed file of another replica, checked now: then the replica
+  // may be evicted whatever the global store knows. An error when the file is listed but damaged: others
+  // still count on that file, so nothing is evicted because of it.
   using DurableHere = std::function<absl::StatusOr<bool>(const ReplicaInfo&)>;
 
   // `client` and `link` must outlive it.
@@ -32,9 +33,8 @@ class ClusterEvictionGuard : public EvictionGuard {
 
   absl::Status MayEvict(const ReplicaInfo& replica) override;
 
-  // Takes consents back that the engine did not use: of replicas that are still there, `ready`, this long
-  // after the global store stopped counting them. What the global store could not be told is told with the
-  // next call.
+  // Withdraws consents that the engine did not use: for replicas that are still `ready` this long after the
+  // global store stopped counting them. A withdrawal that fails is repeated at the next call.
   void WithdrawUnused(const std::vector<ReplicaInfo>& replicas, absl::Duration unused_for = absl::Seconds(5));
 
  private:
@@ -43,7 +43,7 @@ class ClusterEvictionGuard : public EvictionGuard {
   const DurableHere durable_here_;
   const absl::Duration timeout_;
   absl::Mutex mutex_;
-  std::map<std::string, SteadyTime> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> when
+  std::map<std::string, SteadyTime> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> time of the consent
 };
 
 }  // namespace tensorcast::daemon

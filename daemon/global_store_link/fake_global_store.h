@@ -1,4 +1,4 @@
-// A global store for tests: it does what a test says and remembers what it was told. Thread-safe.
+// A global store for tests: answers as a test sets it up, and records its calls. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,21 +18,21 @@ namespace tensorcast::daemon {
 
 class FakeGlobalStore : public GlobalStoreClient {
  public:
-  // Changes what the calls do or looks at what they were told, with the lock held.
+  // Runs `change` with the lock held, to change the answers or to read the recorded calls.
   template <class Change>
   auto With(Change change) {
     absl::MutexLock lock(&mutex_);
     return change(*this);
   }
-  // Blocks until it is true of what was told; false when it is not within a time that only a hang takes.
+  // Blocks until `condition` holds; false when it does not hold within a time that only a hang takes.
   bool Await(std::function<bool(FakeGlobalStore&)> condition) {
     absl::MutexLock lock(&mutex_);
     const auto met = [&] { return condition(*this); };
     return mutex_.AwaitWithTimeout(absl::Condition(&met), absl::Seconds(20));
   }
 
-  // What it answers.
-  absl::Status down;  // of every call
+  // The answers.
+  absl::Status down;  // error of every call
   uint64_t epoch = 1;
   bool knows_node = false;
   absl::Duration heartbeat_interval = absl::Hours(1);
@@ -40,31 +40,31 @@ class FakeGlobalStore : public GlobalStoreClient {
   v1::HeartbeatResponse heartbeat_response;
   std::vector<std::string> unknown_artifacts;
   bool updates_want_inventory = false;
-  std::vector<v1::RequestReplicaTransportResponse> offers;  // one after another, then none
+  std::vector<v1::RequestReplicaTransportResponse> offers;  // for one request after another; then none
   bool grants_eviction = true;
-  int unknown_evictions = 0;  // so many are of a replica that it does not know
+  int unknown_evictions = 0;  // the number of eviction requests to answer with NOT_FOUND
   std::map<std::string, v1::Key> keys;
   std::map<std::string, v1::Node> nodes;                      // by name
-  uint64_t key_revision = 1;                                  // of what is published with a key
+  uint64_t key_revision = 1;                                  // for artifacts that are published with a key
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
-  std::map<std::string, std::vector<v1::Difference>, std::less<>> differences;  // paths, by their target
+  std::map<std::string, std::vector<v1::Difference>, std::less<>> differences;  // paths by target
   std::function<void()> on_manifest_asked;  // runs with the lock held; may be empty
 
   std::string cluster_id = "11111111-2222-4333-8444-555555555555";
-  std::set<std::string> deleted;  // artifacts that it does not know
+  std::set<std::string> deleted;  // artifacts that it answers NOT_FOUND for
 
-  // What it was told.
+  // The recorded calls.
   std::vector<v1::RegisterNodeRequest> registrations;
-  std::vector<SteadyTime> refused;  // registrations, while it was down
+  std::vector<SteadyTime> refused;  // times of the registrations refused while `down`
   int heartbeats = 0;
   v1::HeartbeatRequest last_heartbeat;
   std::vector<std::vector<v1::ReconcileInventoryRequest>> inventories;
   std::vector<v1::UpdateReplicasRequest> updates;
   std::vector<v1::RequestEvictionRequest> evictions;
-  std::string published_for;  // the caller that asked for the last one
+  std::string published_for;  // the caller of the last publication
   std::vector<std::pair<std::string, v1::PublishArtifactRequest>> published;
-  std::vector<std::string> published_differences;    // their ids, of what was published with one
-  std::vector<std::vector<std::string>> held_asked;  // artifacts from which differences were looked for
+  std::vector<std::string> published_differences;    // ids of the differences in publications
+  std::vector<std::vector<std::string>> held_asked;  // `held` of each FindDifferences
   std::vector<v1::RequestReplicaTransportRequest> asked;
   std::vector<v1::CompleteReplicaTransportRequest> completed;
   std::vector<v1::JoinBroadcastRequest> joined;

@@ -1,5 +1,5 @@
-// The connection to the global store; of several global stores, to the one that leads. Their host names are
-// looked up when the channel is made and again on request, since they may get other addresses. Thread-safe.
+// The connection to the global store, or to the leading one of several. The host names are looked up when the
+// channel is made and again on request, since their addresses may change. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,19 +22,19 @@ class GlobalStoreChannel {
   using Stub = v1::GlobalStore::Stub;
   using LookUp = std::function<std::string(const std::string&)>;
 
-  // Blocks while it looks up names. `look_up` does what rpc::LookUpNames does.
+  // Blocks while it looks up names. `look_up` has the contract of rpc::LookUpNames.
   explicit GlobalStoreChannel(std::string address, rpc::ChannelOptions options = {},
                               LookUp look_up = rpc::LookUpNames);
 
   // The address that the constructor was given.
   const std::string& address() const { return address_; }
-  // Ask again for each call: LookUpAgain may replace the stub.
+  // Call it again for each RPC: LookUpAgain may replace the stub.
   std::shared_ptr<Stub> stub() const;
   std::shared_ptr<v1::Imports::Stub> imports_stub() const;
   std::shared_ptr<v1::Differences::Stub> differences_stub() const;
   std::shared_ptr<v1::Records::Stub> records_stub() const;
   std::shared_ptr<v1::Versions::Stub> versions_stub() const;
-  // Looks the names up again. Blocks for as long as the system's resolver does.
+  // Looks up the names again. Blocks as long as the system's resolver does.
   void LookUpAgain();
 
  private:

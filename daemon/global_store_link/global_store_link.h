@@ -1,14 +1,14 @@
-// This node's standing relation with the global store: it registers, reports what the node holds, sends
-// heartbeats and passes on what the global store asks for in return. One thread does all of it, so reports
-// keep their order.
+// This node's lasting connection to the global store: registers the node, reports what it holds, sends
+// heartbeats, and passes on what the responses ask for. One thread does all of it, so that reports keep their
+// order.
 //
-// When the global store is away everything goes on but what needs it; when it is back (or another one is),
+// While the global store is away, work that does not need it goes on. When it is back, or another one leads,
 // the node registers again and sends its whole inventory.
 //
-// A node may have been replaced: a newer process registered under its node id, since the state directory was
-// copied. The newer one stays. This one tries for some node_ttl of the global store to take its place again,
-// which works once the other falls silent; then it gives up for good, so that two processes that live do not
-// take it from each other by turns. Thread-safe.
+// A newer process may replace this one by registering under the same node id, when the state directory was
+// copied. This process then tries to register again for some node_ttl of the global store, which works once
+// the other process falls silent. After that it gives up for good, so that two live processes do not replace
+// each other in turns. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,17 @@
 
 namespace tensorcast::daemon {
 
-// What the link needs of the node that it stands for. Called on the link's thread with no lock held.
+// The link's view of its node. Called on the link's thread with no lock held.
 class LinkedNode {
  public:
   virtual ~LinkedNode() = default;
   virtual std::vector<ReplicaInfo> Inventory() = 0;
   virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) = 0;
-  // Told at the registration and with each heartbeat.
+  // Reported at registration and with each heartbeat.
   virtual void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) = 0;
-  // The grants in use, and whether others reach this node.
+  // Sets the grants in use, and whether others reach this node.
   virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
-  // The global store answered a heartbeat: what it did not revoke goes on.
+  // The global store answered a heartbeat: work that it did not revoke goes on.
   virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
 };
 
@@ -55,53 +55,54 @@ class GlobalStoreLink {
     GlobalStoreClient* client = nullptr;  // must outlive the link
     ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
-    // After a failed call. With jitter: all nodes lose their global store at once.
+    // After a failed call. With jitter, since all nodes lose their global store at once.
     rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
-    // Called once, on the link's thread, when it gave up since the node was replaced. May be empty.
+    // Called once, on the link's thread, when the link gave up because the node was replaced. May be empty.
     std::function<void(const absl::Status&)> on_replaced;
   };
 
   explicit GlobalStoreLink(Options options);
   ~GlobalStoreLink();  // stops it
 
-  // Starts the thread. `node` must outlive the thread; others reach this node's service at `grpc_address`.
+  // Starts the thread. `node` must outlive the thread. Others reach this node's service at `grpc_address`.
   void Start(LinkedNode* node, std::string grpc_address);
-  // Ends the thread; with `goodbye` the global store is told that this node holds nothing any more.
+  // Ends the thread. With `goodbye` it tells the global store that this node holds nothing any more.
   // Idempotent.
   void Stop(bool goodbye);
 
-  // As calls of the global store name this node.
+  // This node's identity in calls to the global store.
   v1::NodeIdentity identity() const;
   const std::string& node_id() const { return options_.node.node_id(); }
   const std::string& host_id() const { return options_.node.host_id(); }
 
   // The key of grant tokens; empty before the first registration.
   rpc::GrantKey grant_key() const;
-  // Of the global store's metadata; empty before the first registration.
+  // The id in the global store's metadata; empty before the first registration.
   std::string cluster_id() const;
-  // OK while the global store takes this node's reports; else why it does not.
+  // OK while the global store accepts this node's reports; otherwise the reason.
   absl::Status standing() const;
-  // FAILED_PRECONDITION with the daemon that took this node's place, for as long as the global store names
+  // FAILED_PRECONDITION, naming the daemon that took this node's place, as long as the global store reports
   // one.
   absl::Status CheckNotReplaced() const;
-  // UNAVAILABLE with the last error when the node is not registered by then.
+  // UNAVAILABLE with the last error when the node is not registered by `deadline`.
   absl::Status WaitRegistered(SteadyTime deadline);
-  // Sends a heartbeat with the next round, which begins now; does not wait.
+  // Begins the next round now, with a heartbeat; does not wait.
   void HeartbeatSoon();
-  // Sends a heartbeat now, which registers again where the global store no longer knows this node, and waits
-  // for it. UNAVAILABLE when it was not answered by then; as CheckNotReplaced, at once, where another daemon
-  // took this node's place.
+  // Sends a heartbeat now, which registers again if the global store no longer knows this node, and waits for
+  // it. UNAVAILABLE when it was not answered by `deadline`. Fails at once as CheckNotReplaced does where
+  // another daemon took this node's place.
   absl::Status CheckIn(SteadyTime deadline);
-  // Blocks until what the feed held at this call was sent, or the deadline. For callers that need it counted.
+  // Blocks until the changes now in the feed are sent, or until the deadline. For callers that need the
+  // global store to count them.
   absl::Status Flush(SteadyTime deadline);
 
  private:
   void Loop();
   void Wake();
-  // One round: whatever is due. An error makes the loop back off.
+  // One round: all work that is due. An error makes the loop back off.
   absl::Status Step();
   absl::Status Register();
-  // What Register returns when `why` says that the node was replaced.
+  // The result of Register when `why` says that the node was replaced.
   absl::Status Replaced(const absl::Status& why);
   void SetReplaced(absl::Status replaced);
   absl::Duration Patience() const { return 2 * (node_ttl_ + options_.backoff.max); }
@@ -109,12 +110,12 @@ class GlobalStoreLink {
   absl::Status SendInventory();
   absl::Status SendChanges();
   absl::Status SendHeartbeat();
-  // Of what the node holds; nullopt where that is not what the global store was told of under `sequence_`.
+  // The digest of the node's replicas; nullopt where they differ from what was reported under `sequence_`.
   std::optional<uint64_t> InventoryDigest();
-  // Each answer says how often heartbeats are wanted, and how long the global store waits for them.
+  // Applies the heartbeat interval and node_ttl of an answer.
   void Obey(const google::protobuf::Duration& heartbeat_interval, const google::protobuf::Duration& node_ttl);
   void Republish(const std::vector<ReplicaInfo>& inventory, const v1::ReconcileInventoryResponse& response);
-  // `final`: it is not tried again at once.
+  // `final`: the call is not tried again at once.
   void NoteOutcome(const absl::Status& status, bool final);
   bool HeartbeatDue();
   bool WaitForWork(SteadyTime until);  // false: stopping
@@ -130,8 +131,8 @@ class GlobalStoreLink {
   absl::Duration heartbeat_interval_ = absl::Seconds(1);
   absl::Duration node_ttl_;  // how long the global store waits for a heartbeat
   SteadyTime replaced_since_ = SteadyTime::InfiniteFuture();
-  std::string replaced_by_;                               // in the global store's words
-  absl::StatusCode logged_ = absl::StatusCode::kUnknown;  // the last outcome that the log has
+  std::string replaced_by_;                               // the global store's text
+  absl::StatusCode logged_ = absl::StatusCode::kUnknown;  // the last outcome that was logged
 
   mutable absl::Mutex mutex_;
   rpc::GrantKey grant_key_ ABSL_GUARDED_BY(mutex_);

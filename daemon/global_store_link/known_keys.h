@@ -1,16 +1,15 @@
-// What keys mean: the global store's word while it answers, and this node's memory of that word while it does
-// not.
+// Resolves keys: by the global store while it answers, otherwise from what this node remembers of its
+// answers.
 //
-// A node remembers the keys that it resolved, bound or watched, the last used of them, in its state
-// directory, too: a daemon that is started while the global store is away still gives its packed artifacts by
-// name. An answer from memory alone is marked as unconfirmed: the key may have been bound anew or removed
-// elsewhere.
+// A node remembers the keys that it resolved, bound or watched, up to a max number, also in its state
+// directory. A daemon that starts while the global store is away can thus find its packed artifacts by name.
+// An answer from memory is marked as unconfirmed: the key may have been rebound or deleted elsewhere.
 //
-// No answer is older than one that this node gave or saw before, a deletion included, also after a restart of
-// the daemon. Bindings of a key are ordered by revision; a lower revision is newer only where it was bound
-// later, by a global store that had lost the higher one. Where it cannot be told which of two answers is the
-// newer, neither is given from memory. An answer of the global store that is older (it was restored from a
-// backup) is not passed on. Thread-safe.
+// No answer is older than one that this node gave or saw before, including deletions and across restarts of
+// the daemon. Bindings of a key are ordered by revision. A lower revision is newer only where it was bound
+// later, by a global store that had lost the higher one. Where it is not known which of two answers is newer,
+// neither is given from memory. An older answer of the global store (restored from a backup) is not passed
+// on. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -37,56 +36,56 @@ class KnownKeys {
  public:
   // How an answer of the global store compares with what this node knew of the key.
   enum class Order : uint8_t {
-    kCurrent,  // it is the newest word there is, and is known now
-    kCrossed,  // it was asked for before what is known was noted: which of them is newer is not known
-    kOlder,    // it is older than what was known already when it was asked for
+    kCurrent,  // it is the newest known binding, and is remembered now
+    kCrossed,  // it was requested before the remembered one was noted: which is newer is not known
+    kOlder,    // it is older than the binding that was remembered when it was requested
   };
 
-  // `file` is read now and written by Save; one that is missing or damaged is as an empty one. `global_store`
-  // must outlive it.
+  // Reads `file` now; Save writes it. A missing or damaged file counts as empty. `global_store` must outlive
+  // it.
   KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
-  // NOT_FOUND when the global store says so. Where the global store does not answer (it is given two seconds,
-  // or a moment where it did not answer before), or answers with an older binding, what this node knows,
-  // marked as unconfirmed; UNAVAILABLE when it knows nothing, or when only a `confirmed` answer will do.
-  // `manifest`, where it is not null, is asked for by the same call, and is that of the returned artifact.
+  // NOT_FOUND when the global store says so. If the global store does not answer (within two seconds, or a
+  // moment if it did not answer before), or answers with an older binding, returns the remembered one, marked
+  // as unconfirmed. UNAVAILABLE when none is remembered, or with `confirmed`. `manifest`, if not null, is
+  // requested by the same call and belongs to the returned artifact.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
                                                  bool confirmed = false, std::string* manifest = nullptr);
 
-  // The last binding that this node saw; nullopt where it may be unbound since.
+  // The last binding that this node saw; nullopt where the key may be unbound since.
   std::optional<v1::Key> Find(const std::string& name);
 
-  // What follows is the global store's word. It may be passed on once these return: what the file had of the
-  // key before is replaced by then.
+  // The next functions take answers of the global store. The caller may pass an answer on once the function
+  // returns: the file then has nothing older of the key.
 
-  // In answer to a question that was asked at `asked`.
+  // An answer to a request made at `asked`.
   Order Note(const v1::Key& key, SteadyTime asked);
-  // The same of many, which need not be remembered where they are not known yet.
+  // As Note for many keys; those that are not remembered yet may be ignored.
   void NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked);
-  // From a watch that began at `began`. Never kCrossed for what is older.
+  // An answer of a watch that began at `began`. An older binding is never kCrossed.
   Order NoteWatched(const v1::Key& key, SteadyTime began);
   // A put bound the key; `key` has its revision and, by this node's clock, a time not before the binding. A
-  // repeated put is told what it was told first, so a revision that is not higher only says that what is
-  // known may be out of date.
+  // repeated put gets the answer of the first one, so a revision that is not higher only means that the
+  // remembered binding may be outdated.
   void NotePut(const v1::Key& key, SteadyTime asked);
-  // A watch says that this binding was deleted, at `key.updated`.
+  // A watch reported that this binding was deleted, at `key.updated`.
   Order NoteDeletion(const v1::Key& key);
   // The key was deleted through this node.
   void NoteDeleted(const std::string& name, SteadyTime asked);
-  // The key is not bound. kCrossed where it was bound by an answer noted since `asked`.
+  // The key is not bound. kCrossed if an answer noted since `asked` bound it.
   Order Forget(const std::string& name, SteadyTime asked);
 
-  // Writes the file if something changed since it was written. A failure is logged, and the next call tries
+  // Writes the file if a binding changed since the last write. A failure is logged, and the next call tries
   // again.
   void Save() ABSL_LOCKS_EXCLUDED(save_mutex_, mutex_);
 
  private:
   struct Entry {
-    // Without an artifact id the key is not known to be bound: what comes after this revision is news, and
-    // what was bound after `updated`.
+    // Without an artifact id the key is not known to be bound: a higher revision is news, and so is a binding
+    // made after `updated`.
     v1::Key key;
     SteadyTime noted;
-    bool exact = false;  // this revision was deleted, so that a higher one was bound after that
+    bool exact = false;  // this revision was deleted, so a higher one was bound after that
 
     bool IsBound() const { return !key.artifact_id().empty(); }
   };
@@ -99,14 +98,14 @@ class KnownKeys {
   absl::StatusOr<v1::ResolveKeyResponse> FromMemory(const std::string& name, bool confirmed,
                                                     const absl::Status& reason, std::string_view remedy);
   absl::Status Behind(const v1::Key& answer);
-  // Null when the key is not known; else it is the last used from now on.
+  // Null when the key is not remembered; otherwise it becomes the most recently used.
   Entry* Get(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Put(Entry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Bind(Entry& entry, const v1::Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unbind(Entry& entry, uint64_t revision, bool exact) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the file has something else of the key than is known.
+  // Whether the file's entry for the key differs from the remembered one.
   bool FileDiffers(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Writes the file where it differs. To be called with no lock held, before the caller passes on an answer.
+  // Writes the file where it differs. Called with no lock held, before the caller passes on an answer.
   void Settle(const std::string& name) ABSL_LOCKS_EXCLUDED(save_mutex_, mutex_);
   void Write(What what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(save_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load();
@@ -117,12 +116,12 @@ class KnownKeys {
 
   absl::Mutex save_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one writer of the file
   absl::Mutex mutex_;
-  Entries entries_ ABSL_GUARDED_BY(mutex_);  // the last used first
+  Entries entries_ ABSL_GUARDED_BY(mutex_);  // most recently used first
   absl::flat_hash_map<std::string, Entries::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
-  // When a key that is not in `entries_` was last found to be unbound.
+  // When a key that is not in `entries_` was last found unbound.
   SteadyTime forgotten_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the file has: name -> revision and artifact id.
+  // The content of the file: name -> revision and artifact id.
   using Filed = absl::flat_hash_map<std::string, std::pair<uint64_t, std::string>>;
   Filed filed_ ABSL_GUARDED_BY(mutex_);
   bool failing_ ABSL_GUARDED_BY(save_mutex_) = false;

@@ -1,5 +1,5 @@
-// Checks whether other hosts can reach this node: with each heartbeat it makes a new connection to the node's
-// own advertised address, on a thread of its own, so that no heartbeat waits for it.
+// Checks whether other hosts can reach this node: at the interval of heartbeats it makes a new connection to
+// the node's own advertised address. It does so on a thread of its own, so that no heartbeat waits for it.
 //
 // The global store may hear a daemon that no peer can reach: its descriptors are used up, a firewall blocks
 // the port, or the advertised name belongs to another host. Such a daemon reports that it is unreachable, and
@@ -35,7 +35,7 @@ class ReachabilityProbe {
   const Check check_;
   int failures_ = 0;  // in a row; used on the thread only
   std::atomic<bool> unreachable_ = false;
-  std::unique_ptr<TaskLoop> looks_;  // last: it uses the others
+  std::unique_ptr<TaskLoop> looks_;  // last: it uses the other members
 };
 
 }  // namespace tensorcast::daemon

@@ -1,7 +1,7 @@
-// What changed on this node since the global store was last told: a bounded queue between the engine, which
-// must not wait, and the link, which talks to the network. Several changes of one replica are one entry, its
-// latest state; when more replicas changed than fit, the queue is dropped and a whole inventory takes its
-// place. Thread-safe.
+// The changes on this node that the global store was not told of yet: a bounded queue between the engine,
+// which must not wait, and the link, which uses the network. Several changes of one replica are one entry
+// with its latest state. When more replicas changed than fit, the queue is dropped and a whole inventory
+// takes its place. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace tensorcast::daemon {
 
-// A replica as it is now, and the span in which it last changed: not valid where nothing is traced.
+// A replica as it is now, and the span in which it last changed: not valid without tracing.
 struct ReplicaChange {
   ReplicaInfo replica;
   TraceContext cause;
@@ -29,25 +29,25 @@ class ReplicaFeed : public ReplicaListener {
  public:
   using TransferSink = std::function<void(const TransferReport&)>;
 
-  // `transfers` (may be null) hears of every ended transfer, on the thread of its ingest.
+  // `transfers` (may be null) is called for every ended transfer, on the thread of its ingest.
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 
-  // Called without a lock held after each change; set before the first change that must not wait.
+  // Called without a lock held after each change; set it before the first change that must not wait.
   void SetWake(std::function<void()> wake);
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
   void OnTransferEnded(const TransferReport& report) override;
 
-  // Puts a replica in the queue as it is now, whether it changed or not.
+  // Queues a replica as it is now, whether it changed or not.
   void Touch(const ReplicaInfo& replica);
 
-  // The oldest entries, which leave the queue.
+  // Removes the oldest entries from the queue and returns them.
   std::vector<ReplicaChange> Take(size_t max);
-  // Empties the queue: an inventory taken after this covers all of it.
+  // Empties the queue: an inventory taken after this call covers it.
   void Clear();
   bool empty() const;
-  // How many there were until now; it grows with each.
+  // The number of changes so far.
   uint64_t changes() const;
   // True once after entries were dropped.
   bool TakeOverflow();

@@ -1,5 +1,5 @@
-// Processes that are attached to replicas in host memory, as they are noted with the keeper: each by its
-// pidfd, which names a process and never the next one with its number, and with what it maps.
+// Processes that are attached to replicas in host memory, as the keeper stores them: each with the segments
+// that it maps and its pidfd, which names this process and never a later one with the same number.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,8 @@ namespace tensorcast::daemon {
 
 struct Attachment {
   std::string id;           // of this attachment
-  pid_t pid = 0;            // as the daemon sees it, 0 where it does not
-  std::string artifact_id;  // empty: what it maps is not served any more
+  pid_t pid = 0;            // as the daemon sees it; 0: not visible
+  std::string artifact_id;  // empty: the mapped memory is not served any more
   std::vector<std::string> segments;
   UniqueFd process;
 
@@ -24,10 +24,10 @@ struct Attachment {
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder);
 void DropAttachment(KeeperClient& keeper, const Attachment& holder);
-// Notes a holder that maps a replica that is not served any more.
+// Stores a holder that maps a replica which is not served any more.
 void NoteUnserved(KeeperClient& keeper, Attachment& holder);
 std::vector<std::string> NamesOf(const Attachment& holder);
-// Takes the holders that have not ended out of what a keeper has.
+// Moves the holders that have not ended out of the keeper's descriptors.
 std::vector<Attachment> TakeAttachments(std::vector<KeptDescriptor>& kept);
 
 }  // namespace tensorcast::daemon

@@ -1,10 +1,10 @@
-// The keeper: a process that holds descriptors under names for a daemon, and does nothing else. It outlives
-// the daemon, however that ends, and hands them to the next one.
+// The keeper: a process that only holds named descriptors for a daemon. It outlives the daemon, however the
+// daemon ends, and hands them to the next one.
 //
-// Over a unix socket of the daemon's own user, in messages of 256 bytes: a letter, a name, padding. P: hold
-// this descriptor under the name, in the place of another one; D: let go of it; L: give all, answered by an N
-// for each with its descriptor, then an E. Nothing else is answered. One daemon is served at a time: a new
-// connection ends the one before, after what that said was heard.
+// The protocol, over a unix socket of the daemon's own user, has messages of 256 bytes: a letter, a name,
+// padding. P: hold this descriptor under the name, replacing any other; D: release it; L: list all, answered
+// by an N with its descriptor for each, then an E. No other message is answered. The keeper serves one daemon
+// at a time: a new connection ends the previous one after its messages are processed.
 #pragma once
 
 #include <sys/types.h>
@@ -31,14 +31,14 @@ struct KeptDescriptor {
   UniqueFd fd;
 };
 
-// Another descriptor of the same file, for the keeper.
+// Returns another descriptor of the same file, for the keeper.
 absl::StatusOr<UniqueFd> Duplicate(int fd);
 
-// Serves on `socket` until no daemon was connected for `linger`. `ready_fd` is closed as soon as it listens.
+// Serves on `socket` until no daemon was connected for `linger`. Closes `ready_fd` as soon as it listens.
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd);
 
-// The daemon's end. Starts a keeper where there is none, and another one when that was killed, which is then
-// told everything anew. Thread-safe; a call may wait for the keeper for some milliseconds.
+// The daemon's end. Starts a keeper where there is none. If the keeper was killed, starts another one and
+// sends it all descriptors again. Thread-safe; a call may wait some milliseconds for the keeper.
 class KeeperClient {
  public:
   // `argv` makes this program call RunKeeper; "--ready-fd=3" is added.
@@ -47,13 +47,13 @@ class KeeperClient {
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
 
-  // Connects, and takes what the keeper has from a daemon of before; those stay with the keeper. To be called
-  // first, once.
+  // Connects, and returns what the keeper holds from a previous daemon; the keeper holds these descriptors
+  // on. Call it first, once.
   absl::StatusOr<std::vector<KeptDescriptor>> Open();
-  // A descriptor that could not be made is logged, and nothing is kept.
+  // If `fd` is an error, logs it and keeps nothing.
   void Put(const std::string& name, absl::StatusOr<UniqueFd> fd);
   void Drop(const std::string& name);
-  // Looks whether the keeper is there, and mends it. To be called now and then.
+  // Checks that the keeper is there, and restarts it if not. Call it periodically.
   void Mend();
 
  private:
@@ -64,9 +64,9 @@ class KeeperClient {
   const std::string socket_path_;
   const std::vector<std::string> argv_;
   absl::Mutex mutex_;
-  pid_t keeper_pid_ ABSL_GUARDED_BY(mutex_) = -1;  // of the last one started here
+  pid_t keeper_pid_ ABSL_GUARDED_BY(mutex_) = -1;  // of the last keeper that this object started
   UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, UniqueFd> held_ ABSL_GUARDED_BY(mutex_);  // that the keeper should have
+  absl::flat_hash_map<std::string, UniqueFd> held_ ABSL_GUARDED_BY(mutex_);  // what the keeper should hold
 };
 
 }  // namespace tensorcast::daemon

@@ -1,4 +1,4 @@
-// Whether a process of its own keeps the host pool when the daemon ends.
+// Whether a keeper process keeps the host pool when the daemon ends.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ namespace tensorcast::daemon {
 
 struct KeeperOptions {
   std::string kind = "off";                   // or "keeper"
-  absl::Duration linger = absl::Minutes(10);  // that the keeper waits for a daemon
-  // Let go of kept replicas that the host pool has no room for; else the start fails with their names.
+  absl::Duration linger = absl::Minutes(10);  // max time that the keeper waits for a daemon
+  // Release kept replicas that do not fit in the host pool; otherwise the start fails with their names.
   bool discard_kept = false;
 
   bool on() const { return kind == "keeper"; }
-  // As for KeeperClient: this program's command `keeper`.
+  // The `argv` of KeeperClient: this program's command `keeper`.
   std::vector<std::string> Command(const std::string& socket) const {
     return {"tensorcast", "keeper", absl::StrCat("--linger=", DurationText(linger)),
             absl::StrCat("--socket=", socket)};

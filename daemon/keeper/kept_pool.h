@@ -1,11 +1,13 @@
-// The host pool beyond the life of its daemon. A keeper holds its segments, a record of each ready replica
-// in them, and the processes attached to those. At the start what an earlier daemon left is taken back.
+// Keeps the host pool beyond the life of its daemon. A keeper holds the pool's segments, a record of each
+// ready replica in them, and the processes attached to these replicas. At its start a daemon takes back what
+// the previous daemon left.
 //
-// A replica to which a process of then is still attached is leased until that process is gone, or was given a
-// lease of its own: its memory is not given away while it is read.
+// A replica to which a process of the previous daemon is still attached stays leased until that process ends
+// or gets a new lease: its memory is not given away while it is read.
 //
-// In this order: Open, TakeSegments, OnReplaced as the pool's, Attach with that pool, SetEngine, TakeReplicas
-// for the engine; from then on it is the engine's listener, and passes on what it hears. Thread-safe.
+// Call in this order: Open, TakeSegments, OnReplaced from the pool, Attach with that pool, SetEngine,
+// TakeReplicas for the engine. From then on it is the engine's listener, and passes notifications on.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -42,29 +44,30 @@ class KeptPool final : public ReplicaListener {
   static absl::StatusOr<std::unique_ptr<KeptPool>> Open(const std::string& socket,
                                                         std::vector<std::string> argv);
 
-  // Of the segments that were kept, where that is one for a pool of so many bytes.
+  // The size of the kept segments, if it suits a pool of `pool_bytes`; else `otherwise`.
   uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
-  // Those that processes map or replicas are in, of at most so many bytes: whole replicas, those that add
-  // least first. With them room for what processes map that fits nowhere in that pool.
+  // The kept segments to reuse, at most `max_bytes`: those that processes map, then those of whole replicas,
+  // in the order of how many segments a replica needs. New segments are added as room for mapped memory that
+  // fits nowhere in the pool.
   std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
-  // FAILED_PRECONDITION, with their names, where `pool` is smaller than the kept one was and has no place for
-  // all kept replicas: Attach would let them go, and each may be the last copy. REQUIRES: before Attach.
+  // FAILED_PRECONDITION, with names, where `pool` is smaller than the kept one and has no room for all kept
+  // replicas: Attach would release them, and each may be the last copy. REQUIRES: before Attach.
   absl::Status CheckTakesAll(const HostPool& pool) const;
-  // What is not in this pool any more is let go. `pool` must outlive the listening.
+  // Releases what is not in this pool. `pool` must outlive the notifications.
   void Attach(HostPool* pool);
   std::vector<KeptReplica> TakeReplicas();
-  // `next` is told of everything, too. Both must outlive the engine's notifications.
+  // `next` gets all notifications too. Both must outlive the engine's notifications.
   void SetNext(ReplicaListener* next) { next_ = next; }
   void SetEngine(StoreEngine* engine);
-  // As OnKeptSettled.
+  // Has the contract of OnKeptSettled.
   void OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease);
-  // A process is attached to this replica in host memory for as long as what this returns lives, or this
-  // daemon. It needs no lease on the artifact from before any more.
+  // Records that a process is attached to this replica in host memory, until the returned object or this
+  // daemon ends. The process no longer needs the previous daemon's lease on the artifact.
   std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles);
-  // Looks after the keeper, and for processes that are gone. To be called now and then.
+  // Checks the keeper, and drops processes that ended. Call it periodically.
   void Mend();
-  // What is kept now stays with the keeper: this daemon ends. Leases end.
+  // Leaves everything with the keeper, because this daemon ends. Leases end.
   void Stop();
 
   v1::KeptPool status() const;
@@ -77,11 +80,11 @@ class KeptPool final : public ReplicaListener {
     KeptRecord record;
     std::shared_ptr<const Manifest> manifest;
   };
-  // Those of the start that lie, at least in part, in segments which the pool did not take.
+  // The replicas found at the start that are, at least in part, in segments which the pool did not take.
   std::vector<const Found*> FindWithoutRoom(const HostPool& pool) const;
 
-  // The processes that were attached to one artifact before, and what they keep in place; null until it is
-  // verified.
+  // The processes that were attached to one artifact before, and the lease that keeps the replica in place;
+  // null until the replica is verified.
   struct Held {
     std::vector<Attachment> holders;
     std::unique_ptr<ReplicaLease> lease;
@@ -95,30 +98,31 @@ class KeptPool final : public ReplicaListener {
   void AttachHolders(std::set<std::string>& stay);
   void Record(const ReplicaInfo& replica, const Manifest& manifest);
   void RecordOnGpu(const ReplicaInfo& replica);
-  // Lets go of those holders; and of what none is left of.
+  // Drops these holders, and the leases of artifacts without any holder left.
   void DropHolders(absl::FunctionRef<bool(const Attachment& holder)> goes);
 
   KeeperClient keeper_;
   UnservedSegments unserved_;
-  // Of the start.
+  // Used at the start.
   std::vector<std::string> names_;
   std::vector<KeptSegment> segments_;
   std::vector<Found> found_;
-  uint64_t previous_bytes_ = 0;  // of the pool that was kept; 0: not known
+  uint64_t previous_bytes_ = 0;  // size of the kept pool; 0: not known
   std::vector<KeptReplica> replicas_;
   std::vector<Attachment> holders_;
-  absl::flat_hash_map<std::string, uint64_t> outside_;  // segments that are mapped and not in the pool: bytes
+  absl::flat_hash_map<std::string, uint64_t> outside_;  // mapped segments outside the pool -> bytes
 
-  std::vector<std::string> room_;  // names of segments that are none
+  std::vector<std::string> room_;  // names of new segments that reserve room
 
   HostPool* pool_ = nullptr;
   ReplicaListener* next_ = nullptr;
   mutable absl::Mutex mutex_;
-  v1::KeptPool status_ ABSL_GUARDED_BY(mutex_);  // but for what status() adds
+  v1::KeptPool status_ ABSL_GUARDED_BY(mutex_);  // without the fields that status() adds
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, Held> held_ ABSL_GUARDED_BY(mutex_);  // by artifact
   StoreEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;                // null: nothing is recorded
-  absl::flat_hash_map<std::string, std::string> recorded_ ABSL_GUARDED_BY(mutex_);  // artifact -> replica
+  absl::flat_hash_map<std::string, std::string> recorded_ ABSL_GUARDED_BY(mutex_);  // artifact id -> replica
+                                                                                    // id
 };
 
 }  // namespace tensorcast::daemon

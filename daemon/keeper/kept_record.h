@@ -1,5 +1,5 @@
-// What is written down so that another daemon finds it again: FORMAT.md. Of a ready replica that is a record,
-// which is still to be compared with its digests.
+// The records that another daemon finds again (FORMAT.md). A ready replica has one; its bytes are still to be
+// compared with their digests.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct KeptRecord {
 };
 
 std::string EncodeRecord(const KeptRecord& record);
-// INVALID_ARGUMENT for what was not written so, or by another version.
+// INVALID_ARGUMENT for bytes in another format, or of another version.
 absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes);
 
-// A file in memory, for the keeper.
+// Writes the bytes to a file in memory, for the keeper.
 absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes);
 absl::StatusOr<std::string> ReadKept(int fd);
-// 0 of what is not a file.
+// The size of the file; 0 if it is not a file.
 uint64_t KeptBytes(int fd);
 
-// The name of a segment with the keeper.
+// The keeper's name for a segment.
 inline constexpr std::string_view kSegmentPrefix = "segment1/";
 std::string SegmentName(std::string_view name);
 

@@ -1,6 +1,6 @@
-// Segments of a previous daemon that processes still map, although not served: their replicas did not
-// match, or the pool had no space for them. They are memory of the host all the same, so that the pool has
-// as much less to give, until those processes end.
+// Segments of a previous daemon that processes still map although they are not served: their replicas did not
+// match, or did not fit in the pool. They still take memory of the host, so the pool gives out that much less
+// until those processes end.
 //
 // Thread-safe.
 #pragma once
@@ -28,15 +28,15 @@ class UnservedSegments {
   // `keeper` must outlive it.
   explicit UnservedSegments(KeeperClient* keeper) : keeper_(keeper) {}
 
-  // Those of `outside`, with their bytes, are not in `pool`; `room` is what it has less for them. To be
-  // called first, once. `pool` must outlive this, or Stop.
+  // `outside`: segments that are not in `pool`, with their bytes. `room`: allocations that hold back as much
+  // of the pool. Call it first, once. `pool` must outlive this object, or Stop.
   void Open(HostPool* pool, absl::flat_hash_map<std::string, uint64_t> outside,
             std::vector<HostAllocation> room);
-  // REQUIRES: those of its segments that are in the pool are kept ones and something of them is adopted.
+  // REQUIRES: the holder's segments in the pool are kept ones, and a replica in them was adopted.
   void Add(Attachment holder);
-  // Releases segments that no process maps any more. To be called now and then.
+  // Releases segments that no process maps any more. Call it periodically.
   void DropEnded();
-  // Everything stays as it is, for the next daemon.
+  // Leaves everything as it is for the next daemon.
   void Stop();
   Stats stats() const;
 
