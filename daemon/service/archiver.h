@@ -1,4 +1,4 @@
-// Archives: artifacts that are packed into an object store (daemon.archives), with this daemon's credentials.
+// Archives: artifacts packed into an object store (daemon.archives) with this daemon's credentials.
 //
 // An archived artifact has two objects below the place, in a folder of the cluster:
 //   s3://bucket/prefix/<cluster id>/tc2-....tcpack       the packed file, as core/disk/FORMAT.md has it
@@ -41,33 +41,33 @@ class Archiver {
     objects::Origins writable;                        // the places, for files beside a model
     std::string node_id;
     std::function<std::string()> cluster_id;  // empty: not known yet
-    StoreEngine* engine = nullptr;            // must outlive it, like the next
+    StoreEngine* engine = nullptr;            // both must outlive it
     GlobalStoreClient* global_store = nullptr;
   };
 
   explicit Archiver(Options options) : options_(std::move(options)) {}
 
-  // Before anything is read: whether `place` is one of daemon.archives, and the cluster is known.
+  // Checks, before anything is read, that `place` is one of daemon.archives and that the cluster is known.
   absl::Status CheckPlace(std::string_view place) const;
   // Packs the replica's artifact into the place, and returns the packed object as an origin of the artifact.
   // Objects that are already there are not written again.
   absl::StatusOr<Origin> Archive(const RequestContext& context, const ReplicaLease& lease,
                                  const std::string& place) const;
 
-  // The manifest of a model beside it. `uri` as ManifestUriOf gives it; PERMISSION_DENIED outside of
+  // Write the manifest of a model beside it. `uri` as ManifestUriOf returns it; PERMISSION_DENIED outside
   // daemon.archives.
   absl::Status CheckBeside(std::string_view uri) const;
   absl::Status WriteBeside(const RequestContext& context, const Manifest& manifest,
                            const std::string& uri) const;
 
-  // What CollectArchives asks for, in all places.
+  // Does CollectArchives in all places.
   absl::StatusOr<v1::CollectArchivesResponse> Collect(const RequestContext& context,
                                                       const v1::CollectArchivesRequest& request) const;
 
  private:
   class InFlight;
 
-  // The folder of this cluster, with its '/'.
+  // The folder of this cluster, ending with '/'.
   absl::StatusOr<std::string> FolderOf(std::string_view place) const;
   absl::Status CollectIn(const RequestContext& context, const std::string& folder, absl::Time before,
                          bool dry_run, v1::CollectArchivesResponse& response) const;

@@ -1,8 +1,8 @@
-// This node's part in broadcasts between nodes, towards the global store: says with heartbeats whether its
-// GPUs can take part, begins the groups that the answers name, and meets the other nodes of a group there.
-// The engine does the rest (core/broadcast/wide_broadcasts).
+// This node's part in broadcasts between nodes, as far as the global store is concerned: reports in
+// heartbeats whether its GPUs can take part, begins the groups that the answers name, and meets a group's
+// other nodes at the store. The engine does the rest (core/broadcast/wide_broadcasts).
 //
-// Report and Answered belong to one heartbeat, and come in that order on one thread.
+// Call Report and then Answered for each heartbeat, on one thread.
 #pragma once
 
 #include <memory>
@@ -23,16 +23,16 @@ class BroadcastGroups {
  public:
   struct Options {
     std::string node_name;
-    GlobalStoreClient* global_store = nullptr;  // this and the link must outlive the engine
+    GlobalStoreClient* global_store = nullptr;  // it and `link` must outlive the engine
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;             // must outlive it
-    DeviceBroadcaster* broadcaster = nullptr;  // likewise; null: this node takes no part
-    // Any process on the network between the nodes is trusted: NCCL has no certificates.
+    DeviceBroadcaster* broadcaster = nullptr;  // must outlive it; null: this node takes no part
+    // Every process on the network between the nodes is trusted: NCCL has no certificates.
     bool trusted_fabric = false;
   };
   explicit BroadcastGroups(Options options);
 
-  // The version of NCCL with which this node takes part, or why it does not. From any thread.
+  // The version of NCCL with which this node takes part, or why it takes no part. Thread-safe.
   absl::StatusOr<std::string> Version() const;
   void Report(v1::HeartbeatRequest* heartbeat) const;
   void Answered(const v1::HeartbeatResponse& response);
@@ -40,7 +40,7 @@ class BroadcastGroups {
  private:
   const Options options_;
   const std::shared_ptr<BroadcastMeeting> meeting_;
-  std::set<std::string> begun_;  // that the last answer named
+  std::set<std::string> begun_;  // groups that the last answer named
 };
 
 }  // namespace tensorcast::daemon

@@ -1,6 +1,6 @@
-// Replaces a replica with bytes that stopped matching their digests while this daemon held it (bad
-// memory, most likely): it is not given out any more, the processes that are attached to it are told, and
-// another replica is taken from a good source in its place. What was found stands in the status.
+// Replaces a replica with bytes that stopped matching their digests while this daemon held it (probably bad
+// memory). The replica is not given out any more, the attached processes are told, and another replica is
+// made from a good source. The status lists the damage.
 //
 // Owns a thread. Thread-safe.
 #pragma once
@@ -26,7 +26,7 @@ class DamagedReplicas {
   struct Options {
     StoreEngine* engine = nullptr;  // all must outlive it
     HandleServer* handles = nullptr;
-    // Makes a replica of the same artifact at the same place, from any source that is left; its id.
+    // Makes a replica of the same artifact at the same place, from any remaining source, and returns its id.
     std::function<absl::StatusOr<std::string>(const RequestContext& context,
                                               const v1::DamagedReplica& damaged)>
         replace;
@@ -37,10 +37,10 @@ class DamagedReplicas {
   explicit DamagedReplicas(Options options) : options_(std::move(options)) {}
   ~DamagedReplicas();  // Gives up what is under way.
 
-  // Returns once no caller gets the replica any more and its holders are told; the new one is made later.
+  // Returns when no caller gets the replica any more and its holders are told; the new one is made later.
   void Note(v1::DamagedReplica damaged);
 
-  // The newest first, those that are remembered.
+  // Adds the remembered damages, newest first.
   void Fill(google::protobuf::RepeatedPtrField<v1::DamagedReplica>* out) const;
 
  private:
@@ -49,8 +49,8 @@ class DamagedReplicas {
   const Options options_;
   const Cancellation cancellation_;
   mutable absl::Mutex mutex_;
-  std::deque<v1::DamagedReplica> found_ ABSL_GUARDED_BY(mutex_);  // the newest first
-  TaskLoop replacing_;                                            // last: its jobs use the rest
+  std::deque<v1::DamagedReplica> found_ ABSL_GUARDED_BY(mutex_);  // newest first
+  TaskLoop replacing_;                                            // last: its tasks use the other members
 };
 
 }  // namespace tensorcast::daemon

@@ -1,11 +1,11 @@
-// A difference while its target is put: each chunk is compared with the base's as soon as the ingest has
-// copied it, by the thread that copied it, and what changed is kept in the host pool.
+// Encodes a difference while its target is put. The thread that copied a chunk compares it at once with the
+// base's chunk, and keeps the changes in the host pool.
 //
 //   the put's source ─► chunk in the target's memory ─┐
 //                                        base's chunk ┴► record, in scratch memory of the pool
 //
-// The base is leased from the first chunk that is copied on, so after the target has its memory, to the end
-// of Finish. Beyond the pool it takes a few chunks of memory for each thread that copies. Thread-safe.
+// The base is leased from the first copied chunk, when the target already has its memory, to the end of
+// Finish. Beyond the pool this takes a few chunks of memory for each copying thread. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,31 +30,32 @@ namespace tensorcast::daemon {
 
 class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncoding> {
  public:
-  // Of a target with the layout of `base`, in a put with this context. `engine` must outlive it.
+  // For a target with the layout of `base`, in a put with this context. `engine` must outlive it.
   DifferenceEncoding(StoreEngine* engine, std::shared_ptr<const Manifest> base,
                      const RequestContext& context);
   ~DifferenceEncoding();
 
-  // The same sources, and what they fetch is encoded. For one ingest to host memory, of a new artifact.
+  // Returns a provider of the same sources; the chunks that they fetch are encoded. For one ingest of a new
+  // artifact to host memory.
   std::shared_ptr<SourceProvider> Wrap(std::shared_ptr<SourceProvider> sources);
 
-  // `target`: the bytes of the chunk. One that was encoded already stays as it is. For different chunks at a
-  // time.
+  // Encodes one chunk; `target` has its bytes. A chunk that is already encoded is left as it is. May be
+  // called concurrently for different chunks.
   void Encode(const RequestContext& context, uint32_t chunk, std::span<const HostSpan> target,
               const std::optional<ChunkDigests>& digests);
 
-  // Once, after the ingest: encodes what that did not, on a few threads. nullopt: the difference would be
-  // larger than half the target. NOT_FOUND: the base was evicted before it was compared; RESOURCE_EXHAUSTED:
-  // the pool has no room for the records.
+  // Call it once, after the ingest: encodes the remaining chunks on a few threads. nullopt: the difference
+  // would be larger than half the target. NOT_FOUND: the base was evicted before it was compared;
+  // RESOURCE_EXHAUSTED: the pool has no room for the records.
   absl::StatusOr<std::optional<EncodedDifference>> Finish(const RequestContext& context,
                                                           const ReplicaLease& target);
-  // When the first chunk was compared; InfinitePast: none was.
+  // When the first chunk was compared; InfinitePast: none yet.
   SteadyTime begun() const;
-  // The span of the ingest that made the base; not valid where none did, or the base was not leased.
+  // The span of the ingest that made the base; not valid where there is none, or the base was not leased.
   TraceContext base_made_by() const;
 
  private:
-  // Null where the base has gone; base_status_ says so.
+  // Null where the base is gone; base_status_ says so.
   std::shared_ptr<const ReplicaLease> Base();
   std::unique_ptr<ChunkEncoder> TakeEncoder();
   void GiveBack(std::unique_ptr<ChunkEncoder> encoder);

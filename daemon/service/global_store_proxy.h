@@ -1,8 +1,7 @@
-// The calls of GlobalStore that clients make, served by the daemon and forwarded with the caller's request
-// context, so that a client needs to know its own daemon only. What the answers say of keys is remembered.
-// While the global store is away, errors say so and name it, and a key that is known here is resolved all the
-// same, marked as unconfirmed, unless a confirmed answer was asked for. The calls that nodes make are
-// UNIMPLEMENTED here. Thread-safe.
+// The GlobalStore calls of clients, served by the daemon and forwarded with the caller's request context, so
+// that a client only needs to know its own daemon. The daemon remembers the keys in the answers. While the
+// global store is away, errors say so and name it; a remembered key is still resolved, marked as unconfirmed,
+// unless a confirmed answer is requested. The calls of nodes are UNIMPLEMENTED here. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,8 +16,8 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs single calls, `waiting` watches. `client` is one on the same channel.
-// All must outlive the server that the service is registered with.
+// `quick` runs single calls, `waiting` runs watches. `client` uses the same channel. All must outlive the
+// server with which the service is registered.
 std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                     GlobalStoreClient* client, KnownKeys* known_keys,
                                                     rpc::Executor* quick, rpc::Executor* waiting);

@@ -1,7 +1,7 @@
-// Joins imports of the same objects in the same versions: one reads, and the others take the artifact that
-// it makes. Within this daemon by a table, and among nodes by a claim at the global store
-// (proto/imports.proto). Where that does not answer, the import reads: two that read the same cost bytes, and
-// make the same artifact.
+// Joins imports of the same objects in the same versions: one reads, and the others take the artifact that it
+// makes. A table joins them within this daemon, a claim at the global store among nodes
+// (proto/imports.proto). If the global store does not answer, the import reads: two imports that read the
+// same objects cost bytes, and make the same artifact.
 //
 //   Join(id) ──► a ReadingTurn: read, then Made(artifact); its end lets the next one read
 //           └──► an artifact: another import made it
@@ -26,12 +26,13 @@ namespace tensorcast::daemon {
 
 class ImportJoins {
  public:
-  // One question to the global store; the identity of the node is filled in there.
+  // One request to the global store; the function sets the node's identity.
   using Claim =
       std::function<absl::StatusOr<v1::ClaimImportResponse>(const RequestContext&, v1::ClaimImportRequest)>;
   explicit ImportJoins(Claim claim) : claim_(std::move(claim)) {}
 
-  // The right to read, until it is destroyed, which takes a second at most. Renews the claim meanwhile.
+  // The right to read, until it is destroyed; the destructor takes at most a second. Renews the claim
+  // meanwhile.
   class ReadingTurn {
    public:
     ReadingTurn(ImportJoins* joins, std::string import_id)
@@ -40,7 +41,7 @@ class ImportJoins {
     ReadingTurn(const ReadingTurn&) = delete;
     ReadingTurn& operator=(const ReadingTurn&) = delete;
 
-    // The import succeeded: those that wait take this.
+    // The import succeeded: waiting imports take this artifact.
     void Made(const std::string& artifact_id) { artifact_id_ = artifact_id; }
 
    private:
@@ -52,8 +53,8 @@ class ImportJoins {
     std::string artifact_id_;
     bool claimed_ = false;
     absl::Notification ended_;
-    Cancellation renewal_;        // that is under way
-    absl::Notification renewed_;  // for the last time
+    Cancellation renewal_;        // cancels the renewal that is under way
+    absl::Notification renewed_;  // after the last renewal
     std::thread renewing_;
   };
 
@@ -61,15 +62,15 @@ class ImportJoins {
     std::unique_ptr<ReadingTurn> turn;  // null: the artifact is made
     std::string artifact_id;
   };
-  // Waits while another import reads; `on_wait` is told what for. CANCELLED or DEADLINE_EXCEEDED when the
+  // Waits while another import reads; `on_wait` is told the reason. CANCELLED or DEADLINE_EXCEEDED when the
   // context ends first.
   absl::StatusOr<Joined> Join(const RequestContext& context, const std::string& import_id,
                               const std::function<void(const std::string&)>& on_wait);
 
  private:
   struct Import {
-    int imports = 0;       // that read or wait
-    bool reading = false;  // one of them does, or asks whether it may
+    int imports = 0;       // the imports that read or wait
+    bool reading = false;  // one of them reads, or asks whether it may
     std::string artifact_id;
   };
 

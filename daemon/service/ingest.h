@@ -1,7 +1,7 @@
-// PutArtifact and ImportArtifact: the first replica of a new artifact, and its publication.
+// PutArtifact and ImportArtifact: make the first replica of a new artifact, and publish it.
 //
-// An artifact exists once the global store has its manifest. When that fails, what was made here for it is
-// dropped, so a put that returns an error leaves nothing behind; but files beside tensors may stay, released,
+// An artifact exists once the global store has its manifest. If that fails, the replicas made for it here are
+// dropped, so that a failed put leaves nothing behind. Only the files beside tensors may stay, released,
 // until room is needed. Thread-safe.
 #pragma once
 
@@ -39,14 +39,14 @@ class Ingester {
     const LocalNode* node = nullptr;  // all must outlive it
     StoreEngine* engine = nullptr;
     const DeviceRuntime* devices = nullptr;
-    bool disk_tier = false;                          // what is durable is packed there
-    Sessions* sessions = nullptr;                    // for what clients offer
+    bool disk_tier = false;                          // for durable puts
+    Sessions* sessions = nullptr;                    // for memory and files that clients offer
     std::shared_ptr<const ObjectStore> objects;      // what may be imported
     std::shared_ptr<objects::ReadRates> read_rates;  // of reads with a client's credentials; null: no limit
-    // Names the endpoints that may be local also for a client's credentials.
+    // Names the endpoints that may be local even with a client's credentials.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads
-    const Materializer* materializer = nullptr;  // takes what another import made
+    const Materializer* materializer = nullptr;  // takes the artifact of another import
     const SourceFinder* sources = nullptr;       // for the packing
     GlobalStoreClient* global_store = nullptr;
     GlobalStoreLink* link = nullptr;
@@ -54,21 +54,21 @@ class Ingester {
     const Archiver* archiver = nullptr;            // null: nothing is archived
     OriginComparer* comparer = nullptr;            // null: imported files never count as a copy
     Publications* publications = nullptr;          // must outlive the engine
-    const DifferenceMaker* differences = nullptr;  // null: none is made, nor asked for
+    const DifferenceMaker* differences = nullptr;  // null: no difference is made, and none may be requested
   };
 
   explicit Ingester(const Options& options) : options_(options) {}
 
-  // `request` is the first message of the stream with the tensors of all of them; `offer` is what its token
-  // named. `asking`: the caller, as rpc::Caller has it.
+  // `request` is the first message of the stream, with the tensors of all messages; `offer` is what its token
+  // named. `asking`: the caller, as in rpc::Caller.
   absl::StatusOr<v1::PutArtifactResult> Put(const RequestContext& context,
                                             const v1::PutArtifactRequest& request, Offer offer,
                                             const std::string& asking, const OnProgress& on_progress) const;
 
-  // Of files that the client offered, or of a path: what cannot be opened beneath the import roots is
-  // PERMISSION_DENIED in the same words for all reasons (core/disk/import_roots.h). Of a URI with what the
-  // client offered for it: its credentials (objects/client_credentials.h). Imports of the same objects are
-  // joined (import_joins.h). DATA_LOSS where a hub promises other bytes.
+  // Imports offered files, or a path, or a URI. A path that cannot be opened beneath the import roots is
+  // PERMISSION_DENIED, with the same text for all reasons (core/disk/import_roots.h). With a URI the client
+  // may have offered credentials (objects/client_credentials.h). Imports of the same objects are joined
+  // (import_joins.h). DATA_LOSS where a hub promises other bytes.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
                                                const v1::ImportArtifactRequest& request,
                                                const std::string& asking,
@@ -84,31 +84,31 @@ class Ingester {
   absl::StatusOr<ModelPlaces> PlacesOf(const v1::ImportArtifactRequest& request) const;
   absl::StatusOr<v1::PutArtifactResult> Store(const RequestContext& context, NewArtifact artifact,
                                               const OnProgress& on_progress) const;
-  // Takes what another import of the same objects made.
+  // Takes the artifact that another import of the same objects made.
   absl::StatusOr<v1::PutArtifactResult> TakeMade(const RequestContext& context,
                                                  const std::string& artifact_id, NewArtifact& artifact,
                                                  const OnProgress& on_progress) const;
-  // What the artifact is to be published with.
+  // Plans what is published with the artifact.
   absl::Status PlanDifference(const RequestContext& context, const v1::DifferenceRequest& request,
                               NewArtifact& artifact) const;
-  // The replica is there: packs and publishes it.
+  // Packs and publishes an artifact with a ready replica.
   absl::StatusOr<v1::PutArtifactResult> Finish(const RequestContext& context, NewArtifact& artifact,
                                                const ReplicaLease& lease, Publications::Hold& hold) const;
   absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
                           Publications::Hold& hold) const;
   absl::Status PackOnce(const RequestContext& context, const ReplicaLease& lease,
                         Publications::Hold& hold) const;
-  // Of what is published: its failure leaves the artifact stored.
+  // For a published artifact: a failure leaves it stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
-  // The replica of a new artifact, which is dropped unless its hold is told of a publication.
+  // Makes the replica of a new artifact; it is dropped unless its hold is told of a publication.
   absl::StatusOr<Stored> IngestNew(const RequestContext& context, IngestRequest request,
                                    const OnProgress& on_progress) const;
-  // Makes the difference that the artifact's plan asks for, and its replica; its lease is null where there is
-  // none after all.
+  // Makes the difference of the artifact's plan and its replica; the lease is null where there is no
+  // difference after all.
   absl::StatusOr<Stored> StoreDifference(const RequestContext& context, NewArtifact& artifact,
                                          const ReplicaLease& target) const;
-  // Publishes the artifact with its difference, where there is one.
+  // Publishes the artifact with its difference, if it has one.
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
                                                   const ReplicaLease& lease) const;
   // UNAVAILABLE where the leased replica is not ready any more.

@@ -33,10 +33,10 @@ class Materializer {
     const SourceFinder* sources = nullptr;
     GlobalStoreClient* global_store = nullptr;  // for manifests
     KnownKeys* known_keys = nullptr;
-    Sessions* sessions = nullptr;                  // for tickets
-    std::string handle_socket = {};                // where they are claimed
-    const ServeRegistry* servings = nullptr;       // for the grants of attached daemons
-    std::vector<std::string> lanes = {};           // that a request may ask for
+    Sessions* sessions = nullptr;                  // issues tickets
+    std::string handle_socket = {};                // where tickets are claimed
+    const ServeRegistry* servings = nullptr;       // for the grants of attaching daemons
+    std::vector<std::string> lanes = {};           // lanes that a request may force
     const DifferencePaths* differences = nullptr;  // null: artifacts come whole
     bool advance_tasks = false;                    // daemon.advance
   };
@@ -44,11 +44,11 @@ class Materializer {
   explicit Materializer(Options options) : options_(std::move(options)) {}
 
   // NOT_FOUND for unknown keys and artifacts; otherwise the errors of the engine and of the sources that were
-  // tried. `manifest`, where it is not null, is set to the artifact's.
+  // tried. `manifest`, if not null, is set to the artifact's manifest.
   absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
       const RequestContext& context, const v1::MaterializeReplicaRequest& request,
       const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest = nullptr) const;
-  // For a task of the global store, as daemon.advance says.
+  // Carries out a task of the global store, as daemon.advance says.
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
@@ -56,15 +56,17 @@ class Materializer {
                                                    const std::string& receiver = "") const;
 
  private:
-  // Which artifact a request means. By its id: a key without a name and a revision. `manifest`, where it is
-  // not null, gets the bytes of a manifest that this node does not have, as far as they came with the key.
+  // Finds the artifact that a request means. For an id it returns a key without a name and a revision.
+  // `manifest`, if not null, gets the bytes of a manifest that this node does not have, as far as they came
+  // with the key.
   absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,
                                                     const std::string& artifact_id, const std::string& key,
                                                     bool confirmed, std::string* manifest = nullptr) const;
   absl::StatusOr<v1::ResolveKeyResponse> FindKey(const RequestContext& context, const std::string& key,
                                                  bool confirmed, std::string* manifest) const;
-  // Of the artifact's chunks those that these tensors lie in, where that is not all; without tensors it is.
-  // INVALID_ARGUMENT for one that chooses nothing, and for a part at a place that holds whole replicas alone.
+  // Limits the ingest to the chunks that contain these tensors, if these are not all chunks; no tensors mean
+  // all. INVALID_ARGUMENT for a name that selects nothing, and for a part at a place that only holds whole
+  // replicas.
   static absl::Status ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
                                    IngestRequest& ingest);
   absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(
@@ -77,12 +79,12 @@ class Materializer {
                                                              const OnProgress& on_progress,
                                                              std::shared_ptr<const Manifest>* manifest) const;
   absl::Status CheckLane(const std::string& lane) const;
-  // The grant of another daemon of this host, in the place of OpenPull.
+  // Checks the grant of another daemon of this host, in place of OpenPull.
   absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const RequestContext& context,
                                                          const v1::AttachReplicaRequest& request) const;
-  // The lease, where its replica has the chunks that these names and patterns choose; FAILED_PRECONDITION
-  // otherwise.
+  // The lease if its replica has the chunks that these names and patterns select; otherwise
+  // FAILED_PRECONDITION.
   static absl::StatusOr<std::unique_ptr<ReplicaLease>> CheckHolds(std::unique_ptr<ReplicaLease> lease,
                                                                   std::span<const std::string> tensors);
   const Options options_;

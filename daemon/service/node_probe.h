@@ -1,6 +1,6 @@
-// Whether this node reaches another one: operators find a firewall, a wrong address or a wrong certificate
-// between two hosts by it. Only nodes that the global store knows are called, and at the address that
-// it says: no caller makes this daemon connect to anything else. Thread-safe.
+// Whether this node reaches another one; with it operators find a firewall, a wrong address or a wrong
+// certificate between two hosts. It only calls nodes that the global store knows, at the address that the
+// store has: no caller makes this daemon connect to another place. Thread-safe.
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ namespace tensorcast::daemon {
 
 class NodeProbe {
  public:
-  static constexpr absl::Duration kTime = absl::Seconds(2);  // of an attempt, the connecting included
+  static constexpr absl::Duration kTime = absl::Seconds(2);  // max time of an attempt, including the
+                                                             // connection
 
   struct Options {
     GlobalStoreClient* global_store = nullptr;  // both must outlive it
@@ -25,8 +26,8 @@ class NodeProbe {
 
   explicit NodeProbe(const Options& options) : options_(options) {}
 
-  // That the node does not answer is not an error but the answer. NOT_FOUND for a node that the global store
-  // does not know, and the error of the store where it does not say.
+  // A node that does not answer is a result, not an error. NOT_FOUND for a node that the global store does
+  // not know; otherwise the error of the global store.
   absl::StatusOr<v1::ProbeNodeResponse> Probe(const RequestContext& context,
                                               const std::string& node_id) const;
 

@@ -1,4 +1,4 @@
-// The Possession service on gRPC: from messages to daemon/serving's Possession and back. Thread-safe.
+// The Possession service on gRPC: converts between messages and Possession (daemon/serving). Thread-safe.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// All must outlive the server that the service is registered with. What may wait for a disk, or reads a whole
-// replica, runs on `waiting`.
+// All must outlive the server with which the service is registered. Work that may wait for a disk, or reads a
+// whole replica, runs on `waiting`.
 std::unique_ptr<grpc::Service> MakePossessionService(Possession* possession, rpc::Executor* quick,
                                                      rpc::Executor* waiting);
 

@@ -1,7 +1,6 @@
-// The SHA-256 that a model hub, or its cache, promises of a file, checked on what an import stored: the hub
-// names large files by it, and so does the name of a blob in the cache. Each byte is digested where it lies
-// in the image, so no object is read a second time but for its header, which the image does not have.
-// Functions only, thread-safe.
+// Checks stored imports against the SHA-256 that a model hub, or its cache, promises for a file: the hub
+// names large files by it, and the cache its blobs. Each byte is digested in the image, so only an object's
+// header, which the image does not have, is read a second time. Functions only, thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,15 +16,15 @@ namespace tensorcast::daemon {
 
 struct PromisedObject {
   std::shared_ptr<ObjectReader> object;
-  std::vector<ObjectExtent> extents;  // of its bytes in the image, ascending in the object
+  std::vector<ObjectExtent> extents;  // where its bytes are in the image, ascending in the object
 };
 
-// Those of the objects that a digest is promised of.
+// The objects for which a digest is promised.
 std::vector<PromisedObject> FindPromises(const ObjectReaders& objects,
                                          const std::vector<ObjectExtent>& extents);
 
-// DATA_LOSS, naming the object, when its bytes are not what was promised. A replica elsewhere than in host
-// memory is not read: there the objects are read again. Blocks; several objects are digested at once.
+// DATA_LOSS, naming the object, when its bytes do not match the promised digest. If the replica is not in
+// host memory, the objects are read again instead. Blocks; several objects are digested at once.
 absl::Status CheckPromises(const RequestContext& context, const std::vector<PromisedObject>& promised,
                            const ReplicaLease& lease);
 

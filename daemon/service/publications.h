@@ -1,14 +1,14 @@
-// The puts of this node, by the artifact that they store, from the moment at which that is known to its
+// The running puts of this node, by artifact id: each from the moment at which its id is known to its
 // publication or failure.
 //
-// What a put made is dropped when it fails; unless another put of the same content took it for its own
-// meanwhile: then by the last of them, and only if none was published.
+// Replicas that a failed put made are dropped. If other puts of the same content use them meanwhile, the last
+// of these puts drops them, and only if none was published.
 //
-// An artifact that is about to be published, or was since the last heartbeat was filled in, is protected from
-// the global store's word that it was deleted: that is older than the new one, and is not followed. (It comes
-// again with the next heartbeat if it is still true.) While what there is of an artifact is being dropped,
-// for that word or after a failed put, a new put of it waits: it would else take for its own what is about to
-// go.
+// A heartbeat's answer may say that an artifact was deleted. The node ignores this for an artifact that is
+// about to be published, or was published since the heartbeat was filled in: the deletion is older. (If it is
+// still true, it comes again with the next heartbeat.) While an artifact's replicas are being dropped, after
+// such an answer or a failed put, a new put of the artifact waits: otherwise it would use replicas that are
+// about to go.
 //
 // Thread-safe; must outlive its holds.
 #pragma once
@@ -31,10 +31,11 @@ class Publications {
  public:
   using Drop = std::function<void(const std::string& replica_id)>;
 
-  // One put of the artifact, until it was published or failed.
+  // One put of the artifact, until it is published or failed.
   class Hold {
    public:
-    // Before the put looks for replicas of the artifact. `drop` may be called at the end, without a lock.
+    // Make it before the put looks for replicas of the artifact. The destructor may call `drop`, without a
+    // lock.
     Hold(Publications* publications, std::string_view artifact_id, Drop drop)
         : publications_(*publications), artifact_id_(artifact_id), drop_(std::move(drop)) {
       publications_.Join(artifact_id_);
@@ -43,7 +44,7 @@ class Publications {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
-    // This replica is there because of this put.
+    // This put made the replica.
     void Made(const std::string& replica_id) {
       absl::MutexLock lock(&publications_.mutex_);
       publications_.running_[artifact_id_].made.push_back(replica_id);
@@ -59,13 +60,13 @@ class Publications {
     const Drop drop_;
   };
 
-  // A heartbeat is about to be sent: its answer knows all that was published until now.
+  // A heartbeat is about to be sent: its answer takes into account all publications until now.
   void BeginHeartbeat() {
     absl::MutexLock lock(&mutex_);
     recent_.clear();
   }
   // Calls `drop`, without a lock, because the answer to that heartbeat says that the artifact was deleted;
-  // unless that may be wrong.
+  // does not call it where the artifact is protected (see above).
   void DropUnlessProtected(const std::string& artifact_id, absl::FunctionRef<void()> drop) {
     {
       absl::MutexLock lock(&mutex_);

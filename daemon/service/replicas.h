@@ -1,5 +1,5 @@
-// What several calls do with the engine's replicas: wait for one that is being made, say what one is, and
-// find what an artifact is made of. The functions are thread-safe.
+// Functions on the engine's replicas that several calls share: wait for one that is being made, describe one,
+// and find the manifest of an artifact. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,17 +18,17 @@ namespace tensorcast::daemon {
 
 using OnProgress = std::function<void(const TransferProgress&)>;
 
-// Calls `on_progress` (may be null) about ten times a second while something moves. Ends with the replica,
-// the ingest's error, or the context's deadline or cancellation. A wait for the ingest of another request is
-// a span.
+// Waits for the replica, and calls `on_progress` (may be null) about ten times a second while bytes move.
+// Returns the replica's lease, the ingest's error, or the error of the context's deadline or cancellation. A
+// wait for the ingest of another request is a span.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress);
 
-// The facts of one replica; NOT_FOUND when it is gone.
+// Describes one replica; NOT_FOUND when it is gone.
 absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id);
 
-// This node's, or, where it holds no replica of the artifact, the global store's, verified: `received`,
-// unless that is empty, else fetched.
+// This node's manifest of the artifact or, where it holds no replica of it, the global store's, verified:
+// `received` if that is not empty, else fetched.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
                                                              const StoreEngine& engine,
                                                              GlobalStoreClient& global_store,

@@ -1,9 +1,9 @@
-// The tasks that the global store hands to this node with heartbeats: each is materialised here, and the
-// next heartbeats tell how it goes. A heartbeat's answer names all that the node is to work on, so what it
-// leaves out was taken back, and its transfer is cancelled. How an attempt ended is told until an answer
-// shows that it was heard.
+// The tasks that the global store hands to this node with heartbeats: this node makes each replica and
+// reports the progress with the next heartbeats. A heartbeat's answer names all tasks of the node; a task
+// that is missing was cancelled, and its transfer is cancelled. The end of an attempt is reported until an
+// answer shows that the global store received it.
 //
-// Report and Answered belong to one heartbeat, and come in that order on one thread; the rest is thread-safe.
+// Call Report and then Answered for each heartbeat, on one thread; all other functions are thread-safe.
 #pragma once
 
 #include <functional>
@@ -24,20 +24,19 @@ namespace tensorcast::daemon {
 
 class ReplicationTasks {
  public:
-  // Brings the replica here; what is there already is done at once.
+  // Makes the replica here; returns at once where it is already here.
   using Materialize = std::function<absl::Status(
       const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress)>;
 
-  // `on_ended` is called, with no lock held, when an attempt has ended: it makes the next heartbeat come
-  // soon.
+  // `on_ended` is called, with no lock held, when an attempt has ended, to make the next heartbeat come soon.
   ReplicationTasks(Materialize materialize, std::function<void()> on_ended)
       : materialize_(std::move(materialize)), on_ended_(std::move(on_ended)) {}
   ~ReplicationTasks() { Stop(); }
 
-  // Begins nothing any more. What runs goes on, and is reported.
+  // Begins no more tasks. Running ones go on and are reported.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drains, cancels what runs, and waits. What was cut short is not reported: the global store hands
-  // it out again to the daemon that comes after this one.
+  // Drains, cancels the running attempts, and waits. Attempts cut short are not reported: the global store
+  // hands these tasks to the next daemon of this node.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Report(v1::HeartbeatRequest* heartbeat) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,7 +45,7 @@ class ReplicationTasks {
  private:
   struct Attempt {
     Cancellation cancellation;
-    bool taken_back = false;  // goes when it has ended, and is not reported
+    bool taken_back = false;  // removed when it has ended, and not reported
     bool told = false;        // its end is in the last report
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;
@@ -64,7 +63,7 @@ class ReplicationTasks {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);  // by task id
-  // Last: what runs on it uses the others.
+  // Last: its tasks use the other members.
   rpc::Executor executor_{rpc::Executor::Options{.max_threads = 16}};
 };
 

@@ -1,5 +1,5 @@
-// A node for the tests of this folder: a real engine, disk tier and handle socket; its global store and
-// peers are doubles. The parts are public, for tests to look at and to change.
+// A node for the tests of this folder: a real engine, disk tier and handle socket; its global store and peers
+// are doubles. The parts are public, so that tests can inspect and change them.
 #pragma once
 
 #include <filesystem>
@@ -95,7 +95,7 @@ class ServiceTest : public ::testing::Test {
                                                                       .servings = servings.get(),
                                                                       .transfers = &transfers,
                                                                       .groups = groups.get()});
-    // Calls of the global store are answered to nodes that it knows.
+    // The global store only answers calls of nodes that it knows.
     store.knows_node = true;
   }
 
@@ -134,7 +134,7 @@ class ServiceTest : public ::testing::Test {
             .differences = difference_maker.get()};
   }
 
-  // A safetensors file with the artifact's tensors, where it may be imported from.
+  // Writes a safetensors file with the artifact's tensors to the import root.
   std::string WriteModel(const std::string& name) {
     const std::string path = absl::StrCat(folder, "/models/", name);
     const absl::Status written = WriteSafetensors(path, artifact.layout, {}, artifact.image);
@@ -142,7 +142,7 @@ class ServiceTest : public ::testing::Test {
     return path;
   }
 
-  // The artifact's tensors, for a put of its image.
+  // Describes the artifact's tensors, for a put of its image.
   v1::PutArtifactRequest DescribeArtifact() const {
     v1::PutArtifactRequest request;
     for (const Tensor& tensor : artifact.layout.tensors) {
@@ -163,7 +163,7 @@ class ServiceTest : public ::testing::Test {
     return ingester->Import(context, request, /*asking=*/"", nullptr);
   }
 
-  // The artifact as a replica here, without a call. Returns the replica's id.
+  // Makes a replica of the artifact here without a call. Returns the replica's id.
   std::string MakeReplica(Location location = {}) {
     auto provider = std::make_shared<testing::ScriptedProvider>(
         std::vector{testing::MakeControl(artifact.image, testing::SourceScript{})});
@@ -175,7 +175,7 @@ class ServiceTest : public ::testing::Test {
     return (*lease)->replica_id();
   }
 
-  // What the global store says that the key means.
+  // Sets the global store's binding of the key.
   void Bind(const std::string& name, const std::string& artifact_id, uint64_t revision) {
     store.With([&](FakeGlobalStore& it) {
       v1::Key& key = it.keys[name];
@@ -222,7 +222,7 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<Ingester> ingester;
   std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<StatusReporter> status;
-  TaskLoop background;  // destroyed first: what it runs uses the rest
+  TaskLoop background;  // destroyed first: its tasks use the other members
 };
 
 }  // namespace tensorcast::daemon

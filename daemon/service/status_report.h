@@ -44,32 +44,32 @@ class StatusReporter {
     const ArtifactStore* artifact_store = nullptr;  // null: no disk tier
     const HandleServer* handles = nullptr;
     const ServeRegistry* servings = nullptr;
-    const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
+    const TransferLog* transfers = nullptr;         // ended transfers to this node
     const Conservation* conservation = nullptr;     // null: nothing is compared
     const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
-    const DamagedReplicas* damaged = nullptr;       // null: none is looked for
+    const DamagedReplicas* damaged = nullptr;       // null: damage is not searched for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
-    uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
+    uint64_t send_limit = 0;                        // of the lane tcp, bytes per second; 0: no limit
     uint64_t receive_limit = 0;
     std::string software_version = {};
-    std::string proc = "/proc";  // a test's own folders elsewhere
+    std::string proc = "/proc";  // tests pass folders of their own
     std::string sysfs = "/sys";
   };
 
   explicit StatusReporter(Options options) : options_(std::move(options)) {}
 
-  // What the daemon listens on, known once it does.
+  // Sets the endpoints that the daemon listens on, known once it listens.
   void SetEndpoints(std::vector<rpc::EndpointAccess> endpoints);
 
-  // The host pool first, then one pool a device. Pinned bytes are those that eviction cannot take.
+  // The host pool first, then one pool per device. Pinned bytes are those that cannot be evicted.
   void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
-  // Ordinals of those that take no replicas.
+  // Adds the ordinals of devices that take no replicas.
   void FillUnhealthyDevices(google::protobuf::RepeatedField<int32_t>* out) const;
   v1::GetStatusResponse Report() const;
-  // The transfer of this id to this node; nullopt where it is not remembered.
+  // The transfer with this id to this node; nullopt where it is not remembered.
   std::optional<v1::TransferHop> FindTransfer(const std::string& transfer_id) const;
-  // What another node wants to know of a replica of this one that it read.
+  // Describes a replica of this node for another node that read it.
   v1::TransferHop DescribeHop(const v1::DescribeHopRequest& request) const;
 
  private:
@@ -79,7 +79,7 @@ class StatusReporter {
   void FillTransfers(v1::GetStatusResponse* out) const;
   void FillSecurity(v1::Security* out) const;
   void FillHost(v1::HostFacts* out) const;
-  // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
+  // A hop with the newest of this node's transfers for which `wanted` is true, if there is one.
   v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;
 
   const Options options_;

@@ -1,5 +1,4 @@
-// The StoreDaemon service on gRPC: from messages to the functions of this folder and back, nothing more.
-// Thread-safe.
+// The StoreDaemon service on gRPC: converts between messages and the functions of this folder. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -26,7 +25,7 @@ class Service;
 namespace tensorcast::daemon {
 
 struct StoreDaemonServiceOptions {
-  const LocalNode* node = nullptr;  // all must outlive the server that this is registered with
+  const LocalNode* node = nullptr;  // all must outlive the server with which the service is registered
   StoreEngine* engine = nullptr;
   const Materializer* materializer = nullptr;
   const Ingester* ingester = nullptr;
@@ -39,8 +38,8 @@ struct StoreDaemonServiceOptions {
   OriginChecker* origins = nullptr;
   OriginComparer* comparer = nullptr;
   GlobalStoreLink* link = nullptr;
-  // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that
-  // what those need of this daemon (OpenPull, AttachReplica, CheckOrigin) never queues behind them.
+  // Calls that watch, or wait for transfers or the global store, run on `waiting`, so that the calls which
+  // they need from this daemon (OpenPull, AttachReplica, CheckOrigin) never queue behind them.
   rpc::Executor* quick = nullptr;
   rpc::Executor* waiting = nullptr;
 };

@@ -1,10 +1,11 @@
-// The way that the bytes of a transfer to this node took: its own report, and the reports of its sources, of
-// the daemons that fed these meanwhile, and so on. This node asks, since the client that wants it may not
-// reach them, while this node read from them.
+// Explains how the bytes of a transfer reached this node: its own report, and the reports of its sources, of
+// the daemons that fed these meanwhile, and so on. This node asks, since it read from them, while the client
+// may not reach them.
 //
-// Whatever the others say, and however many they name, an explanation asks at most kMaxQuestions of them, at
-// most kMaxHops away, for kTime in all, and those of one distance at once: one that does not answer costs no
-// more than a single wait. Where each is, the global store says, never a peer. Read-only; thread-safe.
+// Whatever other nodes answer, and however many they name, an explanation asks at most kMaxQuestions of them,
+// at most kMaxHops away, within kTime. Nodes at one distance are asked at once, so that those without an
+// answer cost a single wait. The global store gives the nodes' addresses, never a peer. Read-only;
+// thread-safe.
 #pragma once
 
 #include <set>
@@ -27,7 +28,7 @@ class TransferExplainer {
  public:
   static constexpr int kMaxHops = 4;
   static constexpr size_t kMaxQuestions = 32;
-  static constexpr size_t kMaxAnswerBytes = size_t{96} << 10;  // so that all of them fit into one message
+  static constexpr size_t kMaxAnswerBytes = size_t{96} << 10;  // so that all answers fit into one message
   static constexpr absl::Duration kTime = absl::Seconds(5);
   static constexpr absl::Duration kTimeOfOne = absl::Seconds(2);
 
@@ -39,8 +40,8 @@ class TransferExplainer {
 
   explicit TransferExplainer(const Options& options) : options_(options) {}
 
-  // NOT_FOUND where this node does not remember the transfer. What others do not tell is not an error: their
-  // hops have a `problem`.
+  // NOT_FOUND where this node does not remember the transfer. A missing answer of another node is not an
+  // error: its hop has a `problem`.
   absl::StatusOr<v1::ExplainTransferResponse> Explain(const RequestContext& context,
                                                       const std::string& transfer_id);
 
@@ -48,11 +49,12 @@ class TransferExplainer {
   struct Question {
     std::string node;
     v1::DescribeHopRequest request;
-    bool filling = false;  // the replica was still filling while it was read: its own sources matter
+    bool filling = false;  // the replica was filling while it was read: its own sources matter
   };
   using Asked = std::set<std::pair<std::string, std::string>>;  // node and replica
 
-  // About the sources of this hop that were not asked yet, those that gave most first.
+  // Questions about sources of this hop that were not asked yet; the sources that gave the most bytes come
+  // first.
   static std::vector<Question> QuestionsOf(const v1::TransferHop& hop, Asked& asked);
   std::vector<v1::TransferHop> AskAll(const RequestContext& context, const std::vector<Question>& questions);
   absl::StatusOr<v1::TransferHop> Ask(const RequestContext& context, const PeerAddress& peer,

@@ -1,5 +1,5 @@
-// The calls of proto/versions.proto, served by the daemon and passed on to the global store with the caller's
-// request context, as GlobalStoreProxy does it with the calls of GlobalStore. Thread-safe.
+// The calls of proto/versions.proto, served by the daemon and forwarded to the global store with the caller's
+// request context, as GlobalStoreProxy does for GlobalStore. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs calls that are answered at once, `waiting` those of version groups. As MakeGlobalStoreProxy.
+// `quick` runs calls that are answered at once, `waiting` those of version groups. Lifetimes as for
+// MakeGlobalStoreProxy.
 std::unique_ptr<grpc::Service> MakeVersionsProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                  GlobalStoreClient* client, rpc::Executor* quick,
                                                  rpc::Executor* waiting);

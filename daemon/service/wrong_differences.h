@@ -1,9 +1,9 @@
-// The differences that made wrong bytes on this node though they are as they were published: they are not
-// applied here again, and the global store is told. It deletes one that two nodes report.
+// Differences that made wrong bytes on this node though they match their manifests. They are not applied here
+// again, and the global store is told; it deletes a difference that two nodes report.
 //
-// A receiver that applied one difference alone knows that this one is wrong. Of several that it folded into
-// one pass any may be, so it applies none of them again and reports none: followers one version behind apply
-// the wrong one alone. Not using a difference costs bytes, and nothing else. Thread-safe.
+// A receiver that applied only one difference knows that this one is wrong. If it folded several into one
+// pass, each may be wrong, so it applies none of them again and reports none: a follower that is one version
+// behind applies the wrong one by itself. An unused difference only costs bytes. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,13 @@ namespace tensorcast::daemon {
 
 class WrongDifferences {
  public:
-  // Tells the global store. Bounded in time.
+  // Tells the global store. Returns within a bounded time.
   using Report = std::function<absl::Status(const std::string& difference_id)>;
 
-  // `report` may be null: none is told.
+  // `report` may be null: then none is reported.
   explicit WrongDifferences(Report report) : report_(std::move(report)) {}
 
-  // A chunk that was made by these differences together is wrong. Blocks for the report.
+  // Records that a chunk made with these differences is wrong. Blocks for the report.
   void Note(const std::vector<std::string>& path);
   bool Contains(const std::string& difference_id) const;
 
