@@ -1,10 +1,10 @@
-// The pulls that this node serves at this moment. Each stands under a grant, holds a lease on its replica,
-// and ends with ClosePull, when the global store revokes it, when the ingest that fills the replica fails, or
-// when the grant has expired and no byte moves any more.
+// The pulls that this node serves now. Each has a grant, holds a lease on its replica, and ends with
+// ClosePull, when the global store revokes the grant, when the ingest that fills the replica fails, or when
+// the grant has expired and no more bytes move.
 //
-// A grant's token is verified before anything else; it names the replica, the receiver and the lane. One pull
-// a grant: opening it again over the same lane gives the same descriptor, and one that was closed stays
-// closed. Thread-safe.
+// A grant's token is verified first; it names the replica, the receiver and the lane. A grant has one pull:
+// opening it again over the same lane returns the same descriptor, and a closed pull stays closed.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ class ServeRegistry {
     std::shared_ptr<StagingBuffers> staging;
     std::function<rpc::GrantKey()> grant_key;       // the one given at registration
     std::string name;                               // of this node; grants name it as their source
-    absl::Duration grant_life = absl::Seconds(30);  // without a word from the global store
+    absl::Duration grant_life = absl::Seconds(30);  // without news from the global store
     absl::Duration staging_wait = absl::Seconds(10);
     std::function<SteadyTime()> now = SteadyNow;
   };
@@ -51,56 +51,56 @@ class ServeRegistry {
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
   ~ServeRegistry() { CloseAll(); }
 
-  // What the token permits, when it is this node's and permits just what is asked for, and the grant has not
-  // ended; else as rpc::VerifyGrant says, PERMISSION_DENIED or FAILED_PRECONDITION. An empty receiver or
-  // artifact is not compared. `caller`: the name in the caller's certificate; empty: it has none, and is what
-  // it says.
+  // The claims of the grant's token, if the token is this node's, permits exactly this request, and the grant
+  // has not ended. Otherwise an error as from rpc::VerifyGrant, PERMISSION_DENIED or FAILED_PRECONDITION. An
+  // empty receiver or artifact is not compared. `caller`: the name in the caller's certificate; empty: it has
+  // none, and its own statement counts.
   absl::StatusOr<rpc::GrantClaims> CheckGrant(const v1::OpenPullRequest& asked,
                                               std::string_view caller = {}) const;
 
-  // `caller` as for CheckGrant; `trace` is the receiver's.
+  // Opens the pull of a grant. `caller` as for CheckGrant; `trace` is the receiver's.
   absl::StatusOr<v1::OpenPullResponse> Open(const v1::OpenPullRequest& asked, std::string_view caller = {},
                                             const TraceContext& trace = {});
-  // `why` is OK when the receiver had all that it wanted, of the whole image or of a part. The bytes it
-  // served; none for one that is unknown or was closed. `caller` as for CheckGrant. PERMISSION_DENIED when
-  // the grant names another receiver.
+  // Closes a pull and returns the bytes that it served; 0 for one that is unknown or closed. `why` is OK when
+  // the receiver had all that it wanted, of the whole image or of a part. `caller` as for CheckGrant.
+  // PERMISSION_DENIED when the grant names another receiver.
   absl::StatusOr<uint64_t> Close(std::string_view grant_id, std::string_view caller, const absl::Status& why);
   void Revoke(const std::vector<std::string>& grant_ids);
-  // The global store was heard, and what it has not revoked lives on.
+  // The global store answered a heartbeat: renews the grants that it has not revoked.
   void Renew();
-  // Ends what expired. A pull that still moves bytes is left alone: its lease keeps the memory as it is.
+  // Ends expired pulls. A pull that still moves bytes goes on: its lease keeps the memory unchanged.
   void Sweep();
   void CloseAll();
 
   int active() const;
-  // Under which pulls are open.
+  // The grants with open pulls.
   std::vector<std::string> OpenGrants() const;
-  // Waits until there is none; false when the deadline came first.
+  // Waits until no pull is open; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
-  // Those that are open, then the last ones that ended, newest first.
+  // The open pulls, then the last ended ones, newest first.
   std::vector<v1::ServeReport> Reports() const;
-  // Served since the start.
+  // The bytes served since the start.
   BytesByLane bytes() const;
-  // The leases that the pulls hold, by where their replicas are.
+  // The number of leases that the pulls hold, by the location of their replicas.
   std::map<LocationKind, int> CountLeases() const;
 
  private:
   // A serving and its replica; the replica's lease ends right after the serving.
   class Served {
    public:
-    // `report`: what the opening said; the rest is found here. `call`: the opening. `ended`: where the report
-    // goes.
+    // `report`: the fields known at the opening; this object adds the others. `call`: the opening. `ended`:
+    // the log that gets the final report.
     Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
            std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
            TraceContext call, ServeLog* ended);
     ~Served();
-    // Why it is about to end; before the destructor, which tells it.
+    // Sets why the pull ends, for the destructor to report.
     void SetEnd(absl::Status why) { end_ = std::move(why); }
-    // Reads the replica no more. The bytes that it served in all. Idempotent.
+    // Stops reading the replica, and returns the bytes served in all. Idempotent.
     uint64_t End();
-    // Of a replica that fills: `on_end` is called when its ingest ends, perhaps at once, and must not block.
+    // For a filling replica: `on_end` is called when its ingest ends, perhaps at once, and must not block.
     void WatchIngest(const std::function<void()>& on_end);
-    // Its ingest has ended: why it failed, or OK. What is served from now on is of a ready replica.
+    // The replica's ingest has ended: returns why it failed, or OK. From now on a ready replica is served.
     absl::Status NoteIngestEnd();
     v1::OpenPullResponse Opened() const;
     uint64_t bytes() const { return serving_->stats().bytes; }
@@ -109,13 +109,13 @@ class ServeRegistry {
     const std::string& receiver() const { return receiver_; }
     LocationKind location() const { return location_; }
 
-    // The registry's, under its mutex.
+    // The next two are guarded by the registry's mutex.
     SteadyTime expires;
     uint64_t bytes_seen = 0;  // at the last sweep
 
    private:
     const v1::ServeReport asked_;
-    const std::string receiver_;  // its name, as the grant's token has it
+    const std::string receiver_;  // the receiver's name in the grant's token
     const LocationKind location_;
     const TraceContext made_by_;
     const TraceContext call_;
@@ -126,19 +126,19 @@ class ServeRegistry {
     absl::Status end_ = absl::CancelledError("it ended while it was being opened");
     ServeLog* const ended_;
     Availability::Watch ingest_;
-    std::optional<uint64_t> filling_bytes_;  // served before the ingest ended; not set: it goes on
+    std::optional<uint64_t> filling_bytes_;  // served before the ingest ended; not set: the ingest runs
   };
   using ServedPtr = std::unique_ptr<Served>;
 
   absl::StatusOr<ServedPtr> Serve(const v1::OpenPullRequest& asked, const rpc::GrantClaims& claims,
                                   const TraceContext& trace);
-  // What an opening comes to that needs no new serving: the pull that is open, or that it has ended; nullopt:
-  // neither.
+  // Answers an opening that needs no new serving: with the open pull, or the error that it has ended;
+  // nullopt: neither.
   absl::StatusOr<std::optional<v1::OpenPullResponse>> FindOpen(const v1::OpenPullRequest& asked) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // The ingest that fills its replica has ended: ends the pull where that failed.
+  // The ingest that fills the pull's replica has ended: ends the pull if the ingest failed.
   void EndIfIngestFailed(std::string_view grant_id);
-  // Removes it, null where there is none, and remembers that it is over; it is destroyed by the caller,
+  // Removes the pull, null where there is none, and remembers that it is closed. The caller destroys it
   // without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -147,8 +147,8 @@ class ServeRegistry {
   mutable absl::Mutex mutex_;
   std::map<std::string, ServedPtr, std::less<>> open_ ABSL_GUARDED_BY(mutex_);  // by grant id
   std::map<std::string, SteadyTime, std::less<>> closed_
-      ABSL_GUARDED_BY(mutex_);  // grant id -> forget it then
-  TaskLoop ends_;               // of ingests, told by threads that must not wait for a peer
+      ABSL_GUARDED_BY(mutex_);  // grant id -> when to forget it
+  TaskLoop ends_;               // handles ends of ingests, since their threads must not wait for a peer
 };
 
 }  // namespace tensorcast::daemon

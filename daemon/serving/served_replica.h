@@ -1,5 +1,5 @@
-// A leased replica, as a transport serves it: it holds the lease until it is released. Host replicas are
-// served where they are; replicas on a GPU or a disk are read, piece by piece, through staging buffers.
+// A leased replica as a transport serves it: holds the lease until Release. Replicas in host memory are
+// served in place; replicas on a GPU or a disk are read, piece by piece, through staging buffers.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@
 
 namespace tensorcast::daemon {
 
-// Pinned host memory through which replicas that are not in host memory are served: a bounded number of
-// granules of the host pool, lent out one at a time. Thread-safe.
+// Pinned host memory for serving replicas that are not in host memory: a bounded number of granules of the
+// host pool, lent one at a time. Thread-safe.
 class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
  public:
-  // A buffer is one granule, so that it is contiguous whatever the pool's fragmentation. RESOURCE_EXHAUSTED
-  // when they do not fit. The pool must outlive every buffer.
+  // A buffer is one granule, and thus contiguous whatever the pool's fragmentation. RESOURCE_EXHAUSTED when
+  // the buffers do not fit. The pool must outlive every buffer.
   static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(HostPool* pool, int count,
                                                                 const NumaNodes& numa_nodes = {});
 
-  // Goes back when the last reference to it does.
+  // Returned when the last reference to it goes.
   class Buffer {
    public:
     Buffer(std::shared_ptr<StagingBuffers> owner, const HostAllocation* memory)
@@ -44,8 +44,9 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
     const HostAllocation* const memory_;
   };
 
-  // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back for so long, to any waiting reader:
-  // being one of many that wait is not a failure. Prefers a buffer near the device that is read.
+  // Blocks while all buffers are lent. DEADLINE_EXCEEDED when no buffer is returned to any waiting reader for
+  // `patience`: waiting behind many other readers is not a failure. Prefers a buffer near the device that is
+  // read.
   absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience, std::optional<int> device = {});
 
  private:
@@ -59,10 +60,10 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
 
 class ServedReplica : public transport::ServedImage {
  public:
-  // Gives the lease back, even if references to the image remain. REQUIRES: no thread reads it any more,
-  // which is so once its Serving is destroyed.
+  // Releases the lease, even if references to the image remain. REQUIRES: no thread reads the image any more,
+  // which holds once its Serving is destroyed.
   virtual void Release() = 0;
-  // Time that went into staged reads, summed over those that overlapped.
+  // Time spent in staged reads, summed over reads that overlapped.
   virtual absl::Duration reading() const { return absl::ZeroDuration(); }
 };
 

@@ -1,4 +1,4 @@
-// What of a put's image need not be streamed: parts that lie in memory which no client can change any more.
+// The parts of a put's image that need no streaming: they are in memory that no client can change any more.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace tensorcast::daemon {
 using LeaseReplica =
     absl::FunctionRef<absl::StatusOr<std::unique_ptr<ReplicaLease>>(std::string_view replica_id)>;
 
-// Maps sealed memfds and leases replicas, for as long as copies of the result live. What a client says of
-// replicas is a hint: one of another pool, one that is not ready in host memory here, and a place beyond it
-// are left out, as is memory that cannot be mapped; the client streams those bytes. The padding between two
-// parts is added. INVALID_ARGUMENT for parts that overlap or lie outside the image.
+// Maps sealed memfds and leases replicas, as long as copies of the result live. A client's statement about
+// replicas is only a hint. A replica that is of another pool, is not ready in this host memory, or is too
+// short for the part is left out, as is memory that cannot be mapped; the client streams those bytes. The
+// padding between two parts is added. INVALID_ARGUMENT for parts that overlap or lie outside the image.
 absl::StatusOr<HeldBytes> HoldHanded(std::vector<HandedMemory> handed, uint64_t image_bytes,
                                      std::string_view pool_id, LeaseReplica lease_replica);
 

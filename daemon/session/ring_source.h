@@ -1,5 +1,5 @@
-// The source of a put: a client streams its image through a ring (core/handles/put_ring.h), except the parts
-// that the client hands over.
+// The source of a put: the client streams the image through a ring (core/handles/put_ring.h), except for
+// parts that it hands over.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace tensorcast::daemon {
 
-// Parts of an image that are in memory which no client can write to: in the image's order, without overlap.
-// They are copied from there.
+// Parts of an image in memory that no client can write to, from which they are copied: in the image's order,
+// without overlap.
 struct HeldBytes {
   std::vector<MappedPiece> pieces;
   std::shared_ptr<void> keep_alive;
 };
 
-// `ring` is an offer's: it ends with the source. A fetch copies out of the ring and digests the copy: the
-// client can change what lies in the ring at any time. Errors as PutRing::Await.
+// `ring` is from an offer, and ends with the source. A fetch copies out of the ring and digests the copy,
+// since the client can change the ring at any time. Errors as PutRing::Await.
 std::unique_ptr<ChunkSource> MakeRingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes,
                                             HeldBytes held = {});
 

@@ -1,4 +1,5 @@
-// The other daemons, for tests: they do what a test says and remember what they were told. Thread-safe.
+// Doubles of other daemons for tests: they answer as a test sets them up, and record their calls.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,14 +15,14 @@
 
 namespace tensorcast::daemon {
 
-// Peers that answer as a test says; none answers until it does. Every pull can be closed.
+// Without a set function every call is UNAVAILABLE. Every pull can be closed.
 class FakePeers : public PeerClient {
  public:
   std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;
   std::function<absl::StatusOr<v1::OpenPullResponse>(const v1::OpenPullRequest&)> open;
   std::function<absl::StatusOr<v1::TransferHop>(const PeerAddress&, const v1::DescribeHopRequest&)> describe;
   std::function<absl::StatusOr<absl::Duration>(const RequestContext&, const PeerAddress&)> measure;
-  // Grants of which no opening is answered before its call is cancelled or too late.
+  // Grants for which OpenPull does not answer before the call is cancelled or its deadline passes.
   std::set<std::string> silent;
 
   absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const PeerAddress&,

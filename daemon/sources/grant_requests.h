@@ -1,5 +1,5 @@
-// What one transfer asks the global store for, and what it has learned of the replicas elsewhere: which are
-// excluded, slow or corrupt.
+// The requests of one transfer to the global store, and what the transfer learned of remote replicas: which
+// are excluded, slow or corrupt.
 //
 // One thread at a time.
 #pragma once
@@ -22,41 +22,41 @@ namespace tensorcast::daemon {
 
 class GrantRequests {
  public:
-  // How many grants a transfer wants at most; the global store may give fewer. More gain nothing, and each
-  // chunk then takes longer to come and be passed on.
+  // The max number of grants that a transfer requests; the global store may give fewer. More would gain
+  // nothing: each chunk would take longer to arrive and be passed on.
   static constexpr size_t kMaxSources = 6;
 
-  // `wanted`: the fields that all requests of the transfer have: artifact, destination, lane. Pointers must
-  // outlive it.
+  // `wanted`: the fields of all requests of the transfer: artifact, destination, lane. Pointers must outlive
+  // it.
   GrantRequests(const HeldGrants::Parts& parts, const HeldGrants* held,
                 v1::RequestReplicaTransportRequest wanted)
       : parts_(parts), held_(held), wanted_(std::move(wanted)) {}
 
-  // `again`: also those that gave nothing before. `beside_stalled`: those that are held give nothing, and so
-  // many are wanted beside them at least; 0: they do. NOT_FOUND: the artifact was deleted, or never
+  // `again`: include replicas that gave nothing before. `beside_stalled`: the held sources give nothing, and
+  // at least this many more are wanted; 0: they give bytes. NOT_FOUND: the artifact was deleted, or never
   // published.
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
                                                           uint32_t beside_stalled);
 
-  // So many bytes came over the network so far.
+  // Sets the bytes that came over the network so far.
   void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
-  // What became of a replica, by its name (HeldGrant). A source of it was given up:
+  // The next functions record the fate of a replica, by its name (HeldGrant). A source of it was given up:
   void NoteFailure(const std::string& replica_name, const SourceFailure& failure);
-  // The try of it ended with this and gave nothing.
+  // An attempt on it ended with this status and gave nothing.
   void NoteFruitless(const std::string& replica_name, const absl::Status& status);
-  // Its peer was overtaken lately.
+  // Its peer was overtaken recently.
   void NoteRests(const std::string& replica_name) { replicas_[replica_name].rests = true; }
-  // A shared origin, by the URI of its first object, is read from now on; or could not be, or not to the end.
+  // A shared origin, by the URI of its first object, is read from now on; or could not be read (to its end).
   void NoteOriginRead(const std::string& uri) { held_origin_ = uri; }
   void NoteOriginFailed(const std::string& uri);
   bool WasTried(const std::string& replica_name) const { return replicas_.contains(replica_name); }
-  // Tries in a row that gave nothing.
+  // Consecutive attempts that gave nothing.
   int Fruitless(const std::string& replica_name) const;
 
  private:
   struct Tried {
     int fruitless = 0;
-    bool busy = false;  // perhaps, when it was tried last
+    bool busy = false;  // may have been busy at the last attempt
     bool corrupt = false;
     bool rests = false;
     bool given_up() const;

@@ -23,13 +23,14 @@
 
 namespace tensorcast::daemon {
 
-// The result of opening a source, with the lanes that were tried before.
+// The result of opening a source, and the lanes that failed before.
 struct GrantOpening {
   std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
-  bool pull_opened = false;                             // perhaps at the source, which then needs a ClosePull
-  std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: its source cannot count what it serves
-  std::vector<SourceFailure> unopened;        // each lane that failed, in the order of the tries
+  bool pull_opened = false;                             // maybe open at the source, which then needs a
+                                                        // ClosePull
+  std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: the source cannot count what it serves
+  std::vector<SourceFailure> unopened;        // each failed lane, in the order of the attempts
 };
 
 // Why the source of a grant was not opened over this lane.
@@ -42,21 +43,21 @@ class GrantedSourceOpener {
     std::vector<transport::Transport*> transports;  // must outlive the sources, like the other pointers
     LocalAttacher* local = nullptr;
     PeerClient* peers = nullptr;
-    absl::Duration peer_timeout = absl::Seconds(10);  // for an answer, and for bytes of a pull
+    absl::Duration peer_timeout = absl::Seconds(10);  // for an answer, and between bytes of a pull
   };
 
   // Must outlive its sources.
   explicit GrantedSourceOpener(Options options) : options_(std::move(options)) {}
 
-  // Tries the grant's lane and then, unless `forced_lane` is given, the others that both nodes have and that
-  // the grant covers: each try is a P2P/Connect span. `revoked` ends what is opened from outside. A peer
-  // with a lane that fails is warned about once, until that lane works again.
+  // Tries the grant's lane and then, unless `forced_lane` is set, the other lanes that both nodes have and
+  // the grant covers. Each attempt is a P2P/Connect span. `revoked` ends the opened source from outside. A
+  // failing lane of a peer is logged once, until it works again.
   GrantOpening Open(const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
                     std::string_view forced_lane, const Cancellation& revoked) const;
 
  private:
   std::vector<std::string> LanesToTry(const v1::TransportGrant& grant, std::string_view forced_lane) const;
-  // The connect stage of a pull over this lane.
+  // Connects a pull over this lane.
   absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& context,
                                                         const v1::TransportGrant& grant,
                                                         const Manifest& manifest, const std::string& lane,
@@ -68,15 +69,15 @@ class GrantedSourceOpener {
                                                         const Cancellation& revoked,
                                                         GrantOpening* opening) const;
 
-  // A source of this peer was opened: perhaps not by the lane that was tried first.
+  // A source of this peer was opened, perhaps not by the first lane: logs failed lanes, once each.
   void NoteLane(const std::string& peer, const GrantOpening& opening) const;
 
-  // Whether a pull of that lane could be readied to write into a GPU's memory.
+  // Records whether a pull of this lane could be prepared to write into GPU memory.
   void NoteDevice(const std::string& peer, const std::string& lane, const absl::Status& ready) const;
 
   const Options options_;
   mutable absl::Mutex mutex_;
-  // Of these, by the peer's name and the lane that failed, or its way to GPUs.
+  // The logged failures: peer name, and the failed lane or its way to GPUs.
   mutable std::set<std::pair<std::string, std::string>> warned_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,8 +1,8 @@
-// The grants of one transfer: each from when it was given, by the opening of its source, to its end.
+// The grants of one transfer: each from its arrival, by the opening of its source, to its end.
 //
-// Grants are opened side by side (opening.h). One that has not answered long after another did is overtaken.
-// Each grant ends exactly once, in the background: the global store is told how, and the pull that it opened
-// is closed at its source.
+// Grants are opened side by side (opening.h). An opening that is still unanswered long after another one was
+// answered is overtaken. Each grant ends exactly once, in the background: the global store is told the
+// outcome, and the pull is closed at its source.
 //
 // One thread at a time.
 #pragma once
@@ -36,29 +36,29 @@
 
 namespace tensorcast::daemon {
 
-// What a transfer had of one grant so far.
+// The bytes of a transfer that came under one grant so far.
 struct GrantShare {
   std::string transfer_id;
   uint64_t bytes = 0;
   friend bool operator==(const GrantShare&, const GrantShare&) = default;
 };
-// Finds it by the grant's id; nullopt: no transfer uses it. Called on the thread of the transfer.
+// Finds the share by the grant's id; nullopt: no transfer uses the grant. Called on the transfer's thread.
 using FindGrantShare = std::function<std::optional<GrantShare>(std::string_view grant_id)>;
-// Among these.
+// Finds it among these transfers.
 std::optional<GrantShare> FindShare(const std::vector<TransferReport>& transfers, std::string_view grant_id);
 
 struct HeldGrant {
   v1::TransportGrant grant;
-  // At most one of these two; neither: it is offered, and nothing was done with it yet.
+  // At most one of the next two is set; neither: the grant is offered and unused so far.
   std::shared_ptr<Opening> opening;
   bool in_use = false;
   bool pull_opened = false;                          // at the source
   std::shared_ptr<const PulledBytes> pulled;         // as in GrantOpening
-  bool on_host = false;                              // of this one
-  std::shared_ptr<const Availability> availability;  // of one in use; null: it has everything
+  bool on_host = false;                              // the source is on this host
+  std::shared_ptr<const Availability> availability;  // of a source in use; null: it has all chunks
 
   bool offered() const { return opening == nullptr && !in_use; }
-  // With its node's id: nodes choose the ids of their replicas, and one that lies may take another's.
+  // With its node's id: nodes choose the ids of their replicas, and a malicious node may use another node's.
   std::string replica_name() const {
     return absl::StrCat(grant.source().node_id(), "/", grant.replica().replica_id());
   }
@@ -68,20 +68,20 @@ struct HeldGrant {
 class HeldGrants {
  public:
   struct Parts {
-    GlobalStoreClient* global_store = nullptr;  // all must outlive the grants, and what they leave in the
-    GlobalStoreLink* link = nullptr;            // background
+    GlobalStoreClient* global_store = nullptr;  // all must outlive the grants, and their work in
+    GlobalStoreLink* link = nullptr;            // the background
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* running = nullptr;
     Conservation* conservation = nullptr;
-    TaskLoop* background = nullptr;  // tells how grants ended
-    // May be null, or empty: then only the bytes of pulls are told. Set before the first transfer.
+    TaskLoop* background = nullptr;  // reports how grants ended
+    // May be null, or empty: then only the bytes of pulls are reported. Set before the first transfer.
     const FindGrantShare* find_share = nullptr;
     std::shared_ptr<OvertakenPeers> overtaken = std::make_shared<OvertakenPeers>();
   };
-  // `lane`: forced; empty: the fastest that works.
+  // `lane`: the forced lane; empty: the fastest that works.
   HeldGrants(Parts parts, std::shared_ptr<const Manifest> manifest, std::string lane);
-  // Ends those that are left as cancelled.
+  // Ends the remaining grants as cancelled.
   ~HeldGrants();
   HeldGrants(const HeldGrants&) = delete;
   HeldGrants& operator=(const HeldGrants&) = delete;
@@ -89,37 +89,38 @@ class HeldGrants {
   // Sets the trace of the request for which grants are opened and ended from now on.
   void SetTrace(const TraceContext& trace) { trace_ = trace; }
 
-  // Its id.
+  // Adds an offered grant and returns its id.
   std::string Add(v1::TransportGrant grant);
   const std::map<std::string, HeldGrant>& all() const { return held_; }  // by grant id
   bool Holds(const std::string& replica_name) const;
-  // Its peer was overtaken lately, here or by another transfer.
+  // Whether its peer was overtaken recently, here or by another transfer.
   bool Rests(const std::string& grant_id) const;
 
-  // REQUIRES: it is offered.
+  // Begins to open the grant's source. REQUIRES: it is offered.
   void Open(const RequestContext& context, const std::string& grant_id);
   std::vector<std::string> BeingOpened() const;
   bool IsOpening() const { return !BeingOpened().empty(); }
   bool IsAnyInUse() const;
-  // Where all that are in use are of this host and fill yet, and any is: how many chunks they have together.
+  // If sources are in use and all of them are on this host and still filling: the number of chunks that they
+  // have together.
   std::optional<uint64_t> ChunksOfHostmates() const;
-  // Waits until an opening is over, or the context ends, or then.
+  // Waits until an opening is over, the context ends, or `until`.
   void AwaitOpening(const RequestContext& context, SteadyTime until);
-  // The openings that are over. Those with a source are in use now; the others are for the caller to end.
+  // Takes the openings that are over. Those with a source are in use now; the caller has to end the others.
   std::vector<GrantOpening> TakeOpened();
-  // The openings that are overtaken by now, for the caller to end.
+  // The openings that are overtaken now; the caller has to end them.
   std::vector<std::string> Overtaken() const;
-  // What an opening that is overtaken ended with.
+  // The status of an overtaken opening.
   absl::Status OvertakenStatus() const;
 
-  // DEADLINE_EXCEEDED: it was overtaken, since it gave nothing while it was asked. What ends for this node's
-  // own reasons ends as CANCELLED. `corrupt`: its bytes were wrong. An opening that is under way when its
-  // transfer succeeds gets what is left of its time, in the background, so that it is known whether it was
-  // overtaken.
+  // Ends a grant. DEADLINE_EXCEEDED: it was overtaken, since it gave nothing while requested. A grant that
+  // ends for this node's own reasons is CANCELLED. `corrupt`: its bytes were wrong. An opening that is under
+  // way when its transfer succeeds goes on in the background for the rest of its time, to learn whether it
+  // was overtaken.
   void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
-  // Those that are offered or being opened.
+  // Ends the grants that are offered or being opened.
   void EndUnused(const absl::Status& status);
-  // As its transfer ended.
+  // Ends all grants with the transfer's status.
   void EndAll(const absl::Status& status);
 
  private:
@@ -134,7 +135,7 @@ class HeldGrants {
   const std::shared_ptr<Signal> signal_;
   TraceContext trace_;
   std::map<std::string, HeldGrant> held_;
-  // The first that could be opened: its peer's name, and how long that took.
+  // The first grant that was opened: its peer's name, and how long the opening took.
   std::optional<std::pair<std::string, absl::Duration>> first_opened_;
 };
 

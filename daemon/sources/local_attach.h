@@ -1,7 +1,7 @@
-// The local lane: this daemon attaches to a replica of another daemon of the same host as any client would,
-// and copies from the mapping. The lease is the connection, and the mapping stays valid if the other daemon
-// dies. If the replica is partial or still fills, the source has the chunks that the other daemon announces
-// on that connection (core/handles), and ends with the status of the filling. Thread-safe.
+// The local lane: this daemon attaches to a replica of another daemon of the same host, as a client does, and
+// copies from the mapping. The connection is the lease, and the mapping stays valid if the other daemon dies.
+// If the replica is partial or still fills, the source has the chunks that the other daemon announces on that
+// connection (core/handles), and ends with the status of the filling. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -23,8 +23,8 @@ namespace tensorcast::daemon {
 
 class LocalAttacher {
  public:
-  // All must outlive it and the sources that it opens. A peer has `timeout` to answer. It attaches only to
-  // processes of this process's user, of root, and of users in one of `groups`.
+  // All must outlive the attacher and the sources that it opens. A peer has `timeout` to answer. Attaches
+  // only to processes of this process's user, of root, and of users in one of `groups`.
   LocalAttacher(PeerClient* peers, PeerPools* pools, DeviceRuntime* devices, absl::Duration timeout,
                 std::vector<gid_t> groups = {})
       : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout), groups_(std::move(groups)) {}

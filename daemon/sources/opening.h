@@ -1,8 +1,8 @@
-// A source that is being opened, on a thread of its own: so several are opened side by side, and one that
-// does not answer costs the others nothing.
+// A source that is being opened on a thread of its own, so that several are opened side by side, and one
+// without an answer does not delay the others.
 //
-// Thread-safe, but for Take. Its destructor cancels it and waits for its end, so a peer's whole patience at
-// most, and mostly no time.
+// Thread-safe, except Take. The destructor cancels the opening and waits for its end: usually at once, at
+// most the peer's whole timeout.
 #pragma once
 
 #include <functional>
@@ -24,12 +24,12 @@ class Opening {
  public:
   struct Plan {
     const GrantedSourceOpener* opener = nullptr;  // must outlive the opening
-    RequestContext context;                       // its cancellation is not looked at: see Cancel
+    RequestContext context;                       // its cancellation is ignored: see Cancel
     v1::TransportGrant grant;
     std::shared_ptr<const Manifest> manifest;
     std::string lane;               // forced; empty: the fastest that works
     Cancellation revoked;           // of the grant
-    std::function<void()> on_over;  // on the opening's thread, on which it must not block
+    std::function<void()> on_over;  // called on the opening's thread; must not block
   };
 
   explicit Opening(Plan plan);
@@ -40,11 +40,11 @@ class Opening {
   SteadyTime since() const { return since_; }
   bool over() const;
   void Cancel() { cancellation_.Cancel(); }
-  // Whether it is over by then.
+  // Waits until `until`, and returns whether the opening is over.
   bool AwaitEnd(SteadyTime until) const;
-  // What came of it. REQUIRES: over, and not taken before.
+  // The result. REQUIRES: over, and not taken before.
   GrantOpening Take();
-  // From since() to its end. REQUIRES: over.
+  // The time from since() to the end. REQUIRES: over.
   absl::Duration took() const;
 
  private:

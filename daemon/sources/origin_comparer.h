@@ -1,7 +1,6 @@
-// Reads the files of imports once more, after the import, and compares their digests with the artifact's:
-// before that, what was written during the import, or behind an mtime that was set back, may make them
-// something else, and they do not count as a copy (global_store/inventory). One comparison at a
-// time, at a bounded rate.
+// Reads the files of imports once more, after the import, and compares their digests with the artifact's.
+// Before that they do not count as a copy (global_store/inventory), since a write during the import, or one
+// with an mtime that was set back, may have changed them. One comparison at a time, at a bounded rate.
 //
 // Owns a thread. Thread-safe.
 #pragma once
@@ -36,9 +35,8 @@ class OriginComparer {
     // NOT_FOUND: the artifact was deleted.
     std::function<absl::StatusOr<std::shared_ptr<const Manifest>>(const std::string& artifact_id)>
         find_manifest;
-    // Tells the global store of files that are what was imported; `origin.compared` is set.
-    // FAILED_PRECONDITION: the artifact is gone, or was imported from other files meanwhile. Any other error:
-    // not now.
+    // Tells the global store that files match the import; `origin.compared` is set. FAILED_PRECONDITION: the
+    // artifact is gone, or was imported from other files meanwhile. Any other error: try again later.
     std::function<absl::Status(const Manifest& manifest, const Origin& origin)> publish;
     absl::Duration retry_interval = absl::Seconds(5);
 
@@ -46,18 +44,18 @@ class OriginComparer {
   };
 
   explicit OriginComparer(Options options);
-  ~OriginComparer();  // Gives up what is under way.
+  ~OriginComparer();  // Aborts the running comparison.
 
-  // How a comparison stands.
+  // The state of a comparison.
   struct Standing {
     uint64_t compared_bytes = 0;
     uint64_t total_bytes = 0;
-    absl::Status
-        error;  // DATA_LOSS: the files are not what was imported, though they look so. Else: of the last try
+    absl::Status error;  // DATA_LOSS: the files differ from the import, though their versions match. Else:
+                         // the last error
   };
   // Begins a comparison, unless one of the same files is under way or has ended in DATA_LOSS; returns at
-  // once. Of another origin of the artifact than before, the one before is given up. `origin` names files of
-  // this node that are neither untraceable nor compared.
+  // once. Replaces the comparison of another origin of the artifact. `origin` names files of this node that
+  // are neither untraceable nor compared.
   Standing Compare(const std::string& artifact_id, const Origin& origin);
 
  private:
@@ -65,24 +63,24 @@ class OriginComparer {
     Origin origin;
     std::shared_ptr<std::atomic<uint64_t>> compared_bytes;
     uint64_t total_bytes = 0;
-    std::shared_ptr<const Manifest> right;  // the digests were right: only the global store has to hear of it
+    std::shared_ptr<const Manifest> right;  // the digests matched: only the global store has to be told
     SteadyTime due;
     absl::Status error;
   };
 
   void Loop();
   SteadyTime FirstDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Blocks until one is due. False when this is to end.
+  // Blocks until a task is due. False when the object is being destroyed.
   bool AwaitDue(std::string& artifact_id, Task& task);
   absl::StatusOr<std::shared_ptr<const Manifest>> ReadOnce(const std::string& artifact_id, const Task& task);
-  // The next step of one that is due, with no lock held.
+  // Does the next step of a due task, with no lock held.
   void Step(const std::string& artifact_id, Task task);
 
   const Options options_;
   const Cancellation cancellation_;
   absl::Mutex mutex_;
   std::map<std::string, Task> tasks_
-      ABSL_GUARDED_BY(mutex_);  // by artifact; one that was recorded is no more in it
+      ABSL_GUARDED_BY(mutex_);  // by artifact; without those that were published
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

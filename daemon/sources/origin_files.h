@@ -1,5 +1,4 @@
-// The objects that an artifact was imported from: a source of its bytes for as long as they are what was
-// imported.
+// The objects that an artifact was imported from: a source of its bytes as long as they are unchanged.
 #pragma once
 
 #include <atomic>
@@ -18,23 +17,23 @@
 
 namespace tensorcast::daemon {
 
-// Whether such an error is about the files, or only about the attempt to look at them.
+// Whether the error is about the files, or only about the attempt to read them.
 bool IsAboutOriginFiles(const absl::Status& error);
 
-// The objects of an origin, when they can be read here and still are what was imported: of the same
-// identities, and of the same layout. PERMISSION_DENIED (the store does not open them), INVALID_ARGUMENT or
-// FAILED_PRECONDITION when they are not, DATA_LOSS when they no longer give the same layout, though they have
-// the same identities; any other error tells nothing of them. `share` of `shares`: of the nodes that read
-// shared objects at once, which this one is.
+// Opens the objects of an origin, if they can be read here and are unchanged since the import: same
+// identities, same layout. PERMISSION_DENIED (the store does not open them), INVALID_ARGUMENT or
+// FAILED_PRECONDITION when they are not; DATA_LOSS when they have the same identities but another layout; any
+// other error says nothing about them. This node is reader `share` of the `shares` nodes that read the shared
+// objects at once.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
                                                               const ObjectStore& store, const Origin& origin,
                                                               const Manifest& manifest, uint32_t share = 0,
                                                               uint32_t shares = 1);
 
-// Looks at such objects for others: the global store asks before it takes them for a copy. Thread-safe.
+// Checks such objects for the global store, before it counts them as a copy. Thread-safe.
 class OriginChecker {
  public:
-  // Whether a shared object stays as it is in the version that was read.
+  // Whether a shared object cannot change in the version that was read.
   using IsImmutable = std::function<bool(const ObjectIdentity&)>;
 
   OriginChecker(std::shared_ptr<const ObjectStore> store, IsImmutable is_immutable)
@@ -42,13 +41,13 @@ class OriginChecker {
 
   struct Finding {
     bool intact = false;
-    bool is_mutable = false;  // shared objects that others may replace or delete; they were not looked at
-    std::string reason;       // why not
+    bool is_mutable = false;  // shared objects that others may replace or delete; they were not checked
+    std::string reason;       // why not intact
   };
-  // Opens files as a load would, and reads their first bytes; of shared objects it asks for no more than that
-  // they are there in this version and of this size. What the store does not open is not intact. An error
-  // says that this could not be found out: RESOURCE_EXHAUSTED when several checks hang already, on a disk
-  // that does not answer; FAILED_PRECONDITION when this node cannot read the shared objects now.
+  // Opens files as a load would, and reads their first bytes. For shared objects it only checks that they
+  // exist in this version and size. Objects that the store does not open are not intact. An error means that
+  // the check failed: RESOURCE_EXHAUSTED when several checks already hang on a disk that does not answer;
+  // FAILED_PRECONDITION when this node cannot read the shared objects now.
   absl::StatusOr<Finding> Check(const RequestContext& context, const Origin& origin);
 
  private:

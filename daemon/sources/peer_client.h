@@ -1,4 +1,4 @@
-// The calls that one daemon makes to another, by address: a seam that tests fill with a double. Thread-safe.
+// The calls that one daemon makes to another, by address; tests use a double. Thread-safe.
 #pragma once
 
 #include <compare>
@@ -19,9 +19,9 @@ class Channel;
 
 namespace tensorcast::daemon {
 
-// A daemon, and the node that it must be where it shows a certificate; empty: any node.
+// A daemon's address, and the node that its certificate must name; empty: any node.
 struct PeerAddress {
-  // Not explicit: where nodes have no certificates, an address says it all.
+  // Not explicit: where nodes have no certificates, the address is all.
   PeerAddress(std::string where, std::string name = "") : address(std::move(where)), node(std::move(name)) {}
   std::string address;
   std::string node;
@@ -44,12 +44,12 @@ class PeerClient {
                                                       const v1::DescribeHopRequest& request) = 0;
   virtual absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext& context, const PeerAddress& peer,
                                                       const v1::ReadTraceRequest& request) = 0;
-  // How long one call took on a connection that stands: to the peer, whatever it does otherwise.
+  // The time of one call on an established connection: the time to the peer, whatever its load.
   virtual absl::StatusOr<absl::Duration> MeasureRoundTrip(const RequestContext& context,
                                                           const PeerAddress& peer) = 0;
 };
 
-// Keeps one channel a peer, made by `connect` at first use.
+// Keeps one channel per peer, made by `connect` at the first call.
 using ChannelFactory = std::function<std::shared_ptr<grpc::Channel>(const PeerAddress& peer)>;
 std::unique_ptr<PeerClient> MakePeerClient(ChannelFactory connect);
 

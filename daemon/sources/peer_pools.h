@@ -1,8 +1,8 @@
-// Mappings of the segments of other daemons' pools on this host, kept from one pull to the next: a fresh
-// mapping costs about 100 ms a GiB at first touch, one that is kept costs nothing.
+// Mappings of the segments of other daemons' pools on this host, kept from one pull to the next: a new
+// mapping costs about 100 ms per GiB at first touch, a kept one costs nothing.
 //
-// A mapping keeps the peer's memory alive, so those of daemons that are gone, or that are unused for long,
-// are dropped by Sweep. Thread-safe.
+// A mapping keeps the peer's memory alive. Sweep therefore drops the mappings of daemons that are gone, and
+// those unused for long. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -44,22 +44,22 @@ class PeerPools {
  public:
   explicit PeerPools(absl::Duration idle_limit = absl::Minutes(10)) : idle_limit_(idle_limit) {}
 
-  // The mappings of the segments that these handles name, in their order; those that are not kept are made
-  // now, from the descriptors that came with the handles. `peer` owns the pool: a peer has one at a
-  // time, and another pool id means that it was restarted. REQUIRES: the handles are valid.
+  // The mappings of the segments that these handles name, in their order; missing ones are made now, from the
+  // descriptors that came with the handles. `peer` owns the pool: a peer has one at a time, and another pool
+  // id means that the peer was restarted. REQUIRES: the handles are valid.
   absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> Get(const std::string& peer,
                                                                    const HostHandles& handles,
                                                                    std::span<const UniqueFd> fds);
 
-  // Drops the mappings of peers without a mapping in use, when they are idle for long or the peer is not
+  // Drops the mappings of peers without a mapping in use, if they are idle for long or the peer is not
   // `alive`.
   void Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive);
-  int size() const;  // peers
+  int size() const;  // number of peers
 
  private:
   struct Entry {
     std::string pool_id;
-    std::map<uint32_t, std::shared_ptr<SegmentMapping>> segments;  // by their numbers
+    std::map<uint32_t, std::shared_ptr<SegmentMapping>> segments;  // by number
     SteadyTime last_used;
 
     bool InUse() const;
@@ -70,8 +70,8 @@ class PeerPools {
   std::map<std::string, Entry> by_peer_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Whether a daemon listens on this handle socket: what Sweep is told of peers. True where it cannot be found
-// out for want of a descriptor.
+// Whether a daemon listens on this handle socket, for Sweep's `alive`. True where this process lacks a
+// descriptor to find out.
 bool HasListener(const std::string& handle_socket);
 
 }  // namespace tensorcast::daemon

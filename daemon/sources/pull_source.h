@@ -1,4 +1,4 @@
-// A pull over a transport, as the engine's source: each fetch asks for one range and waits for it.
+// A pull over a transport as a source of the engine: each fetch requests one range and waits for it.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@
 
 namespace tensorcast::daemon {
 
-// Told whether a GPU's memory could be readied for the pull, over a lane that reaches GPUs.
+// Told whether GPU memory could be prepared for the pull, over a lane that reaches GPUs.
 using DeviceObserver = std::function<void(const absl::Status&)>;
 
-// A pull of which no byte arrives for `peer_timeout` while chunks are asked for fails, and with it the
-// source. `revoked` ends the pull from outside (the grant was revoked). `lane` is the pull's transport, which
-// must outlive the source: where it reaches GPUs, chunks go straight into their memory. `pulled` counts.
+// The pull fails, and with it the source, when no byte arrives for `peer_timeout` while chunks are requested.
+// `revoked` ends the pull from outside (the grant was revoked). `lane` is the pull's transport and must
+// outlive the source: if it reaches GPUs, chunks go directly into their memory. `pulled` counts the bytes.
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, transport::Transport* lane,
                                             std::unique_ptr<transport::Pull> pull,
                                             const Cancellation& revoked, absl::Duration peer_timeout,

@@ -1,4 +1,4 @@
-// The grants that this node uses as a receiver at this moment: named in heartbeats so that they are renewed,
+// The grants that this node now uses as a receiver: heartbeats name them to renew them, and they are
 // cancelled when the global store revokes them. Thread-safe.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tensorcast::daemon {
 
 class RunningGrants {
  public:
-  // Revoke cancels what it returns; the transfer watches it.
+  // Revoke cancels the returned Cancellation; the transfer watches it.
   Cancellation Add(const std::string& grant_id) {
     absl::MutexLock lock(&mutex_);
     return running_[grant_id];

@@ -1,5 +1,5 @@
-// The log of the last transfers to this node and of the last pulls that it served, newest first, which
-// `status` shows and a person asks for when a load was slow. Thread-safe.
+// The log of the last transfers to this node and of the last pulls that it served, newest first: `status`
+// shows it when a load was slow. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tensorcast::daemon {
 
 using BytesByLane = std::map<std::string, uint64_t>;
 
-// What went between this daemon and others.
+// Adds the bytes between this daemon and others, by lane.
 inline void AddBytes(const TransferReport& report, BytesByLane* bytes) {
   for (const StageReport& stage : report.stages) {
     const bool from_another = !stage.source.grant_id.empty();
@@ -45,7 +45,7 @@ class ReportLog {
     return {entries_.begin(), entries_.end()};
   }
 
-  // Of all reports there ever were.
+  // The sum over all reports, including those dropped.
   BytesByLane bytes() const {
     absl::MutexLock lock(&mutex_);
     return bytes_;

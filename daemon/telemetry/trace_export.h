@@ -1,10 +1,10 @@
-// Exports the trace of a transfer to this node that failed or was slow, though the trace was not sampled: its
-// spans in the flight recorders of this daemon, of the global store and of the sources become one trace of
-// this daemon's telemetry. Spans of the others carry the name of their node.
+// Exports the trace of a failed or slow transfer to this node, even if the trace was not sampled: its spans
+// in the flight recorders of this daemon, the global store and the sources become one trace of this daemon's
+// telemetry. Spans of other processes carry their node's name.
 //
-// Bounded: a transfer costs a comparison. Of those that failed or were slow, at most kMaxWaiting wait, one is
-// exported at a time and at most one in kPause; each asks at most kMaxSources nodes, for kTimeOfOne each.
-// More are left out. Where telemetry or the recorder is off nothing is asked. Thread-safe.
+// Bounded: an ordinary transfer costs one comparison. At most kMaxWaiting failed or slow transfers wait;
+// others are left out. One is exported at a time, with `pause` between two. Each asks at most kMaxSources
+// nodes, for kTimeOfOne each. Nothing is asked where telemetry or the recorder is off. Thread-safe.
 #pragma once
 
 #include <array>
@@ -37,17 +37,17 @@ class TraceExporter {
   using Answer = absl::StatusOr<otel::RecordedSlice>;
   struct Options {
     absl::Duration slow_transfer = absl::Seconds(30);  // from the request for it to its end
-    // After the end of a transfer: calls that close it, and the request above it, end then.
+    // Wait after a transfer's end, in which the calls that close it and the request above it end.
     absl::Duration settle = absl::Seconds(2);
     absl::Duration pause = absl::Seconds(1);  // between two exports
-    // May block. Of the global store, and of the node of this name.
+    // Ask the global store, and the node of this name. May block.
     std::function<Answer(const RequestContext&, const otel::TraceId&)> ask_store;
     std::function<Answer(const RequestContext&, const std::string& node, const otel::TraceId&)> ask_node;
   };
 
   explicit TraceExporter(Options options) : options_(std::move(options)), loop_("trace export") {}
 
-  // A transfer that ended. Does not block.
+  // Called for each ended transfer. Does not block.
   void OnTransfer(const TransferReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -57,7 +57,7 @@ class TraceExporter {
   };
   using SpanId = std::array<uint8_t, 8>;
 
-  // On the loop.
+  // Runs on the loop.
   void Export(const Wanted& wanted);
   void Add(Answer answer, const std::string& node, const otel::TraceId& trace,
            std::vector<otel::KeptSpan>& spans);
@@ -66,8 +66,8 @@ class TraceExporter {
   absl::Mutex mutex_;
   std::set<otel::TraceId> waiting_ ABSL_GUARDED_BY(mutex_);
   SteadyTime next_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  std::set<SpanId> exported_;  // the loop's: not again with the next transfer of a trace
-  TaskLoop loop_;              // last: its tasks use the others
+  std::set<SpanId> exported_;  // used on the loop only: not exported again with the trace's next transfer
+  TaskLoop loop_;              // last: its tasks use the other members
 };
 
 }  // namespace tensorcast::daemon
