@@ -1,4 +1,4 @@
-// One of several global stores that share an etcd: it stands by until it leads, and tells people which other
+// One of several global stores that share an etcd. It waits until it leads, and reports to people which other
 // stores there are, which one leads, and how full etcd is. Thread-safe.
 #pragma once
 
@@ -25,9 +25,10 @@ namespace tensorcast::global_store {
 struct EtcdOptions {
   etcd::ClientOptions client;
   etcd::LeadershipOptions leadership{.prefix = "tensorcast"};
-  uint64_t quota_bytes = 2ULL << 30;                 // etcd's own: a warning at 80 % of it
-  Cancellation stop_waiting;                         // of one that stands by
-  std::function<void(const absl::Status&)> on_lost;  // it leads no more, and is to be shut down; called once
+  uint64_t quota_bytes = 2ULL << 30;                 // etcd's own quota: warns above 80 % of it
+  Cancellation stop_waiting;                         // ends the wait of a store that does not lead
+  std::function<void(const absl::Status&)> on_lost;  // it no longer leads and has to be shut down; called
+                                                     // once
 
   void FromConfig(ConfigReader& config);
   void Validate(Findings& findings) const;
@@ -35,16 +36,16 @@ struct EtcdOptions {
 
 class EtcdGroup {
  public:
-  // Blocks until this one leads; errors are those of etcd::Leadership::Campaign.
+  // Blocks until this store leads; errors as etcd::Leadership::Campaign.
   static absl::StatusOr<std::unique_ptr<EtcdGroup>> JoinAndLead(const EtcdOptions& options);
-  // Its end resigns and leaves.
+  // The destructor resigns and leaves.
   EtcdGroup(const EtcdGroup&) = delete;
   EtcdGroup& operator=(const EtcdGroup&) = delete;
 
   etcd::Client* client() { return client_.get(); }
   etcd::Leadership* leadership() { return leadership_.get(); }
 
-  // Its part of the cluster's status. Without the other stores where etcd does not answer at once.
+  // Fills its part of the cluster's status; without the other stores if etcd does not answer at once.
   void Describe(const RequestContext& context, v1::GetClusterStatusResponse& response) const;
 
  private:
@@ -56,7 +57,7 @@ class EtcdGroup {
   const std::unique_ptr<etcd::Client> client_;
   etcd::Membership membership_;
   std::atomic<uint64_t> bytes_{0};  // 0: not known yet
-  bool warned_ = false;             // the task's: once each time that it grows past the mark
+  bool warned_ = false;             // used by the task: once each time that the size passes the mark
   std::unique_ptr<etcd::Leadership> leadership_;
   std::unique_ptr<TaskLoop> measuring_;
   std::vector<otel::GaugeRegistration> gauges_;

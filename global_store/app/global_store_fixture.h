@@ -1,4 +1,4 @@
-// A global store over a real socket with a clock of the test's own, and calls to it in one line each.
+// A global store over a real socket, with a clock that tests set, and one-line forms of its calls.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -40,7 +40,7 @@ inline std::shared_ptr<const Manifest> SomeManifest(const std::string& seed, int
   return *manifest;
 }
 
-// Of kind files: one file.
+// A manifest of kind files, with one file.
 inline std::shared_ptr<const Manifest> SomeFiles() {
   ImageLayout layout{.tensors = {{.name = "config.json", .dtype = DType::kU8, .shape = {16}, .nbytes = 16}}};
   EXPECT_TRUE(AssignOffsets(layout).ok());
@@ -141,7 +141,7 @@ class GlobalStoreServerTest : public ::testing::Test {
     first.set_key(key);
     return PublishBytes(manifest.bytes(), first, context);
   }
-  // The files first, then the tensors with the key that binds both.
+  // Publishes the files first, then the tensors with the key that binds both.
   absl::StatusOr<v1::PublishArtifactResponse> PublishWithFiles(const Manifest& manifest,
                                                                const Manifest& files, const std::string& node,
                                                                const std::string& key) {

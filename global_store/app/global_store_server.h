@@ -1,5 +1,5 @@
-// The global store as a server: metadata store, coordinator, expiry and gRPC server, started and ended in
-// order. A process of its own (`tensorcast global-store`), or embedded in a daemon that works alone.
+// The global store as a server: starts and stops metadata store, coordinator, expiry and gRPC server in
+// order. Runs as a process of its own (`tensorcast global-store`), or embedded in a daemon that works alone.
 // Thread-safe.
 #pragma once
 
@@ -24,20 +24,21 @@ struct GlobalStoreOptions {
   std::string listen = "127.0.0.1:0";     // host:port (0 picks one) or unix:/path
   std::string metadata_store = "sqlite";  // "memory", or "etcd"
   std::string metadata_path;              // SQLite's file; its folder must exist
-  EtcdOptions etcd;                       // with that
+  EtcdOptions etcd;                       // used with metadata_store "etcd"
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);       // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
   uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
   // Lanes over which a replica is served while it fills. A program takes them from the lanes' descriptions
-  // (transport::FillingLaneNames); these are what tests have.
+  // (transport::FillingLaneNames); this default is for tests.
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
-  bool awaits_nodes = true;     // false: there is one, which works alone
-  int max_connections = 16384;  // more are refused
-  // Calls of each class that wait for a thread (rpc/admission_queue.h); more are told to come back later.
+  bool awaits_nodes = true;     // false: there is only one node, as in a daemon that works alone
+  int max_connections = 16384;  // further ones are refused
+  // Max calls of each class that wait for a thread (rpc/admission_queue.h); further callers are told to retry
+  // later.
   size_t max_waiting_calls = 4096;
-  rpc::ProcessFacts process;  // told to operators
+  rpc::ProcessFacts process;  // shown to operators
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kGlobalStore)};
   std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;
@@ -55,9 +56,9 @@ struct GlobalStoreOptions {
     ReadRetention(config);
     security.FromConfig(config);
   }
-  // What depends on several keys, or on this host.
+  // Checks conditions on several keys, and conditions on this host.
   void Validate(Findings& findings) const;
-  // The part of this for a store within a daemon, which has its socket and file from the daemon.
+  // The part of Validate for a store within a daemon, which gets its socket and file from the daemon.
   void ValidateTimes(Findings& findings) const;
 
  private:
@@ -66,8 +67,8 @@ struct GlobalStoreOptions {
 
 class GlobalStoreServer {
  public:
-  // INVALID_ARGUMENT for options that cannot work together; otherwise as OpenMetadataStore and
-  // rpc::Server::Start. On etcd it blocks until this one leads: only the leader listens, so that a client
+  // INVALID_ARGUMENT for options that cannot work together; other errors as OpenMetadataStore and
+  // rpc::Server::Start. With etcd it blocks until this store leads: only the leader listens, so that a client
   // with several addresses finds it by connecting.
   static absl::StatusOr<std::unique_ptr<GlobalStoreServer>> Start(const GlobalStoreOptions& options);
   // Shuts down at once.
@@ -76,11 +77,11 @@ class GlobalStoreServer {
   GlobalStoreServer(const GlobalStoreServer&) = delete;
   GlobalStoreServer& operator=(const GlobalStoreServer&) = delete;
 
-  // What to give to rpc::MakeChannel.
+  // The address for rpc::MakeChannel.
   const std::string& address() const;
 
-  // Ends the watches (their clients reconnect), takes no new calls, lets those that run end for at most
-  // `grace`, then cancels them. What was acknowledged is durable already. Idempotent.
+  // Ends the watches (their clients reconnect), refuses new calls, lets running ones end for at most `grace`,
+  // then cancels them. Acknowledged changes are already durable. Idempotent.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -1,8 +1,8 @@
-// Durable facts: what the metadata store keeps, and what the directory is rebuilt from after a restart. Plain
-// values.
+// Durable facts: the content of the metadata store, from which the directory is rebuilt after a restart.
+// Plain values.
 //
 // A deletion is a fact too. A deleted artifact leaves a tombstone, so that a node which was away meanwhile is
-// told to drop its copy instead of publishing it again; a deleted key keeps its revision, so that a
+// told to drop its copy instead of publishing it again. A deleted key keeps its revision, so that a
 // compare-and-swap cannot mistake a new binding for an old one. Both are purged after kTombstoneAge.
 #pragma once
 
@@ -21,16 +21,16 @@ namespace tensorcast::global_store {
 
 inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 
-// A training loop leaves a tombstone a step. Those of versions live as long as an absent node is remembered,
-// and the newest so many of them at most, so that the metadata does not grow with the number of steps.
+// A training loop leaves a tombstone per step. To keep the metadata small, tombstones of versions only live
+// as long as an absent node is remembered, and only the newest ones, up to this number.
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// What an artifact has one origin for at most: the node that files are of; of shared objects the first URI,
-// whichever nodes imported them.
+// The place of an origin, of which an artifact has at most one origin: the node of files, or the first URI of
+// shared objects, whichever node imported them.
 std::string_view PlaceOf(const Origin& origin);
-// Whether two origins of an artifact are of one place, and the same objects as they were then; what was found
-// of one is true of the other.
+// Whether two origins of an artifact have the same place and the same objects: then a finding about one holds
+// for the other.
 bool SameFiles(const Origin& a, const Origin& b);
 
 struct ArtifactRecord {
@@ -42,19 +42,19 @@ struct ArtifactRecord {
   std::string tensors_digest;  // Manifest::DigestOfTensors
   absl::Time created;
   std::vector<Origin> origins;  // sorted by place
-  bool deleted = false;  // a tombstone: only artifact_id, `updated` and `versioned` still mean something
+  bool deleted = false;         // a tombstone: only artifact_id, `updated` and `versioned` are meaningful
   absl::Time updated;
-  // It is a version of keys: once no key names or keeps it, it may go with its last replica. False for an
-  // artifact that was put without a key, or lost its last key by deletion: that one stays. Files are always
-  // versions: only keys name them.
+  // It is a version of keys: once no key names or keeps it, it may be deleted with its last replica. False
+  // for an artifact that was put without a key, or lost its last key by deletion: it stays. Files are always
+  // versions, since only keys name them.
   bool versioned = false;
-  // Of kind kDifference: what it makes, and from what (differences.h). Always a version, as files are.
+  // For kind kDifference: its base and target (differences.h). Always a version, as files are.
   std::string base_id = {};
   std::string target_id = {};
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
 };
 
-// A binding that a later one took the place of.
+// A previous binding of a key, replaced by a later one.
 struct KeyVersion {
   std::string artifact_id;
   uint64_t revision = 0;
@@ -69,16 +69,16 @@ struct KeyRecord {
   uint64_t revision = 0;  // 1 at the first bind
   absl::Time updated;
   bool deleted = false;
-  uint32_t keep = 0;  // versions to keep, as the last put that gave a number asked; 0: no put gave one
-  std::vector<KeyVersion> earlier = {};  // still kept, the newest first; each of another artifact
+  uint32_t keep = 0;  // versions to keep, from the last put that gave a number; 0: none gave one
+  std::vector<KeyVersion> earlier = {};  // still kept, newest first; all of different artifacts
   std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
-  // Versions before those of `earlier`, the newest first: they are kept no longer, but differences between
-  // them may be. Only their ids, of artifacts that may be gone.
+  // Ids of the versions before `earlier`, newest first: no longer kept, but differences between them may be.
+  // The artifacts may be gone.
   std::vector<std::string> past = {};
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 
-// The owner of a node id, where nodes have certificates: the node with this name in its certificate.
+// The owner of a node id, where nodes have certificates: the name in the owner's certificate.
 struct NodeBinding {
   std::string node_id;
   std::string name;  // empty: no owner any more, and the fact is forgotten
@@ -87,35 +87,35 @@ struct NodeBinding {
 
 enum class TaskState : uint8_t { kOpen, kDone, kFailed };
 
-// That an artifact be at a place: requested once, not for ever, so that what is evicted later stays away.
-// There is at most one of an artifact, a node and a location; it names the artifact, whatever a key means
-// later.
+// A task to make an artifact's replica at a place. It is requested once, so a replica that is evicted later
+// is not made again. There is at most one task per artifact, node and location; it names the artifact,
+// whatever the key means later.
 struct TaskRecord {
-  std::string task_id;  // another each time that the same is requested again: what is said of an earlier one
-                        // is not taken for this one
+  std::string task_id;  // new each time that the task is requested again, so that reports on an earlier one
+                        // do not apply to this one
   std::string artifact_id;
   std::string node_id;
   Location location;
   std::string node_name;    // for people, while the node is away
-  std::string asked_by;     // for the node's log: as rpc::Caller::asking; empty: not known
-  std::string traceparent;  // of the call that made it
+  std::string asked_by;     // for the node's log, as rpc::Caller::asking; empty: not known
+  std::string traceparent;  // of the call that made the task
   TaskState state = TaskState::kOpen;
   uint32_t failures = 0;  // attempts that failed
-  absl::Status error;     // of the last of those
+  absl::Status error;     // of the last failed attempt
   absl::Time created;
   absl::Time updated;
   bool cancelled = false;  // the fact is forgotten
-  // The key of the follower that made it. Such a task is not durable: it follows from the key and its
+  // The key of the follower that made the task. Such a task is not durable: it follows from the key and its
   // followers.
   std::string follows = {};
   friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
 };
 
-// Ended ones are shown for so long.
+// Ended tasks are shown for this long.
 inline constexpr absl::Duration kTaskAge = absl::Hours(24);
 
-// That a place be kept at the newest version of a key. There is at most one of a key, a node and a location.
-// It stays until it is removed or its node is forgotten; the key may be bound later.
+// A follower: a place that is kept at the newest version of a key. There is at most one per key, node and
+// location. It stays until it is removed or its node is forgotten; the key may be bound later.
 struct FollowerRecord {
   std::string key;
   std::string node_id;
@@ -127,24 +127,25 @@ struct FollowerRecord {
   friend bool operator==(const FollowerRecord&, const FollowerRecord&) = default;
 };
 
-// The newest version that a version group has announced. The revision never becomes smaller.
+// The newest version that a version group has announced. The revision never decreases.
 struct AnnouncementRecord {
   std::string key;
   std::string group;
   uint64_t revision = 0;
   std::string artifact_id;
-  std::vector<std::string> members;  // by name: those that had prepared it
+  std::vector<std::string> members;  // names of the members that had prepared it
   absl::Time updated;
   friend bool operator==(const AnnouncementRecord&, const AnnouncementRecord&) = default;
 };
 
-// New values of some facts: written together, then applied together.
+// New values of facts, written together and then applied together.
 struct DurableFacts {
   std::vector<ArtifactRecord> artifacts;
   std::vector<KeyRecord> keys;
   std::vector<NodeBinding> nodes;
   std::vector<TaskRecord> tasks;
-  // A UUID, made with the metadata and never changed: objects in archives are named by it. Empty: no change.
+  // A UUID, made with the metadata and never changed; archived objects have it in their names. Empty: no
+  // change.
   std::string cluster_id = {};
   std::vector<FollowerRecord> followers = {};
   std::vector<AnnouncementRecord> announcements = {};

@@ -1,4 +1,4 @@
-// What the catalog is asked to change and what it answers. Plain values.
+// Requests to change the catalog, and its answers. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ struct BindRequest {
   std::optional<uint64_t> expected;  // compare-and-swap on the revision; 0: the key must not exist
   std::optional<uint32_t> keep;      // versions to keep from now on; unset: as before
   std::string files_id =
-      {};  // an artifact of kind files; empty: those of an earlier binding, as the README says
+      {};  // an artifact of kind files; empty: the files of an earlier binding, as the README says
 };
 
-// What a change of durable facts would be. Commit `facts`, then Apply them.
+// The effect of a change of durable facts. Commit `facts`, then Apply them.
 struct PublishPlan {
-  DurableFacts facts;  // may be empty: all of it is known
+  DurableFacts facts;  // may be empty: everything is known already
   bool existed = false;
-  bool difference_existed = false;  // of the one that was given
+  bool difference_existed = false;  // the given difference was known already
   uint64_t key_revision = 0;
-  std::string files_id = {};  // that the key binds with it
+  std::string files_id = {};  // the files that the key binds with the artifact
 };
 
 struct KeyPlan {
@@ -32,14 +32,15 @@ struct KeyPlan {
   KeyRecord key;
 };
 
-// What came of looking at an origin's files.
+// The result of checking an origin's files.
 enum class OriginFinding : uint8_t {
-  kIntact,     // each can be read and has the identity that it was imported with
-  kComparing,  // as kIntact, and its node reads them to compare their digests; the reason says how far it is
-  kMutable,    // shared objects that others may replace or delete: a source, and not a copy
-  kGone,       // one at least cannot or has not: nothing can be made of it any more
-  kUnclear,    // its node could not tell just now
-  kSilent,     // its node did not answer
+  kIntact,     // every file can be read and has its identity from the import
+  kComparing,  // as kIntact, and the node reads the files to compare their digests; the reason tells the
+               // progress
+  kMutable,    // shared objects that others may replace or delete: a source, but not a copy
+  kGone,       // a file cannot be read or has changed: nothing can be made from the origin any more
+  kUnclear,    // the node could not tell this time
+  kSilent,     // the node did not answer
 };
 
 }  // namespace tensorcast::global_store

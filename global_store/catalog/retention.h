@@ -1,8 +1,8 @@
-// How many versions of a key are kept: its last bindings, the current one among them. What a put gave for the
-// key comes first (KeyRecord::keep), then the longest prefix of the configuration, then the default.
-// Differences between versions are kept for more of them, since they are small beside an image.
+// How many versions of a key are kept: its last bindings, including the current one. A number that a put gave
+// for the key comes first (KeyRecord::keep), then the longest prefix in the configuration, then the default.
+// Differences are kept between more versions, since they are small beside an image.
 //
-// Plain values. Errors: INVALID_ARGUMENT, saying what is expected.
+// Plain values. Errors: INVALID_ARGUMENT, which says what is expected.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace tensorcast::global_store {
 
-// A key's record names all of its versions, and is written whole with each binding.
+// Limited because a key's record names all of its versions and is written whole with each binding.
 inline constexpr uint32_t kMaxKeep = 1000;
 
-// 1 to kMaxKeep.
+// INVALID_ARGUMENT unless `keep` is 1 to kMaxKeep.
 absl::Status CheckKeep(uint64_t keep);
 
 struct Retention {
-  uint32_t keep = 2;                                            // of keys that no prefix fits
-  std::map<std::string, uint32_t, std::less<>> by_prefix = {};  // keys that begin so
+  uint32_t keep = 2;                                            // for keys without a matching prefix
+  std::map<std::string, uint32_t, std::less<>> by_prefix = {};  // for keys that begin with the prefix
 
-  // Differences are kept between the last so many versions of a key; 1: there are none.
+  // Differences are kept between this many last versions of a key; 1: none are kept.
   uint32_t difference_versions = 8;
 
   // `pairs` are texts "prefix=number".

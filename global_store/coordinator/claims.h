@@ -1,5 +1,5 @@
-// What durable changes under way read and write, by name, so that those which have nothing to do with each
-// other are committed at the same time: a name has one writer or any number of readers. Not thread-safe.
+// The names that running durable changes read and write, so that changes without a common name can be
+// committed at the same time: a name has one writer or any number of readers. Not thread-safe.
 #pragma once
 
 #include <set>
@@ -15,8 +15,8 @@ struct ClaimedNames {
   std::set<std::string> reads;
 };
 
-// What these facts were planned from and will replace. `artifact`: what else the change is about; may be
-// empty.
+// The names that these facts were planned from and replace. `artifact`: another name that the change is
+// about; may be empty.
 ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact);
 
 class Claims {
@@ -30,7 +30,7 @@ class Claims {
 
  private:
   static constexpr int kWriter = -1;
-  absl::flat_hash_map<std::string, int> holders_;  // kWriter, or how many readers
+  absl::flat_hash_map<std::string, int> holders_;  // kWriter, or the number of readers
 };
 
 }  // namespace tensorcast::global_store

@@ -1,6 +1,6 @@
-// The watchers of keys and tasks. A watcher is told what changes; it keeps at most the latest of each thing
-// for a slow reader. Thread-safe. Watchers are called without this class's lock, on the thread that tells of
-// the change, in the order of the changes; they must not block.
+// The watchers of keys and tasks. For a slow reader a watcher keeps at most the latest state of each key or
+// task. Thread-safe. Watchers are called without this class's lock, on the thread that reports the change, in
+// the order of the changes; they must not block.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 namespace tensorcast::global_store {
 
 struct KeyWatcher {
-  std::string key;     // this key; or, when empty,
-  std::string prefix;  // those that start so
+  std::string key;     // watches this key; if empty,
+  std::string prefix;  // watches the keys that begin with it
   std::function<void(const KeyRecord&)> on_change;
-  std::function<void()> on_listed;             // all keys as they are were told; from here on, changes
+  std::function<void()> on_listed;             // called when all current keys were told; changes follow
   std::function<void(absl::Status)> on_close;  // the global store ends the watch
 
   bool Matches(const KeyRecord& record) const {
@@ -32,7 +32,7 @@ struct KeyWatcher {
 };
 
 struct TaskWatcher {
-  std::string artifact_id;  // empty: of all artifacts
+  std::string artifact_id;  // empty: all artifacts
   std::function<void(const TaskChange&)> on_change;
   std::function<void()> on_listed;
   std::function<void(absl::Status)> on_close;
@@ -45,7 +45,7 @@ struct TaskWatcher {
 template <class Watcher>
 class Watches {
  public:
-  // An id for Remove; 0, and `on_close` called, when the watches were closed.
+  // Returns an id for Remove; 0, after a call of `on_close`, when the watches are closed.
   uint64_t Add(std::shared_ptr<const Watcher> watcher) {
     absl::Status closed;
     {
@@ -73,7 +73,7 @@ class Watches {
   template <class Change>
   void Tell(const Change& change) {
     // Called without the lock, by shared pointers: a watcher that is removed meanwhile lives until its call
-    // has returned, and may be told of one change more.
+    // has returned, and may be told one more change.
     std::vector<std::shared_ptr<const Watcher>> told;
     {
       absl::MutexLock lock(&mutex_);
@@ -84,7 +84,7 @@ class Watches {
     for (const auto& watcher : told) watcher->on_change(change);
   }
 
-  // Ends every watch, and those to come, with `status`.
+  // Ends every watch, and later ones at once, with `status`.
   void Close(const absl::Status& status) {
     // `closed_` is set under the same lock: a watcher is either among those closed here, or refused by Add.
     std::map<uint64_t, std::shared_ptr<const Watcher>> closing;

@@ -1,6 +1,6 @@
-// The directory: everything the global store knows, as a deterministic state machine. No clock, no
-// randomness, no threads, no I/O: callers pass the time, `Secrets` makes ids and keys, and durable changes
-// are made in two steps.
+// The directory: all knowledge of the global store, as a deterministic state machine. It has no clock,
+// randomness, threads or I/O: callers pass the time, `Secrets` makes ids and keys, and durable changes are
+// made in two steps.
 //
 //   plan = directory.catalog().PrepareBindKey(...)   // const: checks, and says which facts would change
 //   store.Commit(plan.facts)               // by the caller, without the directory's lock if it likes
@@ -9,11 +9,11 @@
 // REQUIRES between Prepare and Apply: no other durable change (callers serialise these). Soft state (nodes,
 // replicas, grants) changes at once and may change in between.
 //
-// The state is in rooms, each a class: catalog, membership, inventory (with evictions and accusations),
-// rollouts, transfers, tasks, followers, announcements and rollups. A room reads those before it in this
-// list, and none after it. The directory owns them, makes the changes that touch several, in order, and
-// answers what several know. Callers ask a room directly for what it alone knows; what a room's header calls
-// for the directory they leave alone.
+// Each room of the state is a class: catalog, membership, inventory (with evictions and accusations),
+// rollouts, transfers, tasks, followers, announcements and rollups. A room only reads the rooms before it in
+// this list. The directory owns them, makes the changes that touch several rooms, in order, and answers
+// questions about several. Callers ask a room directly for its own state; they leave functions that a room's
+// header reserves for the directory to the directory.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -48,38 +48,38 @@ struct DirectoryOptions {
   TransferOptions transfers = {};
   TaskOptions tasks = {};
   Retention retention = {};
-  // How long an origin that was found intact counts as a copy, and how long a node that was silent about one
-  // is not asked again.
+  // How long an origin that was found intact counts as a copy, and how long a node that did not answer about
+  // one is not asked again.
   absl::Duration origin_finding_age = absl::Seconds(2);
 };
 
 struct PublishRequest {
   NodeIdentity node;
-  ArtifactRecord artifact;  // id, sizes and counts; the rest is filled in
+  ArtifactRecord artifact;  // id, sizes and counts; the directory sets the rest
   std::optional<ReplicaInfo> replica;
   std::optional<Origin> origin;
-  std::string key;  // empty: none is bound
+  std::string key;  // empty: no key is bound
   std::optional<uint64_t> expected_revision;
-  std::optional<uint32_t> keep;  // as BindRequest::keep, like the next
+  std::optional<uint32_t> keep;  // as in BindRequest, like files_id
   std::string files_id = {};
-  std::optional<ArtifactRecord> difference = {};  // that makes the artifact; its kind, ends and sizes
+  std::optional<ArtifactRecord> difference = {};  // makes the artifact; its kind, ends and sizes
   std::optional<ReplicaInfo> difference_replica = {};
 };
 
-// What a node says with a heartbeat of what it has, to be compared with what the directory knows.
+// A node's report in a heartbeat of what it holds, to compare with the directory.
 struct HeldByNode {
-  std::optional<uint64_t> inventory_digest;  // as Inventory::Compare has it
-  std::vector<std::string> served_grants;    // under which pulls are open there
+  std::optional<uint64_t> inventory_digest;  // as for Inventory::Compare
+  std::vector<std::string> served_grants;    // grants with open pulls at the node
 };
 
-// Replicas listed are those held, and grants that ended are closed at both ends: comparisons, and those that
-// showed that it was not so.
+// Checks that listed replicas are held, and that ended grants are closed at both ends: the number of
+// comparisons and of violations.
 struct Conservation {
   uint64_t inventories = 0;
   uint64_t grants = 0;
   uint64_t inventory_violations = 0;
   uint64_t grant_violations = 0;
-  std::vector<std::string> found = {};  // for people; of a violation that lasts only its beginning
+  std::vector<std::string> found = {};  // for people; only the beginning of a lasting violation
 };
 
 struct HeartbeatReply {
@@ -89,7 +89,7 @@ struct HeartbeatReply {
   std::vector<std::string> evict_replicas;
   absl::Duration grant_key_age;
   Liveness liveness;
-  Conservation conservation = {};  // what this heartbeat showed
+  Conservation conservation = {};  // the comparisons of this heartbeat
 };
 
 struct DirectoryCounts {
@@ -99,7 +99,7 @@ struct DirectoryCounts {
   uint64_t replicas = 0;
   uint64_t active_grants = 0;
   uint64_t open_tasks = 0;
-  uint64_t differences = 0;  // that are kept
+  uint64_t differences = 0;  // kept ones
   uint64_t difference_bytes = 0;
 };
 
@@ -125,30 +125,30 @@ class Directory {
   Announcements& announcements() { return announcements_; }
   Rollups& rollups() { return rollups_; }
   const RolloutLog& rollouts() const { return rollouts_; }
-  // Of all heartbeats; `found` has the last violation alone.
+  // Over all heartbeats; `found` only has the last violation.
   const Conservation& conservation() const { return conservation_; }
 
   void Apply(const DurableFacts& facts, SteadyTime now);
-  // Apply, of all that was stored, at the start.
+  // Applies all stored facts at the start.
   void Load(const DurableFacts& facts, SteadyTime now);
 
-  // Fails for an unregistered node, and for the key as Catalog::PrepareBindKey does.
+  // Fails for an unregistered node; for the key as Catalog::PrepareBindKey.
   absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
-  // After Apply: the replica that came with it. Ignored when its node was replaced or expired meanwhile.
+  // Adds the replica of a publication, after Apply. Ignored when its node was replaced or expired meanwhile.
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
 
-  // The path of the fewest bytes to the artifact from one of the `held`, by differences that a node which can
-  // be reached has whole. Chunks that come whole beside them are not counted. Empty where there is none of
+  // The path with the min number of bytes to the artifact from one of the `held`, by differences that a
+  // reachable node has whole. Chunks that come whole beside them are not counted. Empty where no path has
   // fewer bytes than half the image.
   std::vector<DifferenceEdge> DifferencesTo(std::string_view artifact_id,
                                             const std::set<std::string, std::less<>>& held) const;
 
-  // Deletes released artifacts of which no node has a replica, and differences that are not kept, some at a
-  // time.
+  // Whether there are released artifacts without a replica on any node, or differences that are not kept; and
+  // the facts that delete a limited number of them.
   bool HasReleases(SteadyTime now) const { return !ReleasedForGood(now, 1).empty(); }
   DurableFacts PrepareReleases(SteadyTime now, absl::Time wall_now) const;
 
-  // Errors as Membership::CheckRegistration's.
+  // Errors as Membership::CheckRegistration.
   absl::StatusOr<Registration> RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
                                             SteadyTime now);
   absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
@@ -158,22 +158,23 @@ class Directory {
   // As Membership::SetDraining.
   absl::Status DrainNode(std::string_view node_id, bool draining);
 
-  // True: something was missed, an inventory is wanted.
+  // Returns true when an update was missed and an inventory is wanted.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                       const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // Replaces all that is known of the node's replicas; returns artifacts that the directory never heard of.
-  // An inventory older than the last update changes nothing, and another is asked for.
+  // Replaces all known replicas of the node; returns artifacts that the directory never heard of. An
+  // inventory older than the last update changes nothing, and another is requested.
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
                                                               const std::vector<ReplicaInfo>& replicas,
                                                               SteadyTime now);
-  // What its node found, or that it found nothing out (Catalog::NoteOrigin, Membership::NoteSilent).
+  // Records what the origin's node found, or that it did not answer (Catalog::NoteOrigin,
+  // Membership::NoteSilent).
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
 
-  // Expires nodes and grants; returns the nodes.
+  // Expires nodes and grants, and returns these nodes.
   std::vector<NodeView> Tick(SteadyTime now);
-  // The store could not hear nodes for that long, since it was stopped or behind: nodes and grants get the
-  // time again.
+  // The store could not hear nodes for `gap`, since it was stopped or behind: nodes and grants get that time
+  // back.
   void ExtendLiveness(absl::Duration gap);
 
   DirectoryCounts counts() const;
@@ -186,8 +187,8 @@ class Directory {
   Conservation Compare(const Node& node, uint64_t sequence, const HeldByNode& held, SteadyTime now);
   std::vector<std::string> ReleasedForGood(SteadyTime now, size_t limit) const;
 
-  const absl::Duration node_ttl_;  // of a small fleet
-  // Each reads those before it.
+  const absl::Duration node_ttl_;  // for a small fleet
+  // Each room reads the ones before it.
   Catalog catalog_;
   Membership membership_;
   Inventory inventory_;
@@ -200,7 +201,8 @@ class Directory {
   Announcements announcements_;
   Rollups rollups_;
   Conservation conservation_;
-  SteadyTime releases_from_ = SteadyTime::InfinitePast();  // before, no node may have said what it holds
+  SteadyTime releases_from_ = SteadyTime::InfinitePast();  // until then a node may not have reported its
+                                                           // replicas
 };
 
 }  // namespace tensorcast::global_store

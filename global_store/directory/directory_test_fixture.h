@@ -1,4 +1,4 @@
-// A directory with predictable secrets, a clock that tests move, and short forms of its calls.
+// A directory with predictable secrets, a clock that tests set, and short forms of its calls.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -109,7 +109,7 @@ class DirectoryTest : public ::testing::Test {
     EXPECT_TRUE(offer.ok()) << offer.status();
     return offer.value_or(GrantOffer{});
   }
-  // The id of the replica that is offered, or "" when none is.
+  // The id of the offered replica, or "" when none is offered.
   std::string Offered(const std::string& receiver, const std::string& artifact_id) {
     const GrantOffer offer = Request(receiver, artifact_id);
     if (offer.granted.empty()) return "";
@@ -120,7 +120,7 @@ class DirectoryTest : public ::testing::Test {
     directory_.transfers().grants().TakeEnded();
     return offer.granted.front().grant.replica_id;
   }
-  // Holders prove what they report, but those that lie.
+  // Holders prove the replicas that they report, except `liars`.
   EvictionDecision Evict(const std::string& node_id, const std::string& replica_id,
                          const std::set<std::string>& liars = {}) {
     Proofs proofs;
@@ -135,7 +135,7 @@ class DirectoryTest : public ::testing::Test {
     }
   }
 
-  // For durable facts; runs with the other clock.
+  // For durable facts; moves with now_.
   absl::Time wall_now() const { return absl::UnixEpoch() + (now_ - SteadyTime()); }
 
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);

@@ -1,5 +1,5 @@
-// Listings in pages, bounded in bytes: a page is made with the directory locked, and is one message. Pure
-// reads of the rooms.
+// Listings in pages of bounded size: a page is made with the directory locked, and is sent as one message.
+// Pure reads of the rooms.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,22 @@ namespace tensorcast::global_store {
 struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
-  std::vector<std::string> kept_by;  // keys of which it is an earlier version that is kept
-  bool released = false;  // it goes when room is needed: no key names or keeps this version any more
-  std::vector<DifferenceEdge> differences;  // that make it; of a difference its own
-  uint64_t ready_replicas = 0;              // that serve and count as copies, whether listed or not
+  std::vector<std::string> kept_by;  // keys that keep it as an earlier version
+  bool released = false;             // no key names or keeps it any more: it is deleted when space is needed
+  std::vector<DifferenceEdge> differences;  // that make it; for a difference, the difference itself
+  uint64_t ready_replicas = 0;              // replicas that serve and count as copies, listed or not
   std::vector<ReplicaInfo> replicas;
-  std::string
-      more_replicas_after;  // where a page that had no room for all of them goes on; empty: these are all
+  std::string more_replicas_after;  // where the next page goes on if this one has no room for all; empty:
+                                    // these are all
 };
 
-// How much one page of a listing has at most: of each there is at least one entry on it.
+// The max size of a page; a page has at least one entry.
 struct PageBounds {
   size_t entries = SIZE_MAX;
-  size_t bytes = SIZE_MAX;  // as messages, by estimate; not less than they turn out to be
+  size_t bytes = SIZE_MAX;  // estimated size of the messages, not below their real size
 };
 
-// `next` is where the listing goes on; empty: this is the last page.
+// `next`: where the listing goes on; empty: this is the last page.
 struct ArtifactPage {
   std::vector<ArtifactView> artifacts;
   std::string next;
@@ -45,26 +45,26 @@ struct NodePage {
   std::string next;
 };
 
-// Which artifacts are listed: those for which all of it holds.
+// Lists the artifacts that meet all conditions.
 struct ArtifactFilter {
-  bool unkeyed_only = false;  // no key names or keeps them, and they are not differences that are kept
+  bool unkeyed_only = false;  // no key names or keeps them, and they are not kept differences
   absl::Time created_before = absl::InfiniteFuture();
-  std::string_view origin_path;  // imported from a file of this path, on any node; empty: from anywhere
-  bool replicas = false;         // are listed; else they are only counted
+  std::string_view origin_path;  // imported from a file of this path, on any node; empty: any
+  bool replicas = false;         // list the replicas; false: only count them
 };
 
-// With its replicas, from where an earlier view of it left off. NOT_FOUND for an unknown artifact.
+// With its replicas, from where an earlier view stopped. NOT_FOUND for an unknown artifact.
 absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::string_view artifact_id,
                                               std::string_view after = "", const PageBounds& bounds = {});
 // Without its replicas, which are only counted.
 absl::StatusOr<ArtifactView> SummarizeArtifact(const Directory& directory, std::string_view artifact_id);
-// In order of id, from where the previous page left off; "": from the beginning. An artifact with listed
-// replicas that do not fit comes again on the next page, with more of them.
+// Sorted by id, from where the previous page stopped; "": from the beginning. An artifact with listed
+// replicas that do not fit comes again on the next page, with further replicas.
 ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, const PageBounds& bounds,
                            const ArtifactFilter& filter);
-// In order of id, from where the previous page left off.
+// Sorted by id, from where the previous page stopped.
 NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds, SteadyTime now);
-// Those with these names or node ids, in order of what they were asked for by.
+// The nodes with these names or node ids, sorted by the name or id in `names`.
 NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std::less<>>& names,
                         std::string_view after, const PageBounds& bounds, SteadyTime now);
 
