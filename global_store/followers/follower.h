@@ -1,4 +1,4 @@
-// What the followers of keys are asked and what they answer. Plain values.
+// Requests on the followers of keys, and the answers. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct FollowRequest {
   std::string asked_by;
 };
 
-// A follower, and how far its place is.
+// A follower, and the progress at its place.
 struct FollowerView {
   FollowerRecord record;
-  uint64_t newest_revision = 0;  // of the key; 0: it is not bound
+  uint64_t newest_revision = 0;  // of the key; 0: the key is not bound
   std::string artifact_id;       // of that revision
   uint64_t revision = 0;         // the newest kept revision that is ready at the place; 0: none
-  std::optional<TaskView> task;  // that brings the newest version, or did
+  std::optional<TaskView> task;  // the task that brings or brought the newest version
 };
 
 struct FollowPlan {
@@ -33,12 +33,12 @@ struct FollowPlan {
     FollowerRecord follower;
   };
   DurableFacts facts;
-  std::vector<Place> places;  // one a target, in their order
+  std::vector<Place> places;  // one per target, in their order
 };
 
 struct UnfollowPlan {
   DurableFacts facts;
-  std::vector<FollowerRecord> followers;  // as they were
+  std::vector<FollowerRecord> followers;  // before their removal
 };
 
 }  // namespace tensorcast::global_store

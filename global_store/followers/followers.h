@@ -1,11 +1,11 @@
 // Followers: places that are kept at the newest version of a key. A follower is a durable fact; the task that
-// brings the newest version to it is soft and follows from the fact. It is made when the key is bound and
-// when the node is back, and taken back when the key moves on before it has ended. So a follower has at most
-// one task for the tensors and one for the files that the key binds with them, however often the key is
-// bound.
+// brings the newest version to it is soft state and follows from the fact. The task is made when the key is
+// bound and when the node is back, and cancelled when the key moves on before the task has ended. A follower
+// thus has at most one task for the tensors and one for the files that the key binds with them, however often
+// the key is bound.
 //
-// The newest version is that of the highest revision, which is the key's own: a rollback is a new revision.
-// What is evicted after it came is not brought again before the next version, or the next start of the node.
+// The newest version is the one with the highest revision, the key's own: a rollback is a new revision. A
+// replica that is evicted later is not brought again before the next version or the next start of the node.
 //
 // Reads membership, catalog and inventory, and makes and erases tasks; all must outlive it.
 // Thread-compatible: one caller at a time.
@@ -28,7 +28,7 @@
 
 namespace tensorcast::global_store {
 
-// The place of a follower in listings, which are sorted by key, node and location.
+// The follower's position in listings, which are sorted by key, node and location.
 std::string FollowerIdOf(const FollowerRecord& follower);
 
 class Followers {
@@ -36,23 +36,23 @@ class Followers {
   Followers(const Catalog& catalog, const Inventory& inventory, Tasks* tasks)
       : catalog_(catalog), inventory_(inventory), tasks_(*tasks) {}
 
-  // What follows already stays as it is. Errors as CheckKeyName's; what is wrong with a target is in its
+  // A target that follows already stays as it is. Errors as CheckKeyName; the error of one target is in its
   // place.
   absl::StatusOr<FollowPlan> Prepare(const FollowRequest& request, absl::Time now) const;
-  // Those of a key at these places, at most `limit`; no places: everywhere.
+  // Removes followers of a key at these places, at most `limit`; no places: everywhere.
   UnfollowPlan PrepareRemove(std::string_view key, const std::vector<TaskTarget>& targets,
                              size_t limit) const;
-  // All of a node.
+  // Removes all followers of a node.
   UnfollowPlan PrepareForget(std::string_view node_id) const;
   void Apply(const FollowerRecord& record, SteadyTime now);
 
-  // After the key was bound or deleted.
+  // Call it after the key was bound or deleted.
   void NoteKey(std::string_view key, SteadyTime now);
-  // After the node's inventory arrived. `registered`: for the first time since it registered, so that what
-  // failed is tried again, and what was evicted is brought again.
+  // Call it after the node's inventory arrived. `registered`: the first since the node registered, so that
+  // failed tasks are tried again and evicted replicas are brought again.
   void NoteInventory(std::string_view node_id, bool registered, SteadyTime now);
 
-  // Those of the key (empty: of all), after the one that `after` names.
+  // The followers of the key (empty: of all keys), after the one that `after` names.
   std::vector<FollowerView> List(std::string_view key, std::string_view after, size_t limit) const;
   FollowerView ViewOf(const FollowerRecord& record) const;
   size_t size() const { return followers_.size(); }
@@ -60,16 +60,16 @@ class Followers {
  private:
   struct Follower {
     FollowerRecord record;
-    std::set<std::string> wanted;  // places of tasks (TaskKeyOf) of the newest version
+    std::set<std::string> wanted;  // places of the tasks (TaskKeyOf) for the newest version
   };
   struct Wanted {
     TaskRecord task;
-    bool there = false;  // a ready replica
+    bool there = false;  // a ready replica is there
   };
 
-  // What the newest version of the key is at this follower's place: the tensors, then the files.
+  // The newest version of the key at this follower's place: the tensors, then the files.
   std::vector<Wanted> WantedBy(const FollowerRecord& record) const;
-  // `again`: what ended without a replica is tried again.
+  // `again`: tries again where a task ended without a replica.
   void Refresh(Follower& follower, bool again, SteadyTime now);
   void Release(const std::string& place);
 
@@ -78,8 +78,8 @@ class Followers {
   Tasks& tasks_;
   absl::btree_map<std::string, Follower> followers_;                      // by FollowerIdOf
   absl::flat_hash_map<std::string, std::set<std::string>> ids_of_nodes_;  // by node id
-  absl::flat_hash_map<std::string, int> wanted_;  // followers by the place of a task that they want
-  uint64_t attempts_ = 0;                         // that were made again
+  absl::flat_hash_map<std::string, int> wanted_;  // number of followers by the place of a task that they want
+  uint64_t attempts_ = 0;                         // attempts that were made again
 };
 
 }  // namespace tensorcast::global_store

@@ -1,6 +1,6 @@
-// Which node reads the objects of an import, and what came of the imports before: of the nodes that want the
-// same objects in the same version one reads, the others take its artifact (README.md). Soft state, without a
-// clock of its own. Thread-compatible. It never fails.
+// Which node reads the objects of an import, and which artifacts earlier imports made. Of the nodes that want
+// the same objects in the same version one reads, and the others take its artifact (README.md). Soft state;
+// callers pass the time. Thread-compatible. Never fails.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 namespace tensorcast::global_store {
 
 struct ImportClaimOptions {
-  // A claim that its node does not renew ends after so long. Nodes renew three times as often.
+  // A claim that its node does not renew for this long ends. Nodes renew three times as often.
   absl::Duration ttl = absl::Seconds(6);
-  size_t max_claims = 10'000;  // those that run and those that ended
+  size_t max_claims = 10'000;  // running and ended ones
 };
 
 class ImportClaims {
@@ -24,28 +24,28 @@ class ImportClaims {
 
   struct Answer {
     bool granted = false;
-    std::string artifact_id;      // that an import made; empty: none is known
-    std::string reading_node_id;  // that has the claim, where the caller does not
+    std::string artifact_id;      // made by an import; empty: none is known
+    std::string reading_node_id;  // the holder of the claim, if not the caller
   };
-  // The claim of a node, taken or renewed. Each start of a node is another holder.
+  // Takes or renews the claim of a node. Each incarnation of a node is a different holder.
   Answer Claim(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
                SteadyTime now);
-  // The node reads no more. `artifact_id`: what it made; empty: nothing, so that the next node may read.
-  // Nothing happens where another node has the claim.
+  // The node does not read any more. `artifact_id`: what it made; empty: nothing, so that the next node may
+  // read. Does nothing where another node has the claim.
   void End(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
            const std::string& artifact_id, SteadyTime now);
-  // The artifact is gone: the next that asks reads again.
+  // The artifact is gone: the next node that asks reads again.
   void Forget(const std::string& import_id) { imports_.erase(import_id); }
 
   absl::Duration ttl() const { return options_.ttl; }
 
  private:
   struct Import {
-    std::string node_id;  // of the claim
+    std::string node_id;  // the holder of the claim
     uint64_t incarnation = 0;
     SteadyTime until = SteadyTime::InfinitePast();
     std::string artifact_id;
-    SteadyTime used;  // the last time
+    SteadyTime used;  // when it was last used
   };
 
   Import& Find(const std::string& import_id, SteadyTime now);

@@ -1,12 +1,14 @@
-// Evictions: whether a replica may go, and what counts as a copy then. A difference always may.
+// Evictions: decides whether a replica may go, and which other replicas count as copies. A difference always
+// may go.
 //
-// A node speaks for itself alone. Its other replicas count as it reports them; a replica on another node
-// counts only where that node has just proven that it has the bytes (global_store/service/possession.h): a
-// report costs nothing, and the last copy would go for it. So do files that another node imported, and shared
-// objects, which the evicting node reads itself: that they are the artifact another node said. The proof is
-// an answer equal to that of the node which evicts, which can harm nothing but its own replica by a lie.
+// A node is trusted only about itself. Its own other replicas count as it reports them. A replica on another
+// node counts only if that node has just proven that it has the bytes (global_store/service/possession.h): a
+// false report costs nothing, and the last copy would be evicted for it. The same holds for files that
+// another node imported, and for shared objects, which the evicting node reads itself: another node said that
+// they are the artifact. The proof is an answer equal to that of the evicting node, which can only harm its
+// own replica by a lie.
 //
-// Keeps no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
+// Has no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
 #pragma once
 
 #include <optional>
@@ -25,7 +27,7 @@ namespace tensorcast::global_store {
 class Evictions {
  public:
   // `origin_finding_age`: how long an origin that was found intact counts as a copy, and how long a node that
-  // was silent about one is not asked again. All others must outlive this.
+  // did not answer about one is not asked again. All others must outlive it.
   Evictions(absl::Duration origin_finding_age, const Membership& nodes, const Catalog& catalog,
             Inventory* inventory)
       : origin_finding_age_(origin_finding_age), nodes_(nodes), catalog_(catalog), inventory_(inventory) {}
@@ -37,22 +39,22 @@ class Evictions {
                                            SteadyTime now, const Proofs& proofs = {});
   // The node kept a replica that it was allowed to evict: it counts again.
   absl::Status Withdraw(const NodeIdentity& node, std::string_view replica_id);
-  // What a node that drains is asked to evict.
+  // The replicas that a draining node is asked to evict.
   std::vector<std::string> EvictableOn(std::string_view node_id) const;
-  // Deletes the artifact, a version that no key keeps, of which this replica is the last copy; no facts where
-  // it may not, or need not, go.
+  // Facts that delete the artifact, a version that no key keeps, of which this replica is the last copy;
+  // empty if it may not, or need not, be deleted.
   DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
 
  private:
-  // The other replicas of the artifact that outlive this one of that node.
+  // The artifact's other replicas that outlive this replica.
   struct Copies {
-    bool counted = false;               // one at least is of the node itself, or proven
-    std::vector<CopyToProve> to_prove;  // else: some that may be
-    std::string unproven;               // what did not prove its own: "node b"
+    bool counted = false;               // one is on the node itself, or proven
+    std::vector<CopyToProve> to_prove;  // otherwise: some that may count
+    std::string unproven;               // which ones did not prove their bytes: "node b"
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
-  // Whether the last copy of the artifact has to stay. Not of a difference: it helps to make what can be had
-  // without it.
+  // Whether the last copy of the artifact has to stay. False for a difference: its target can be had without
+  // it.
   bool NeedsCopies(std::string_view artifact_id) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   // Adds the origins that were found intact.
@@ -68,7 +70,7 @@ class Evictions {
   Inventory* const inventory_;
 };
 
-// Where the node of a replica is asked for a proof.
+// How to ask the replica's node for a proof.
 CopyToProve ToProve(const Node& node, const HeldReplica& replica);
 
 }  // namespace tensorcast::global_store

@@ -1,8 +1,9 @@
-// The inventory: which replicas each live node holds, as it reports them, and what nodes that are away held
-// when they were last heard. Soft state.
+// The inventory: which replicas each live node holds, as it reports them, and what absent nodes held when
+// they were last heard. Soft state.
 //
-// Owns the replicas and their indices; reads membership and catalog, which must outlive it. Grants end where
-// replicas go: the calls say which went, and the directory tells the transfers. Thread-compatible.
+// Owns the replicas and their indices; reads membership and catalog, which must outlive it. Grants end with
+// their replicas: the calls return which replicas went, and the directory tells the transfers.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -26,19 +27,19 @@
 
 namespace tensorcast::global_store {
 
-// What a heartbeat's digest says of the replicas that are listed for its node.
+// How a heartbeat's digest compares with the listed replicas of its node.
 enum class InventoryMatch : uint8_t {
-  kUnknown,  // an update or an inventory is under way, or a difference is not old enough to be one
+  kUnknown,  // an update or an inventory is under way, or the difference is too recent to count
   kEqual,
-  kDiffers,       // as before: the inventory that was wanted did not mend it
+  kDiffers,       // still: the requested inventory did not correct it
   kBeganToDiffer  // an inventory is wanted
 };
 
-// What an update or an inventory changed.
+// The effect of an update or an inventory.
 struct InventoryChange {
-  bool inventory_wanted = false;          // something was missed
+  bool inventory_wanted = false;          // an update was missed
   std::vector<std::string> gone;          // replica ids
-  std::vector<std::string> artifacts;     // of which the node reported a replica
+  std::vector<std::string> artifacts;     // artifacts of which the node reported a replica
   std::vector<std::string> unknown = {};  // artifacts that the catalog never heard of
 };
 
@@ -46,7 +47,7 @@ class Inventory {
  public:
   using Replicas = std::map<std::string, HeldReplica, std::less<>>;  // by id
   using Holders = std::set<std::pair<std::string, std::string>>;     // node id, replica id
-  // What a node that is gone held when it was last heard: it may come back with it.
+  // The artifacts that an absent node held when it was last heard: it may come back with them.
   struct AwayNode {
     std::string name;
     SteadyTime since;
@@ -55,36 +56,37 @@ class Inventory {
 
   Inventory(const Membership& nodes, const Catalog& catalog) : nodes_(nodes), catalog_(catalog) {}
 
-  // Around each registration of a node, which may change its labels. The node's inventory is wanted.
+  // Call them before and after each registration of a node, which may change its labels. Then the node's
+  // inventory is wanted.
   void Suspend(std::string_view node_id);
   void Admit(const Node& node);
-  // Before the node goes: what it could have served is remembered for while it is away.
+  // Call it before the node goes: what the node could serve is remembered while it is away.
   void Remove(const Node& node, SteadyTime now);
 
-  // INVALID_ARGUMENT: why a replica that this node reports is refused.
+  // INVALID_ARGUMENT with the reason if a replica that this node reports is refused.
   static absl::Status Check(const std::string& node_id, const ReplicaInfo& replica);
-  // Those that are invalid are left out: one bad entry is not a reason to refuse the others. REQUIRES, for
-  // all calls that take a node's id: it is alive.
+  // Leaves out invalid replicas: one bad entry is not a reason to refuse the others. REQUIRES, for all calls
+  // with a node's id: the node is alive.
   InventoryChange Update(const std::string& node_id, uint64_t sequence,
                          const std::vector<ReplicaInfo>& replicas);
-  // Replaces all that is known of the node's replicas. An inventory older than the last update changes
-  // nothing, and another is wanted.
+  // Replaces all known replicas of the node. An inventory older than the last update changes nothing, and
+  // another is wanted.
   InventoryChange Reconcile(const std::string& node_id, uint64_t sequence,
                             const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // One that came with a publication: the node's own updates are newer.
+  // Adds the replica of a publication; the node's own updates take precedence.
   void AddPublished(const std::string& node_id, const ReplicaInfo& replica);
-  // The last update that a heartbeat names. Returns whether an inventory is wanted.
+  // Notes the last update that a heartbeat names. Returns whether an inventory is wanted.
   bool NoteSequence(const std::string& node_id, uint64_t sequence);
-  // `digest`: of what the node holds at this sequence (core/replica/inventory_digest.h).
+  // `digest`: over what the node holds at this sequence (core/replica/inventory_digest.h).
   InventoryMatch Compare(const std::string& node_id, uint64_t sequence, uint64_t digest, SteadyTime now);
-  // Of the replicas that are listed for the node.
+  // The digest over the listed replicas of the node.
   uint64_t DigestOf(std::string_view node_id) const;
   void Want(const std::string& node_id) { held_.find(node_id)->second.wanted = true; }
-  // Changes what a replica is worth; the index of sources follows.
+  // Changes a replica's value as a copy, and updates the index of sources.
   void Change(const ReplicaName& name, absl::FunctionRef<void(HeldReplica&)> change);
   void ExpireAway(SteadyTime now);
 
-  // Null: the node has none of this id.
+  // Null: the node has no replica with this id.
   const HeldReplica* Find(std::string_view node_id, std::string_view replica_id) const;
   const Replicas& ReplicasOf(std::string_view node_id) const;
   // Node and replica of each replica of the artifact, in any state.
@@ -92,27 +94,27 @@ class Inventory {
   // Calls `visit` for each replica of the artifact until it returns false.
   void ForEach(std::string_view artifact_id,
                absl::FunctionRef<bool(const Node&, const HeldReplica&)> visit) const;
-  // Of one node.
+  // Visits the sources of the artifact on one node.
   void ForEachOf(std::string_view artifact_id, std::string_view node_id,
                  absl::FunctionRef<void(const SourceRef&)> visit) const;
   const SourceIndex& sources() const { return sources_; }
-  // The first of the artifact's replicas on the node that fits; null: none does.
+  // The artifact's first replica on the node for which `fits` holds; null: none.
   const HeldReplica* FindOf(std::string_view artifact_id, std::string_view node_id,
                             absl::FunctionRef<bool(const HeldReplica&)> fits) const;
-  // In memory and ready, though it may be evicting.
+  // A replica in memory that is ready; it may be evicting.
   const HeldReplica* FindInMemory(std::string_view artifact_id, std::string_view node_id) const;
-  // At a location and filling: for its pace.
+  // The replica that fills at this location, to set its pace.
   HeldReplica* FindFilling(std::string_view artifact_id, std::string_view node_id, const Location& location);
 
-  // Its inventory arrived since it registered.
+  // Whether the node's inventory arrived since it registered.
   bool HasReported(std::string_view node_id) const { return held_.find(node_id)->second.reported; }
   // By node id.
   const absl::btree_map<std::string, AwayNode>& away() const { return away_; }
   bool IsAwayWith(std::string_view artifact_id) const;
-  // What the node is told to forget: replicas of artifacts that were deleted.
+  // The deleted artifacts of which the node has replicas: the node is told to forget them.
   std::vector<std::string> ForgottenOn(std::string_view node_id) const;
   uint64_t size() const { return replicas_; }
-  // Visits every replica.
+  // Counts all replicas. Visits every one.
   std::map<std::pair<LocationKind, ReplicaState>, uint64_t> CountByState() const;
 
  private:
@@ -120,13 +122,14 @@ class Inventory {
 
   struct Held {
     const Node* node = nullptr;
-    Replicas replicas;               // pointed at by the index of sources
-    uint64_t sequence = 0;           // of the last change that was applied
-    uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
+    Replicas replicas;               // the index of sources points at these
+    uint64_t sequence = 0;           // of the last applied change
+    uint64_t reported_sequence = 0;  // from the previous heartbeat: updates that it names must have arrived
+                                     // by the next one
     bool wanted = true;
     bool reported = false;  // its inventory arrived since it registered
-    uint64_t digest = 0;    // of `replicas`
-    // The difference that its heartbeats named last, and since when.
+    uint64_t digest = 0;    // over `replicas`
+    // The difference that its last heartbeats showed, and since when.
     uint64_t doubted_sequence = 0;
     uint64_t doubted_digest = 0;
     SteadyTime doubted_since = SteadyTime::InfiniteFuture();

@@ -1,14 +1,14 @@
-// Origins as copies: the files that an artifact was imported from, and what their nodes found when they
-// looked at them.
+// Origins as copies: the files that an artifact was imported from, and what nodes found when they checked
+// them.
 //
-// A file can go or change without a message, so an origin is a copy only for a moment after its node
-// found it intact. What was found is soft state: after a restart of the global store each is looked at again.
-// Nor is it one before its node has read the files once more and found every digest right: what was written
-// during the import, or behind an mtime that was set back, shows only so. That is a durable fact of these
-// files. Files that may be written without a trace are never a copy.
+// A file can be deleted or changed without a message, so an origin counts as a copy only for a short time
+// after its node found it intact. This finding is soft state: after a restart of the global store each origin
+// is checked again. An origin also does not count before its node has read the files once more and found
+// every digest right: only this reveals a write during the import, or one behind an mtime that was set back.
+// That is a durable fact of these files. Files that may be written without a trace never count as a copy.
 //
-// Shared objects are looked at by the node that asks for the eviction, since it can read them afterwards and
-// a lie harms its own replica alone. They are a copy where that node found this very version, and finds it
+// Shared objects are checked by the node that asks for the eviction, since it can read them afterwards and a
+// lie only harms its own replica. They count as a copy if that node found this very version, and it is
 // immutable. They are not compared: a version that is read by its name is what was imported.
 #pragma once
 
@@ -24,16 +24,16 @@
 
 namespace tensorcast::global_store {
 
-// What can be said of an artifact's origins now as copies of it.
+// The state of an artifact's origins as copies of it now.
 struct OriginsAsCopies {
-  std::vector<const Origin*> intact;     // they were found so just now
-  std::vector<OriginToCheck> unchecked;  // for the caller to ask their nodes with no lock held
-  std::string others;                    // the rest, for people: ", its origin on node a is gone: ..."
-  std::string comparing;  // one of the rest, of which a comparison is under way, for people; empty: none
+  std::vector<const Origin*> intact;     // found intact just now
+  std::vector<OriginToCheck> unchecked;  // the caller asks their nodes, with no lock held
+  std::string others;                    // the others, for people: ", its origin on node a is gone: ..."
+  std::string comparing;                 // one of the others that is being compared, for people; empty: none
 };
 
-// `reader`: the live node that looks at shared objects. `age`: for how long what was found holds, and for how
-// long a silent node is not asked again.
+// `reader`: the live node that checks shared objects. `age`: how long a finding holds, and how long a node
+// without an answer is not asked again.
 OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, std::string_view artifact_id,
                              const std::string& reader, absl::Duration age, SteadyTime now);
 

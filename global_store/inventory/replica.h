@@ -1,5 +1,5 @@
-// A replica as the global store holds it, and what is asked and answered about replicas as copies. Plain
-// values. *Can serve* and *counts as a copy* are two predicates.
+// A replica in the global store, and the requests and answers about replicas as copies. Plain values. *Can
+// serve* and *counts as a copy* are two predicates.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,30 @@ namespace tensorcast::global_store {
 
 struct HeldReplica {
   ReplicaInfo facts;
-  bool evicting = false;                                // its node may evict it: it is counted out
+  bool evicting = false;                                // its node may evict it: it does not count
   bool corrupt = false;                                 // a receiver's digests did not match (accusations.h)
-  std::set<std::string> accusers = {};                  // names of the nodes that said so
+  std::set<std::string> accusers = {};                  // names of the nodes that reported this
   std::set<std::string> readers = {};                   // names of nodes that pulled it and found it right
-  SteadyTime digested_by = SteadyTime::InfinitePast();  // its holder digests it again, until then
-  // While it fills.
+  SteadyTime digested_by = SteadyTime::InfinitePast();  // until then its holder digests it again
+  // Used while it fills.
   LookSchedule looks = {};
   HostmatePatience hostmates = {};
 
   bool IsReady() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
-  // It is whole and verified, as its holder says, whatever others say of its bytes: it is not evicted as if
-  // it were worth nothing.
+  // It is whole and verified, according to its holder, whatever others report of its bytes: it is not evicted
+  // as if it were worth nothing.
   bool Matters() const {
     return facts.state == ReplicaState::kReady && !evicting && facts.chunks_unverified == 0;
   }
-  // It is whole, and verified: it serves, and counts as a copy.
+  // It is whole and verified: it serves, and counts as a copy.
   bool IsSource() const { return IsReady() && facts.chunks_unverified == 0; }
-  // It serves what it has, and never counts as a copy: host memory that fills from a manifest which is
-  // known (a first ingest names no artifact yet), or that rests as it is.
+  // It serves the chunks that it has, and never counts as a copy: host memory that is partial, or fills from
+  // a known manifest (a first ingest names no artifact yet).
   bool ServesParts() const {
     return (facts.state == ReplicaState::kFilling || IsPartial()) &&
            facts.location.kind == LocationKind::kCpu && !facts.artifact_id.empty() && !evicting && !corrupt;
   }
-  // No transfer brings the rest of it, so that it leads to no other source and no receiver waits for it.
+  // No transfer brings the rest of it, so it leads to no other source, and no receiver waits for it.
   bool IsPartial() const { return facts.state == ReplicaState::kPartial; }
   bool CanServe() const { return IsSource() || ServesParts(); }
   bool IsFilling() const {
@@ -49,44 +49,43 @@ struct HeldReplica {
   }
 };
 
-// Whether one of the names is this replica's: its id, or its node's id, '/' and its id, which no other node
-// can make its own.
+// Whether one of the names is this replica's: its id, or NODE_ID/REPLICA_ID, which no other node can claim.
 bool Names(const std::vector<std::string>& names, const ReplicaInfo& replica);
 
-// A replica by its node: ids are unique within a node only.
+// A replica by its node: ids are unique only within a node.
 struct ReplicaName {
   std::string node_id;
   std::string replica_id;
   friend auto operator<=>(const ReplicaName&, const ReplicaName&) = default;
 };
 
-// An origin and where its node is asked about it.
+// An origin, and the address at which to ask its node.
 struct OriginToCheck {
   std::string artifact_id;
   Origin origin;
   std::string grpc_address;
 };
 
-// A replica, or files, that count as a copy once their node has proven that it has the bytes; and where its
-// node is asked.
+// A replica, or files, that count as a copy once their node has proven that it has the bytes; and the address
+// of that node.
 struct CopyToProve {
-  // Without a replica's id: the files that its node imported. Of shared objects, with their first URI as the
-  // id: what the node reads there.
+  // Without a replica id: the files that its node imported. For shared objects the id is their first URI: the
+  // node reads them.
   ReplicaName replica;
   std::string node_name;
   std::string grpc_address;
-  std::optional<Origin> origin = {};  // then
+  std::optional<Origin> origin = {};  // set for files and shared objects
 };
 
-// The copies of one artifact, one of which is enough.
+// The copies of one artifact; one proven copy is enough.
 struct CopiesToProve {
   std::string artifact_id;
   uint64_t image_bytes = 0;
-  CopyToProve evicting;  // the replica that is to go: its answer is what the others are compared with
+  CopyToProve evicting;  // the replica to evict: the other answers are compared with its answer
   std::vector<CopyToProve> copies;
 };
 
-// What came of asking for them.
+// The answers to the requests for proofs.
 struct Proofs {
   std::vector<ReplicaName> proven;
   std::vector<ReplicaName> unproven;  // no answer, or a wrong one
@@ -95,12 +94,12 @@ struct Proofs {
 struct EvictionDecision {
   bool granted = false;
   std::string reason = {};
-  // When refused: it would be granted if one of these copies were proven. Ask again with what was found.
+  // When refused: it would be granted if one of these copies were proven. Ask again with the proofs.
   CopiesToProve to_prove = {};
-  // When refused: what has to end before it can be granted, for people. Empty: nothing is under way.
+  // When refused, for people: what has to end before it can be granted. Empty: nothing is under way.
   std::string waiting_for = {};
-  // When refused: it would be granted if one of these turned out to be intact. Look at them, note what was
-  // found (Directory::NoteOrigin), and ask again.
+  // When refused: it would be granted if one of these were intact. Check them, record the findings
+  // (Directory::NoteOrigin), and ask again.
   std::vector<OriginToCheck> unchecked_origins = {};
   // When refused: it is the last copy of a version that no key keeps. It would be granted once that artifact
   // is deleted: commit Evictions::PrepareReleaseOf, and ask again.

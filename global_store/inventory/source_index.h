@@ -1,8 +1,8 @@
-// The index of sources: which replicas can serve an artifact, by scope, in an order that says nothing about
-// them, so that a few in a row from anywhere are a sample. The work of a request for sources does not grow
-// with the number of holders.
+// The index of sources: which replicas can serve an artifact, by scope. Their order does not depend on their
+// properties, so that a few in a row from any position are a sample. The work of a request for sources does
+// not grow with the number of holders.
 //
-// Points at nodes and replicas of others, which leave it before they go. Thread-compatible.
+// Points at nodes and replicas that others own; these call Leave before they destroy one. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,25 @@ struct SourceRef {
 
 class SourceIndex {
  public:
-  // By spread id, then id and node: ids are unique within a node only, since nodes choose them.
+  // By spread id, then node and replica id: replica ids are unique only within a node, since nodes choose
+  // them.
   using Set = absl::btree_map<std::pair<uint64_t, std::string>, SourceRef>;
   struct Scope {
     Set ready;
     Set filling;
   };
 
-  // The scopes in which replicas of the artifact on that node are indexed, the widest last: where the node
-  // says so its rack and its zone, then the artifact.
+  // The scopes of the artifact's replicas on that node, the widest last: its rack and its zone, where the
+  // node has these labels, then the artifact.
   static std::vector<std::string> ScopesOf(std::string_view artifact_id, const LaneEnd& end);
-  // A hash that is the same in every process.
+  // A hash that is equal in every process.
   static uint64_t Spread(std::string_view text);
 
-  // Around each change of what IsSource and CanServe say of a replica, and of its node's labels.
+  // Call them before and after each change of a replica's IsSource and CanServe, and of its node's labels.
   void Leave(const Node& node, const HeldReplica& replica);
   void Join(const Node& node, const HeldReplica& replica);
 
-  // Null: no replica of it can serve.
+  // Null: no replica in this scope can serve.
   const Scope* Find(std::string_view scope) const;
 
  private:

@@ -1,5 +1,5 @@
-// How often nodes are to be heard, and how long a silent one is believed alive: a pure function of the size
-// of the fleet, so that heartbeats together cost the store the same however many nodes there are.
+// How often nodes send heartbeats, and how long a silent node counts as alive: a pure function of the size of
+// the fleet, so that all heartbeats together cost the store the same for any number of nodes.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,15 @@ struct Liveness {
   absl::Duration node_ttl;
 };
 
-// Heartbeats of all nodes together. Each costs the store 100 to 200 microseconds of CPU.
+// The max rate of heartbeats of all nodes together. Each costs the store 100 to 200 microseconds of CPU.
 inline constexpr double kMaxHeartbeatsPerSecond = 1500;
 
-// The largest fleet of so long counts: where many nodes are lost at once, those that come back do not find a
-// store that wants to hear them more often.
+// The largest fleet within this time counts: when many nodes are lost at once, the returning ones do not meet
+// a store that expects heartbeats more often.
 inline constexpr absl::Duration kFleetAge = absl::Minutes(10);
 
-// `small` as configured, which holds up to kMaxHeartbeatsPerSecond; with more nodes both grow by one factor.
+// `small` is the configured one, which applies up to kMaxHeartbeatsPerSecond; with more nodes both values
+// grow by one factor.
 Liveness LivenessOf(const Liveness& small, size_t nodes);
 
 }  // namespace tensorcast::global_store

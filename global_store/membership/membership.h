@@ -1,9 +1,8 @@
-// Membership: which nodes are alive and under which incarnation, what each says of itself, and the owners of
-// node ids where nodes have certificates. The owners are durable facts, all else is soft state.
+// Membership: which nodes are alive and under which incarnation, how each describes itself, and the owners of
+// node ids where nodes have certificates. The owners are durable facts, the rest is soft state.
 //
-// Calls that name a NodeIdentity fail with ABORTED for an incarnation that was replaced by one that is alive,
-// and with NOT_FOUND for a node that is not registered (any more): it registers again and sends its
-// inventory.
+// Calls that name a NodeIdentity fail with ABORTED for an incarnation that a live one has replaced, and with
+// NOT_FOUND for a node that is not registered (any more): it registers again and sends its inventory.
 //
 // Owns the nodes: other rooms may keep a pointer to a Node until it is removed. Knows no replicas and no
 // grants: the directory ends those before it removes a node. Thread-compatible: one caller at a time.
@@ -27,7 +26,7 @@
 
 namespace tensorcast::global_store {
 
-// The only source of randomness of the rooms.
+// The only source of randomness of all rooms.
 class Secrets {
  public:
   virtual ~Secrets() = default;
@@ -36,11 +35,11 @@ class Secrets {
 };
 
 struct MembershipOptions {
-  // Of a small fleet; both grow with it (liveness.h).
+  // For a small fleet; both grow with the fleet (liveness.h).
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
-  // After a start, nodes that were here before get a node's time to live to come back: until then what no
-  // node has is waited for. False where no other node can be (a daemon that works alone).
+  // After a start, nodes that were here before get one node_ttl to come back: until then requests wait for
+  // what no node has. False where there cannot be other nodes (a daemon that works alone).
   bool awaits_nodes = true;
 };
 
@@ -52,70 +51,70 @@ class Membership {
   Membership(const MembershipOptions& options, Secrets* secrets) : options_(options), secrets_(secrets) {}
 
   void Apply(const NodeBinding& binding);
-  // Why a certificate's name may not speak for this node id: PERMISSION_DENIED when it is another's.
+  // PERMISSION_DENIED when a certificate's name may not speak for this node id, which another name owns.
   absl::Status CheckBinding(std::string_view node_id, std::string_view name) const;
-  // Binds the node id to the node's name, as its certificate has it; no facts where it is. A name has one
-  // node id: the previous one is then unbound. Errors as CheckBinding's and CheckRegistration's.
+  // Binds the node id to the name in the node's certificate; no facts where it is bound already. A name has
+  // one node id: its previous one is unbound. Errors as CheckBinding and CheckRegistration.
   absl::StatusOr<DurableFacts> PrepareBindNode(const NodeFacts& facts) const;
-  // The next node to register may have the node id. NOT_FOUND when it is bound to none, FAILED_PRECONDITION
-  // while the node is alive.
+  // Lets the next node that registers take the node id. NOT_FOUND when it is bound to no name,
+  // FAILED_PRECONDITION while the node is alive.
   absl::StatusOr<DurableFacts> PrepareForgetNode(std::string_view node_id) const;
 
-  // OK, or why calls of this identity are refused.
+  // OK, or the error for calls of this identity.
   absl::Status CheckIdentity(const NodeIdentity& node) const;
   // ALREADY_EXISTS when another live node has the name; ABORTED when the node is alive with a higher
   // incarnation, or with the same one at another address.
   absl::Status CheckRegistration(const NodeFacts& facts) const;
-  // The same incarnation registering again keeps its state and key. REQUIRES: CheckRegistration is OK, and an
+  // An incarnation that registers again keeps its state and key. REQUIRES: CheckRegistration is OK, and an
   // earlier incarnation was removed.
   Registration Register(const NodeFacts& facts, std::vector<PoolFacts> pools, SteadyTime now);
   // REQUIRES: the node is alive.
   void Remove(std::string_view node_id);
 
-  // Returns what the node is told with the answer. REQUIRES: the node is alive.
+  // Returns the liveness for the answer to the node. REQUIRES: the node is alive.
   Liveness NoteHeartbeat(std::string_view node_id, std::vector<PoolFacts> pools, SteadyTime now);
-  // Until the end of its incarnation, or until this is called with `draining` false. NOT_FOUND when the node
-  // is not alive.
+  // Holds until the end of the node's incarnation, or until a call with `draining` false. NOT_FOUND when the
+  // node is not alive.
   absl::Status SetDraining(std::string_view node_id, bool draining);
-  // Its advertised port does not answer, as it says itself: until it does the node is not offered as a
+  // The node reports that its advertised port does not answer: until it does the node is not offered as a
   // source.
   absl::Status SetUnreachable(const NodeIdentity& node, bool unreachable);
-  // GPUs on which nothing works, by ordinal; for people.
+  // Sets the ordinals of GPUs that do not work; for people.
   absl::Status SetUnhealthyDevices(const NodeIdentity& node, std::vector<int> devices);
   void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
-  // How fast a transfer to the node goes. It counts for ten minutes, where no label says the node's rate.
-  // REQUIRES: the node is alive.
+  // Notes the rate of a transfer to the node. It counts for ten minutes, where no label gives the node's
+  // rate. REQUIRES: the node is alive.
   void NoteRate(std::string_view node_id, uint64_t mbit, SteadyTime now);
-  // It did not answer when it was asked of an origin.
+  // The node did not answer a question about an origin.
   void NoteSilent(std::string_view node_id, SteadyTime now);
 
   const Nodes& nodes() const { return nodes_; }
-  // Null: it is not alive.
+  // Null: the node is not alive.
   const Node* Find(std::string_view node_id) const;
   const Node* FindNamed(std::string_view name) const;
   absl::StatusOr<const Node*> FindLive(const NodeIdentity& node) const;
   // The ids of the nodes on a host.
   const std::set<std::string>& OnHost(std::string_view host_id) const;
-  // Names by node id: those that are bound, alive or not.
+  // Names by node id: all bound ones, alive or not.
   const absl::btree_map<std::string, std::string>& bound_names() const { return names_of_nodes_; }
   uint64_t CountDraining() const;
 
   Liveness LivenessNow() const;
-  // Nodes from before the start are waited for until a node's time to live is over.
+  // Waits for nodes from before the start until one node_ttl has passed.
   void AwaitNodes(SteadyTime now);
   SteadyTime awaited_until() const { return awaited_until_; }
-  // Those that were silent for longer than their time to live. Notes how large the fleet is.
+  // Returns the nodes that were silent for longer than their time to live, and notes the size of the fleet.
   std::vector<NodeView> TakeStock(SteadyTime now);
-  // The times by which silent nodes would end, and nodes from before the start are awaited, move by the gap.
+  // Moves by `gap` the times at which silent nodes expire and the wait for earlier nodes ends.
   void ExtendLiveness(absl::Duration gap);
 
  private:
   friend class DirectoryInvariants;  // tests
 
   absl::Status CheckName(const NodeFacts& facts) const;
-  // With the indices that are made of them. None: it is about to go.
+  // Sets the facts and their indices. Empty facts: the node is about to be removed.
   void SetFacts(Node& node, const NodeFacts& facts);
-  // What the node is told with the next answer.
+  // The liveness for the next answer to the node.
   Liveness TellLiveness(Node& node) const;
 
   const MembershipOptions options_;
@@ -123,9 +122,9 @@ class Membership {
   Nodes nodes_;
   absl::flat_hash_map<std::string, std::string> live_names_;               // node id by name
   absl::flat_hash_map<std::string, std::set<std::string>> nodes_of_host_;  // node ids by host id
-  absl::btree_map<std::string, std::string> names_of_nodes_;               // by node id: those that are bound
-  absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the way back: a name has one node id
-  size_t largest_fleet_ = 0;                                      // of the time up to kFleetAge ago
+  absl::btree_map<std::string, std::string> names_of_nodes_;               // by node id: the bound ones
+  absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the inverse: a name has one node id
+  size_t largest_fleet_ = 0;                                      // within the last kFleetAge
   SteadyTime largest_fleet_until_ = SteadyTime::InfinitePast();
   SteadyTime awaited_until_ = SteadyTime::InfinitePast();
 };

@@ -1,4 +1,4 @@
-// A node as the global store knows it: what it says of itself, and whether it is alive. Plain values.
+// A node in the global store: how it describes itself, and whether it is alive. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ struct PoolFacts {
   uint64_t partial_bytes = 0;
 };
 
-// Whether a node's GPUs take part in broadcasts between nodes: it says so with its heartbeats.
+// Whether a node's GPUs take part in broadcasts between nodes, as its heartbeats say.
 struct BroadcastAbility {
-  std::string nccl_version;  // with which; empty: they do not
-  std::string why_not;       // then, for people
+  std::string nccl_version;  // its NCCL version; empty: they take no part
+  std::string why_not;       // then the reason, for people
 };
 
-// As a node registers itself; what may change since, it says with its heartbeats.
+// The node as it registers; its heartbeats report later changes.
 struct NodeFacts {
   std::string node_id;
   std::string name;
@@ -53,10 +53,10 @@ struct NodeFacts {
   std::string grpc_address;
   std::string handle_socket;  // empty: other daemons of the host cannot attach, so no local lane
   std::vector<std::string> lanes;
-  std::vector<std::string> device_lanes = {};  // those of them that reach its GPUs' memory
+  std::vector<std::string> device_lanes = {};  // the lanes that reach its GPUs' memory
   std::vector<DeviceFacts> devices;
   Labels labels;
-  uint32_t protocol_version = 0;  // as it says; calls of another than ours are refused before they come here
+  uint32_t protocol_version = 0;  // of the node; calls with another version than ours are refused earlier
   BroadcastAbility broadcasts = {};
   std::vector<int> unhealthy_devices = {};  // by ordinal
 };
@@ -75,7 +75,7 @@ struct Registration {
   Liveness liveness;
 };
 
-// A node that is alive.
+// A live node.
 struct Node {
   NodeFacts facts;
   LaneEnd end;  // what the scheduler needs of `facts`
@@ -86,11 +86,11 @@ struct Node {
   std::vector<PoolFacts> pools;
   SteadyTime registered;
   SteadyTime last_heartbeat;
-  SteadyTime rate_measured;  // that of `end`
-  // Told with the last answer; the node may not have heard it, and goes by the one before then.
+  SteadyTime rate_measured;  // when the rate in `end` was measured
+  // In the last answer; the node may not have received it, and then applies the previous one.
   absl::Duration told_ttl = absl::ZeroDuration();
-  absl::Duration ttl = absl::ZeroDuration();  // silent for longer it is gone
-  // The last time that it was asked of an origin in vain.
+  absl::Duration ttl = absl::ZeroDuration();  // a node that is silent for longer is gone
+  // When the node last did not answer a question about an origin.
   SteadyTime silent_since = SteadyTime::InfinitePast();
 
   NodeView View(SteadyTime now) const;
