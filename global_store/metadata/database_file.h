@@ -1,11 +1,11 @@
-// The file under a database: kept for one process, and watched. Private to this folder. Thread-compatible.
+// The file of a database: locked for one process, and watched. Private to this folder. Thread-compatible.
 //
-// The lock is on the file itself (an open file description's lock on a byte that SQLite does not use), so a
-// second process is kept out by whatever name it comes: a symbolic or a hard link, another mount. It ends
-// with the process, however that ends.
+// The lock is on the file itself (an open-file-description lock on a byte that SQLite does not use), so it
+// excludes a second process by whatever name that process opens the file: a symbolic or a hard link, another
+// mount. The lock ends with the process.
 //
-// A file that is removed or replaced while it is open takes what is written to it along. So what a database
-// consists of is remembered as it was opened, and compared with what its names lead to now.
+// Writes to an open file that was removed or replaced are lost. The identities of the database's files are
+// therefore remembered when they are opened, and compared with the files that their names lead to now.
 #pragma once
 
 #include <sys/types.h>
@@ -21,15 +21,15 @@ namespace tensorcast::global_store {
 
 class DatabaseFile {
  public:
-  // Creates an empty one where there is none. ALREADY_EXISTS when another process has it. Closing any
-  // descriptor of a file drops the locks that SQLite has on it: open this before SQLite does, and close it
-  // after.
+  // Makes a missing file empty. ALREADY_EXISTS when another process has it. Closing any descriptor of a file
+  // drops the locks that SQLite has on it: call Open before SQLite opens the file, and destroy this object
+  // after SQLite closed it.
   static absl::StatusOr<DatabaseFile> Open(const std::string& path);
 
-  // From now on this file, too, belongs to the database. NOT_FOUND when there is none.
+  // From now on this file belongs to the database too. NOT_FOUND when there is none.
   absl::Status Watch(const std::string& path);
 
-  // DATA_LOSS when a name no longer leads to the file that it led to.
+  // DATA_LOSS when a name leads to another file than at its opening.
   absl::Status Check() const;
 
  private:

@@ -1,5 +1,5 @@
-// Facts as records: a kind, a name in it and bytes (fact_records.proto), as every backend keeps them. Private
-// to this folder. Pure functions. Errors: DATA_LOSS for a record that cannot be read.
+// Facts as records: a kind, a name within the kind, and bytes (fact_records.proto). All backends store them
+// like this. Private to this folder. Pure functions. Errors: DATA_LOSS for a record that cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace tensorcast::global_store {
 
-// SQLite keeps the numbers of both (FORMAT.md).
+// SQLite stores the numbers of FactKind and Ageing (FORMAT.md).
 enum class FactKind : uint8_t { kArtifact, kKey, kNode, kTask, kCluster, kFollower, kAnnouncement };
 inline constexpr FactKind kFactKinds[] = {FactKind::kArtifact,    FactKind::kKey,     FactKind::kNode,
                                           FactKind::kTask,        FactKind::kCluster, FactKind::kFollower,
                                           FactKind::kAnnouncement};
-// Which of PurgeTimes ends it.
+// Which of the PurgeTimes applies.
 enum class Ageing : uint8_t { kNever, kTombstone, kVersionTombstone, kEndedTask };
 inline constexpr Ageing kAgeings[] = {Ageing::kTombstone, Ageing::kVersionTombstone, Ageing::kEndedTask};
 
@@ -26,30 +26,30 @@ absl::Time LimitOf(Ageing ageing, const PurgeTimes& before);
 
 struct Fact {
   FactKind kind = FactKind::kArtifact;
-  // An artifact's or node's id, a key, "ARTIFACT/NODE/LOCATION" of a task, the cluster's id,
-  // "LOCATION/LENGTH/NODE/KEY" of a follower, "GROUP/KEY" of an announcement.
+  // The id of an artifact, node or cluster, a key, "ARTIFACT/NODE/LOCATION" for a task,
+  // "LOCATION/LENGTH/NODE/KEY" for a follower, "GROUP/KEY" for an announcement.
   std::string name;
   std::string record;
   Ageing ageing = Ageing::kNever;
   absl::Time updated;
-  bool forgotten = false;  // dropped instead of written
+  bool forgotten = false;  // deleted instead of written
 
-  // The record stays as a tombstone; the artifact's manifest and tasks go.
+  // True: the record stays as a tombstone, and the artifact's manifest and tasks are deleted.
   bool DeletesArtifact() const { return kind == FactKind::kArtifact && ageing != Ageing::kNever; }
   bool IsOld(const PurgeTimes& before) const {
     return ageing != Ageing::kNever && updated < LimitOf(ageing, before);
   }
 };
 
-// With which the names of an artifact's tasks begin; it ends in '/'.
+// The prefix of the names of an artifact's tasks; it ends in '/'.
 std::string TaskPrefix(std::string_view artifact_id);
 
-// In the order of kinds, and in each as they stand there.
+// Sorted by kind, and within a kind in the order of `facts`.
 std::vector<Fact> Encode(const DurableFacts& facts);
 // Adds the fact to `facts`.
 absl::Status Decode(FactKind kind, std::string_view name, const std::string& record, DurableFacts& facts);
 
-// NOT_FOUND, as each backend says it.
+// The NOT_FOUND error of all backends.
 absl::Status NoManifest(std::string_view artifact_id);
 
 }  // namespace tensorcast::global_store

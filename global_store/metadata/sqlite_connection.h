@@ -1,4 +1,4 @@
-// A thin cover over SQLite's C interface (https://www.sqlite.org/c3ref/intro.html): RAII, and absl::Status
+// A thin wrapper of SQLite's C interface (https://www.sqlite.org/c3ref/intro.html): RAII, and absl::Status
 // for its codes. Private to this folder. Thread-compatible.
 #pragma once
 
@@ -16,12 +16,12 @@ struct sqlite3_stmt;
 
 namespace tensorcast::global_store {
 
-// Bytes to be bound, where a text is not meant.
+// Bytes to bind as a blob instead of a text.
 struct Blob {
   std::string_view bytes;
 };
 
-// A prepared statement. Columns count from 0. What is bound is borrowed until the statement has run.
+// A prepared statement. Columns count from 0. Bound values are borrowed until the statement has run.
 class SqliteStatement {
  public:
   SqliteStatement() = default;
@@ -40,10 +40,10 @@ class SqliteStatement {
     return *this;
   }
 
-  // Calls `each` for each row, to its first error, and resets the statement whatever happened.
+  // Calls `each` for each row until its first error, then resets the statement in any case.
   using EachRow = absl::FunctionRef<absl::Status(const SqliteStatement& row)>;
   absl::Status ForEachRow(EachRow each);
-  // Of one that gives no rows.
+  // Runs a statement without rows.
   absl::Status Run();
 
   std::string Text(int column) const;  // blobs too
@@ -63,14 +63,14 @@ class SqliteConnection {
  public:
   static absl::StatusOr<SqliteConnection> Open(const std::string& path);
   SqliteConnection(SqliteConnection&& other) noexcept : db_(std::exchange(other.db_, nullptr)) {}
-  // REQUIRES: its statements are gone.
+  // REQUIRES: its statements are destroyed.
   ~SqliteConnection();
 
-  // Of the file, with symbolic links resolved.
+  // The path of the file, with symbolic links resolved.
   std::string path() const;
   absl::Status Execute(const char* sql);
   absl::StatusOr<SqliteStatement> Prepare(std::string_view sql);
-  // The one integer that a query (a PRAGMA) gives.
+  // The single integer that a query (a PRAGMA) returns.
   absl::StatusOr<int64_t> QueryInteger(std::string_view sql);
 
  private:

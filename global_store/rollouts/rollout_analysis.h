@@ -1,9 +1,9 @@
-// What the hops of a rollout say together: how deep its tree is, the path to the receiver that ended last,
-// the slowest receivers, and the hop that held up the end most. Pure functions.
+// Analyses the hops of a rollout: the depth of its tree, the path to the receiver that ended last, the
+// slowest receivers, and the hop that delayed the end most. Pure functions.
 //
 // The tree: a receiver's parent is the receiver that gave it the most bytes. A source that is not a receiver
-// had the artifact first. Receivers of a swarm feed each other, so that such parents may form a circle: it is
-// cut at the member that ended first, which then counts as fed by the first copies.
+// had the artifact first. Receivers of a swarm feed each other, so such parents may form a circle: it is cut
+// at the member that ended first, which then counts as fed by the first copies.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +21,24 @@ namespace tensorcast::global_store {
 // The receivers at one distance from the first copies.
 struct RolloutLevel {
   uint32_t receivers = 0;
-  uint32_t ended = 0;  // well
+  uint32_t ended = 0;  // successfully
   SteadyTime first_begun = SteadyTime::InfiniteFuture();
-  SteadyTime last_ended = SteadyTime::InfinitePast();  // of those
+  SteadyTime last_ended = SteadyTime::InfinitePast();  // of the successful ones
 };
 
 // Hops are named by their index.
 struct RolloutAnalysis {
-  uint32_t ended = 0;                 // well
-  uint32_t failed = 0;                // the others are under way
-  std::vector<RolloutLevel> levels;   // the nearest to the first copies first
-  std::vector<size_t> critical_path;  // from the first copy's receiver to that which ended last
-  std::vector<size_t> slowest;        // by their time from begun to ended, the slowest first
+  uint32_t ended = 0;                 // successfully
+  uint32_t failed = 0;                // the rest are under way
+  std::vector<RolloutLevel> levels;   // nearest to the first copies first
+  std::vector<size_t> critical_path;  // from the receiver of a first copy to the one that ended last
+  std::vector<size_t> slowest;        // by the time from begun to ended, slowest first
   // The hop that would shorten the rollout most if it were as fast as the median hop; nullopt: none would.
   std::optional<size_t> worst_hop;
-  absl::Duration worst_hop_costs = absl::ZeroDuration();  // by how much
+  absl::Duration worst_hop_costs = absl::ZeroDuration();  // by how much it would be shorter
 };
 
-// A hop that is under way counts as if it ended at `now`. At most so many of the slowest.
+// A hop that is under way counts as if it ended at `now`. `slowest`: the max number of slowest receivers.
 RolloutAnalysis AnalyzeRollout(std::span<const RolloutHop> hops, size_t slowest, SteadyTime now);
 
 }  // namespace tensorcast::global_store

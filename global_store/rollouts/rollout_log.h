@@ -1,5 +1,5 @@
-// How artifacts reached the fleet: of each node that received one, the source that gave it the most bytes,
-// and when its transfer began and ended. What ExplainRollout tells. Soft state; README.md has the rules.
+// How artifacts reached the fleet: for each receiving node, the source that gave it the most bytes, and when
+// its transfer began and ended. ExplainRollout reports it. Soft state; README.md has the rules.
 //
 // Bounded: at most `max_hops` in all; the artifact that was longest without a new receiver is forgotten
 // first. Deterministic: callers pass the time. Thread-compatible: one caller at a time.
@@ -20,7 +20,7 @@
 
 namespace tensorcast::global_store {
 
-// A node as it called itself then: it may be gone.
+// A node with its name at the time: it may be gone.
 struct RolloutNode {
   std::string id;
   std::string name;
@@ -32,17 +32,17 @@ struct RolloutHop {
   std::shared_ptr<const RolloutNode> source = nullptr;  // null: it had no grant
   std::string lane = {};                                // of the source's grant
   uint64_t bytes = 0;                                   // from all sources
-  uint64_t source_bytes = 0;                            // of those, from `source` by one grant
-  SteadyTime begun = {};                                // its first request for a grant
+  uint64_t source_bytes = 0;                            // the part from `source` by one grant
+  SteadyTime begun = {};                                // the receiver's first request for a grant
   SteadyTime ended = SteadyTime::InfiniteFuture();
   bool failed = false;
-  std::string transfer_id = {};  // empty: its node has not told it
+  std::string transfer_id = {};  // empty: its node has not reported it
 
   bool HasEnded() const { return ended != SteadyTime::InfiniteFuture(); }
   SteadyTime EndBy(SteadyTime now) const { return HasEnded() ? ended : now; }
 };
 
-// What came under a grant, as its receiver says.
+// What the receiver of a grant reports at its end.
 struct GrantReceipt {
   uint64_t bytes = 0;
   std::string transfer_id = {};
@@ -53,42 +53,42 @@ class RolloutLog {
   static constexpr size_t kMaxHops = 65536;
   explicit RolloutLog(size_t max_hops = kMaxHops) : max_hops_(max_hops) {}
 
-  // When this store began to listen: transfers before then are unknown.
+  // When this store began to listen: earlier transfers are unknown.
   void SetBegin(SteadyTime now) { begin_ = now; }
   SteadyTime begin() const { return begin_; }
 
   // A node asks for sources. `first`: its transfer has not asked before, or only waited since.
   void NoteAsked(std::string_view artifact_id, const RolloutNode& receiver, bool first, SteadyTime now);
-  // It was given a grant.
+  // The node was given a grant.
   void NoteGiven(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                  std::string_view lane);
-  // It completed the grant. `succeeded`: and its transfer with it.
+  // The node completed the grant. `succeeded`: its transfer succeeded with it.
   void NoteCompleted(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                      std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
-  // It reports a replica: a transfer to memory ends with it.
+  // The node reports a replica: a transfer to memory ends with it.
   void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
-  // It has these replicas and no others: a transfer that is under way has failed where none is of its
-  // artifact.
+  // The node has exactly these replicas: a running transfer has failed if none of them is of its artifact.
   void NoteInventory(std::string_view node_id, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // Its transfers that are under way have failed.
+  // The running transfers of the node have failed.
   void NoteNodeGone(std::string_view node_id, SteadyTime now);
   void Forget(std::string_view artifact_id);
 
-  // In an arbitrary order; empty: no transfer of it is known.
+  // In an arbitrary order; empty: no transfer of the artifact is known.
   std::vector<RolloutHop> HopsOf(std::string_view artifact_id) const;
-  // Hops that had no room any more.
+  // The number of hops that were forgotten for lack of room.
   uint64_t forgotten() const { return forgotten_; }
   size_t size() const { return hops_; }
 
  private:
   struct Artifact {
     std::string artifact_id;
-    absl::flat_hash_map<std::string_view, RolloutHop> hops;  // by the receiver's id, in its RolloutNode
+    absl::flat_hash_map<std::string_view, RolloutHop> hops;  // by the receiver's id, which is in its
+                                                             // RolloutNode
   };
-  using Artifacts = std::list<Artifact>;  // that with the newest hop last
+  using Artifacts = std::list<Artifact>;  // the one with the newest hop last
 
   RolloutHop* Find(std::string_view artifact_id, std::string_view receiver_id);
-  // Null: there is no room, since this artifact has it all.
+  // Null: there is no room, since this artifact has all of it.
   RolloutHop* Add(std::string_view artifact_id, const RolloutNode& receiver);
   void Begin(std::string_view artifact_id, RolloutHop& hop);
   void End(std::string_view artifact_id, RolloutHop& hop, SteadyTime now);
@@ -100,9 +100,9 @@ class RolloutLog {
   SteadyTime begin_ = SteadyTime::InfinitePast();
   Artifacts artifacts_;
   absl::flat_hash_map<std::string_view, Artifacts::iterator> by_id_;  // the ids are in `artifacts_`
-  // By id, in the value itself. Each is shared by the hops of its node.
+  // By id, which is in the value. The hops of a node share its value.
   absl::flat_hash_map<std::string_view, std::shared_ptr<const RolloutNode>> nodes_;
-  // By the receiver's id: the artifacts of its hops that have not ended. A node has few of them at a time.
+  // By the receiver's id: the artifacts of its running hops. A node has few of them at a time.
   absl::flat_hash_map<std::string, absl::flat_hash_set<std::string_view>> under_way_;
   size_t hops_ = 0;
   uint64_t forgotten_ = 0;

@@ -1,5 +1,5 @@
-// How the fleet as a whole is doing: the transfers of each zone and rack, the nodes that are slowest, and how
-// far the versions of keys have come. README.md has the rules and the bounds.
+// The state of the fleet as a whole: the transfers of each zone and rack, the slowest nodes, and the progress
+// of the versions of keys. README.md has the rules and the bounds.
 //
 // Deterministic: callers pass the time. Thread-compatible: one caller at a time.
 #pragma once
@@ -23,14 +23,14 @@
 
 namespace tensorcast::global_store {
 
-// What nodes say of themselves by the labels zone and rack; empty: nothing.
+// The values of a node's labels zone and rack; empty: no label.
 struct Place {
   std::string zone;
   std::string rack;
   friend auto operator<=>(const Place&, const Place&) = default;
 };
 
-// Of the transfers of a place that ended lately: the median, the 95th percentile and the slowest one.
+// The median, the 95th percentile and the slowest of a place's recently ended transfers.
 struct PlaceTransfers {
   static constexpr std::array<std::string_view, 3> kPercentiles = {"50", "95", "100"};
   Place place;
@@ -49,19 +49,19 @@ struct Rollout {
   uint64_t current = 0;  // nodes with the current version
   uint64_t one_behind = 0;
   uint64_t more_behind = 0;
-  absl::Duration took;  // from the bind; until now while a node is behind
+  absl::Duration took;  // from the bind; to now while a node is behind
 };
 
 class Rollups {
  public:
-  // What a node that is alive reports of its replicas.
+  // A live node reports its replicas.
   void Note(const NodeFacts& node, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   void NoteNodeGone(std::string_view node_id);
 
   std::vector<PlaceTransfers> Transfers(SteadyTime now);
-  // The slowest first.
+  // Slowest first.
   std::vector<Straggler> Stragglers(SteadyTime now);
-  // Of the keys that were bound last. `wall_now` is of the clock that the catalog's times are of.
+  // The rollouts of the keys bound last. `wall_now` is from the clock of the catalog's times.
   std::vector<Rollout> Rollouts(const Catalog& catalog, const Inventory& inventory, absl::Time wall_now);
 
  private:
@@ -84,7 +84,7 @@ class Rollups {
   void Expire(SteadyTime now);
 
   std::map<std::pair<std::string, std::string>, Running> running_;  // by node id and replica id
-  std::map<Place, std::deque<Ended>> ended_;                        // the oldest first
+  std::map<Place, std::deque<Ended>> ended_;                        // oldest first
   std::map<std::string, Finish> finished_;                          // rollouts, by key
 };
 

@@ -1,17 +1,17 @@
 // Chooses which replicas a receiver pulls from, over which lanes. A pure function: no state, no clock, no
 // randomness.
 //
-// What can be used at all: the receiver and the source share a lane (the required one, if any); a replica
-// that fills serves over some lanes only. Of those the best by the rules of source_rules.h, in their order,
-// then the smaller replica id, so that equal inputs give equal answers.
+// A source is usable if the receiver and the source share a lane (the required one, if any); a filling
+// replica serves only over some lanes. Usable sources are ordered by the rules of source_rules.h, then by
+// replica id, so that equal inputs give equal answers.
 //
-// A receiver that has no source, or only such as give nothing, gets one, however bad it is: one that
-// waits would move no bytes at all. Any further source is good by all of these; but beside one that
-// leads to a node that can make the bytes, a partial replica, which leads to no node, is as good as any other
-// for what it has. A receiver with a source on its own host that leads to all of it gets none
-// elsewhere: the bytes cross the network to each host once.
+// A receiver without a source, or with sources that give nothing, gets one, however bad it is: waiting would
+// move no bytes at all. Every further source must be good by all rules. Exception: beside a source that leads
+// to a node which can make the bytes, a partial replica, which leads to no node, is as good as any other for
+// the chunks that it has. A receiver with a source on its own host that leads to all chunks gets none
+// elsewhere: the bytes cross the network once per host.
 //
-// Thread-safe, as nothing is kept.
+// Thread-safe: it keeps no state.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +25,16 @@
 namespace tensorcast::global_store {
 
 struct SourceChoice {
-  size_t candidate = 0;  // its index
+  size_t candidate = 0;  // index of the candidate
   std::string lane;
   friend bool operator==(const SourceChoice&, const SourceChoice&) = default;
 };
 
-// The best first; empty when no candidate can be used.
-// REQUIRES: at most kSourceRules rules.
+// The chosen sources, best first; empty when no candidate can be used. REQUIRES: at most kSourceRules rules.
 std::vector<SourceChoice> ChooseSources(const SourceQuery& query, std::span<const SourceCandidate> candidates,
                                         std::span<const SourceRule> rules = SourceRules());
 
-// Whether they share a lane.
+// Whether the receiver and the candidate share a usable lane.
 bool CanUse(const SourceQuery& query, const SourceCandidate& candidate);
 
 }  // namespace tensorcast::global_store

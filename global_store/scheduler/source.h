@@ -1,5 +1,4 @@
-// What the scheduler is shown: the receiver, what it asks for, and the replicas that may be its sources.
-// Plain values.
+// The scheduler's input: the receiver, its request, and the replicas that may be its sources. Plain values.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +14,22 @@ namespace tensorcast::global_store {
 
 inline constexpr char kLocalLane[] = "local";
 
-// The labels of a node that say where it is.
+// The labels for a node's place,
 inline constexpr char kRackLabel[] = "rack";
 inline constexpr char kZoneLabel[] = "zone";
-// And how fast its link to other hosts is each way, in Mbit/s.
+// and for the rate of its link to other hosts, each way, in Mbit/s.
 inline constexpr char kLinkLabel[] = "link_mbit";
 
-// What the scheduler needs to know of a node.
+// The scheduler's facts of a node.
 struct LaneEnd {
   std::string host_id;        // empty: shares a host with no node
   std::string handle_socket;  // empty: no local lane
   std::vector<std::string> lanes;
   bool has_devices = false;  // can open another process's GPU memory
-  std::string rack;          // empty: unknown. Racks of two zones may have one name
+  std::string rack;          // empty: unknown. Racks of two zones may have the same name
   std::string zone;
-  uint64_t link_mbit = 0;      // as the label says; 0: unknown
-  uint64_t measured_mbit = 0;  // as its transfers went lately; 0: unknown
+  uint64_t link_mbit = 0;      // from the label; 0: unknown
+  uint64_t measured_mbit = 0;  // of its recent transfers; 0: unknown
 };
 
 struct SourceCandidate {
@@ -38,13 +37,13 @@ struct SourceCandidate {
   const LaneEnd* end = nullptr;
   LocationKind place = LocationKind::kCpu;
   bool filling = false;
-  bool rooted = true;    // is, or has sources that lead to, a node that can make the bytes
-  bool partial = false;  // gives what it has, and no transfer brings the rest
+  bool rooted = true;    // is a node that can make the bytes, or has sources that lead to one
+  bool partial = false;  // serves its chunks, and no transfer brings the rest
   bool slow = false;     // this receiver gave it up before
   bool draining = false;
-  bool overtaken = false;      // lately: a receiver had nothing of it in time
-  uint32_t uploads = 0;        // grants of the node, for this artifact: they take its slots
-  uint32_t active_grants = 0;  // of the node, for all artifacts: they share its links
+  bool overtaken = false;      // recently, a receiver got nothing from it in time
+  uint32_t uploads = 0;        // grants of the node for this artifact: they take its slots
+  uint32_t active_grants = 0;  // grants of the node for all artifacts: they share its links
   uint64_t tie = 0;
 };
 
@@ -61,11 +60,11 @@ struct SourceQuery {
   LocationKind destination = LocationKind::kCpu;
   std::string_view required_lane;              // empty: any
   uint32_t upload_slots = 7;                   // of a node, for each artifact
-  std::span<const std::string> filling_lanes;  // what a replica that fills serves over
-  uint32_t wanted = 1;                         // sources, at most
-  uint32_t wanted_slow = 1;                    // of those, with a slow link, at most
-  bool has_source = false;                     // already, and not only partial replicas
-  bool stalls = false;                         // it calls all of them slow
+  std::span<const std::string> filling_lanes;  // lanes over which a filling replica serves
+  uint32_t wanted = 1;                         // max number of sources
+  uint32_t wanted_slow = 1;                    // max number of sources with a slow link
+  bool has_source = false;                     // already, other than partial replicas
+  bool stalls = false;                         // it reports that all its sources are slow
   bool has_source_on_host = false;             // already, on its own host
   ZoneRole zone_role = ZoneRole::kFree;
 };
@@ -73,7 +72,7 @@ struct SourceQuery {
 // Whether the zones differ. A node without a zone label is in no zone.
 bool IsAcrossZones(const LaneEnd& a, const LaneEnd& b);
 
-// Of the same host, where both say on which they are.
+// Whether both are on the same known host.
 bool SameHost(const LaneEnd& a, const LaneEnd& b);
 
 }  // namespace tensorcast::global_store

@@ -1,5 +1,5 @@
-// The rules by which one source is preferred to another, in the order in which they count. Each is a named
-// cost: the smaller, the better. A rule is heard only where those before it make no difference.
+// The rules by which one source is preferred to another, in the order of their weight. Each is a named cost:
+// the smaller, the better. A rule only counts if the rules before it are equal.
 //
 // Pure functions. Thread-safe.
 #pragma once
@@ -17,7 +17,7 @@ namespace tensorcast::global_store {
 struct UsableSource {
   const SourceQuery& query;
   const SourceCandidate& source;
-  size_t lane_rank = 0;  // 0: the local lane; then places in the receiver's list, the fastest first
+  size_t lane_rank = 0;  // 0: the local lane; then the position in the receiver's list, fastest first
 };
 
 struct SourceRule {

@@ -1,4 +1,4 @@
-// Counters as the values that etcd keeps of them (records.proto).
+// The encoding of counters in etcd's values (records.proto).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline std::string EncodeCounter(uint64_t value) {
   return counter.SerializeAsString();
 }
 
-// DATA_LOSS for what is not a counter.
+// DATA_LOSS for a value that is not a counter.
 inline absl::StatusOr<uint64_t> DecodeCounter(const mvccpb::KeyValue& pair) {
   record::Counter counter;
   if (counter.ParseFromString(pair.value())) return counter.value();

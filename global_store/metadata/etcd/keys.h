@@ -11,7 +11,7 @@
 
 namespace tensorcast::global_store::etcd {
 
-// What is kept below `<prefix>/`; another format would be kept below another.
+// The format of what is below `<prefix>/`; another format uses another value.
 inline constexpr std::string_view kFormat = "2";
 
 class Keys {
@@ -37,7 +37,7 @@ class Keys {
     return absl::StrFormat("%s%016x/", PiecesOf(artifact), writing);
   }
   std::string Requests() const { return root_ + "requests/"; }
-  // So that old ones are found without reading them all.
+  // An index to find old requests without reading all.
   std::string RequestAges() const { return root_ + "request_ages/"; }
   std::string RequestAge(int64_t recorded_ns, std::string_view request) const {
     return absl::StrFormat("%s%016x/%s", RequestAges(), recorded_ns, request);
@@ -47,7 +47,7 @@ class Keys {
   std::string root_;
 };
 
-// The end of the range of all keys that begin with `prefix`. REQUIRES: it ends in '/'.
+// The end of the range of all keys that begin with `prefix`. REQUIRES: `prefix` ends in '/'.
 inline std::string EndOf(std::string prefix) {
   prefix.back() = '/' + 1;
   return prefix;

@@ -1,9 +1,9 @@
-// Which one of several global stores leads: the one with its key, bound to a lease, in etcd. Creating it also
-// raises the cluster's counter, in one transaction: the epoch. Every change compares the key's creation
-// (Fence), so one that is late changes nothing.
+// Decides which of several global stores leads: the one that has its key, bound to a lease, in etcd. The
+// transaction that creates the key also raises the cluster's counter, the epoch. Every change compares the
+// key's creation (Fence), so a late change of a previous leader has no effect.
 //
-// A leader believes itself by its own clock alone (CLOCK_BOOTTIME): from when the last keepalive that etcd
-// answered was *sent*, for a little less than the lease. So it stops before another can begin, also where it
+// A leader only trusts its own clock (CLOCK_BOOTTIME): it leads from when it *sent* the last keepalive that
+// etcd answered, for a little less than the lease. It thus stops before another store can begin, even if it
 // was stopped, suspended or cut off meanwhile. etcd's own locks are not used. Thread-safe.
 #pragma once
 
@@ -29,12 +29,12 @@ namespace tensorcast::global_store::etcd {
 
 struct LeadershipOptions {
   std::string prefix;                     // of all keys of this cluster
-  absl::Duration ttl = absl::Seconds(2);  // of the lease; etcd gives two seconds at least
+  absl::Duration ttl = absl::Seconds(2);  // of the lease; etcd's min is two seconds
   std::string name;                       // of this process, for people
-  std::string address;                    // where its clients call it
+  std::string address;                    // where clients call this process
 };
 
-// A global store, as it says of itself.
+// A global store, as it registers itself.
 struct StoreAddress {
   std::string name;
   std::string address;
@@ -43,42 +43,42 @@ struct StoreAddress {
 
 class Leadership {
  public:
-  // Blocks until this process leads. `on_leader` is told which store leads meanwhile, at each change. An
-  // etcd that does not answer is waited for. FAILED_PRECONDITION where a newer version wrote what is there,
-  // CANCELLED as the context says. `client` must outlive it.
+  // Blocks until this process leads, also while etcd does not answer. `on_leader` is called with the leading
+  // store at each change. FAILED_PRECONDITION where a newer version wrote the data, CANCELLED as the context
+  // says. `client` must outlive it.
   static absl::StatusOr<std::unique_ptr<Leadership>> Campaign(
       Client* client, const LeadershipOptions& options, const RequestContext& context,
       absl::FunctionRef<void(const StoreAddress&)> on_leader);
-  // Resigns, so that another need not wait for the lease to end.
+  // Resigns, so that another store need not wait for the lease to end.
   ~Leadership();
   Leadership(const Leadership&) = delete;
   Leadership& operator=(const Leadership&) = delete;
 
   absl::Duration led_for() const;
-  // For how long it still leads without an answer of etcd; zero once it leads no more.
+  // How long it still leads if etcd does not answer; zero once it no longer leads.
   absl::Duration left() const;
-  // OK while no other store can lead; UNAVAILABLE from then on, for ever.
+  // OK while no other store can lead; from then on always UNAVAILABLE.
   absl::Status Check() const;
-  // For calls that only a leader makes: it ends with its leadership, by then Check() says why, or after so
-  // long.
+  // A context for calls that only a leader makes: it ends with the leadership, when Check() says why, or
+  // after `patience`.
   RequestContext While(absl::Duration patience) const;
-  // Ends it here and now; the first reason is the one that Check says.
+  // Ends the leadership now; Check returns the first reason.
   void StepDown(const absl::Status& why);
-  // Calls `lost` once when it is over, from a thread of its own; at once where it is already. Resigning is
-  // not told.
+  // Calls `lost` once when the leadership ends, on a thread of its own; at once if it has ended. Not called
+  // for a resignation.
   void OnLost(std::function<void(const absl::Status&)> lost);
 
-  // What a transaction has to compare to be this leader's.
+  // The comparison that makes a transaction depend on this leadership.
   etcdserverpb::Compare Fence() const;
 
-  // Its number grows with each leader of this cluster; the cluster is etcd's.
+  // Its number grows with each leader of this cluster; the cluster is the etcd cluster.
   const rpc::Epoch& epoch() const { return epoch_; }
 
  private:
   struct Term {
     int64_t lease = 0;
     absl::Duration ttl;
-    absl::Duration since;  // boot, when the lease was asked for
+    absl::Duration since;  // since boot, when the lease was requested
     int64_t created = 0;   // revision of the leader key's creation
     rpc::Epoch epoch;
   };
@@ -92,13 +92,13 @@ class Leadership {
   const int64_t lease_;
   const int64_t created_;
   const rpc::Epoch epoch_;
-  const absl::Duration since_;     // boot
+  const absl::Duration since_;     // since boot
   std::atomic<int64_t> until_ns_;  // since boot
   const Cancellation calls_;
   mutable absl::Mutex mutex_;
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const absl::Status&)> lost_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<TaskLoop> keep_alive_;  // last: it uses the others
+  std::unique_ptr<TaskLoop> keep_alive_;  // last: it uses the other members
 };
 
 }  // namespace tensorcast::global_store::etcd

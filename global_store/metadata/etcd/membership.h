@@ -1,5 +1,5 @@
-// The global stores that share an etcd and a prefix, whether they lead or stand by: for people, and not for
-// decisions. Each keeps a key under a lease of its own while it runs. Thread-safe.
+// The global stores that share an etcd and a prefix, whether they lead or wait: for people, not for
+// decisions. Each running store has a key under a lease of its own. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ namespace tensorcast::global_store::etcd {
 
 class Membership {
  public:
-  // Registers in the background, and again where etcd has forgotten it. `client` must outlive it; of the
-  // options it takes the prefix and this store's name and address.
+  // Registers in the background, and again when etcd has lost the registration. `client` must outlive it. Of
+  // the options it uses the prefix and this store's name and address.
   Membership(Client* client, const LeadershipOptions& options);
-  // Unregisters, where etcd answers.
+  // Unregisters if etcd answers.
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // The stores that run, by name. Asks etcd.
+  // The running stores by name. Asks etcd.
   absl::StatusOr<std::vector<StoreAddress>> List(const RequestContext& context) const;
 
  private:
@@ -31,7 +31,7 @@ class Membership {
 
   Client* const client_;
   const LeadershipOptions options_;
-  int64_t lease_ = 0;  // the task's; 0: none
+  int64_t lease_ = 0;  // used by the task; 0: none
   std::unique_ptr<TaskLoop> task_;
 };
 

@@ -1,4 +1,4 @@
-// The contract of MetadataStore: a suite that each backend's test instantiates with how to open one.
+// The contract of MetadataStore: a test suite that each backend instantiates with a function that opens one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 namespace tensorcast::global_store {
 
-// Opens an empty store, which may use the folder; null, with a failure, where that does not work. What it
-// stands on lives as long as the store.
+// Opens an empty store, which may use the folder; null, after a test failure, if that fails. Its backend
+// lives as long as the store.
 using OpenEmptyStore = std::shared_ptr<MetadataStore> (*)(const std::filesystem::path& folder);
 
 class MetadataStoreContract : public ::testing::TestWithParam<OpenEmptyStore> {

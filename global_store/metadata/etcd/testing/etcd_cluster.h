@@ -1,5 +1,5 @@
-// A real etcd for tests: its members are processes of this machine, on loopback addresses that belong to the
-// test's process, and end with it. Compatible with one thread.
+// A real etcd for tests. Its members are processes of this machine, on loopback addresses reserved for the
+// test's process, and end with it. For one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,21 +16,21 @@ namespace tensorcast::global_store::etcd {
 
 class EtcdCluster {
  public:
-  // Starts them, and waits until the cluster answers. The folder holds their data and their logs; `flags` are
-  // given to each of them as well. With an authority in `login` their clients' addresses are TLS, and it is
-  // asked with that whether it answers.
+  // Starts the members, and waits until the cluster answers. The folder holds their data and logs; each
+  // member also gets `flags`. With an authority in `login`, the client addresses are TLS, and the wait uses
+  // `login`.
   static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(const std::filesystem::path& folder,
                                                             int members = 1,
                                                             std::vector<std::string> flags = {},
                                                             ClientOptions login = {});
   ~EtcdCluster();
 
-  // A loopback address that belongs to this test's process: stores that share etcd may listen there, too.
+  // A loopback address reserved for this test's process; stores that share etcd may listen there too.
   static std::string Host();
   int members() const { return static_cast<int>(members_.size()); }
-  // host:port of each member's clients.
+  // host:port for clients, by member.
   std::vector<std::string> endpoints() const;
-  // Of its members, as they say themselves; UNAVAILABLE while none of them leads.
+  // The leading member, as the members say; UNAVAILABLE while none leads.
   absl::StatusOr<int> Leader() const;
   void Signal(int member, int signal) const;  // SIGSTOP, SIGCONT
   void Kill(int member);
@@ -43,7 +43,7 @@ class EtcdCluster {
   const std::filesystem::path folder_;
   const std::vector<std::string> flags_;
   const bool tls_;
-  std::vector<pid_t> members_;  // 0: it does not run
+  std::vector<pid_t> members_;  // 0: the member does not run
 };
 
 }  // namespace tensorcast::global_store::etcd
