@@ -1,5 +1,5 @@
-// The directory's values to and from the protobuf contract; those of core are rpc/convert's. Private to this
-// folder. Errors: INVALID_ARGUMENT for a message that leaves out or garbles what the contract asks for.
+// Conversions between the directory's values and the protobuf contract; rpc/convert has those of core's
+// values. Private to this folder. Errors: INVALID_ARGUMENT for a message with a missing or invalid field.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace tensorcast::global_store {
 NodeIdentity FromProto(const v1::NodeIdentity& identity);
 NodeFacts FromProto(const v1::Node& node);
 absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
-// Without those that name no place or no state.
+// Leaves out replicas without a place or state.
 std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
 GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root);
 std::vector<TaskReport> FromProto(
@@ -25,17 +25,17 @@ std::vector<TaskReport> FromProto(
 v1::Node ToProto(const NodeView& node);
 v1::Artifact ToProto(const ArtifactView& artifact);
 v1::Difference ToProto(const DifferenceEdge& edge);
-// `keep` is how many versions the key keeps; 0: that is not told.
+// `keep`: the number of versions that the key keeps; 0: unknown.
 v1::Key ToProto(const KeyRecord& key, uint32_t keep);
 v1::ReplicationTask ToProto(const TaskView& task);
 v1::BroadcastGroup ToProto(const NodeGroup& group);
 v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);
 
-// How many bytes of entries a page of a listing has at most: well below what one message may have
-// (rpc::kMaxMessageBytes), and made in a few milliseconds with the directory locked.
+// The max bytes of entries on a page of a listing: well below the max of one message (rpc::kMaxMessageBytes),
+// and made in a few milliseconds with the directory locked.
 inline constexpr size_t kPageBytes = size_t{1} << 20;
 
-// How many entries a page of a listing has at most, from what was asked for: 0 stands for the default.
+// The max number of entries on a page, from the requested one; 0 stands for the default.
 absl::StatusOr<size_t> PageSize(int32_t asked);
 
 }  // namespace tensorcast::global_store

@@ -1,6 +1,6 @@
-// The calls that the global store makes to daemons: what they have of the bytes that they report
-// (proto/possession.proto), what became of the files that they imported, and to make a replica. `credentials`
-// are for the calls; null: those are in clear. Private to this folder. Thread-safe; all block, within the
+// The calls that the global store makes to daemons: for proofs of the bytes that they report
+// (proto/possession.proto), for the state of files that they imported, and to make a replica. Without
+// `credentials` (null) a call is in clear. Private to this folder. Thread-safe; all block, within the
 // context's deadline.
 #pragma once
 
@@ -20,32 +20,31 @@ namespace tensorcast::global_store {
 
 using CallCredentials = std::shared_ptr<const rpc::Credentials>;
 
-// Has the daemon at `address` make a replica in host memory, and waits for it. The daemon's error, or that of
-// the way to it.
+// Asks the daemon at `address` to make a replica in host memory, and waits for it. Returns the daemon's
+// error, or that of the connection.
 absl::Status AskToMaterialize(const RequestContext& context, const std::string& artifact_id,
                               const std::string& address, const CallCredentials& credentials);
 
 struct OriginReport {
   OriginFinding finding = OriginFinding::kSilent;
-  std::string reason;  // for people; of one that is intact, why it is not compared
+  std::string reason;  // for people; for an intact one, why it is not compared
 };
 
-// Calls the origins' daemons, many at the same time, and waits until one origin is intact or all were heard
-// of: for seconds at most, however many do not answer, since the caller of the global store waits, too. The
-// reports are in the origins' order; nullopt for those that were not waited for.
+// Calls the origins' daemons, many at once, and waits until one origin is intact or all have answered. Takes
+// a few seconds at most, however many do not answer, since the caller of the global store waits too. The
+// reports are in the origins' order; nullopt for those that were not awaited.
 std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
                                                        const std::vector<OriginToCheck>& origins,
                                                        const CallCredentials& credentials);
 
-// Asks the node that wants to evict and the holders of the copies the same question, side by side, for a
-// second at most: a digest over a fresh nonce and 16 random ranges of 4 KiB of the image, so that a node
-// which has a part f of the image passes with the probability f^16. A copy is proven where its answer is that
-// of the node that evicts.
+// Asks the evicting node and the holders of the copies the same question, at the same time, for at most a
+// second: for a digest over a fresh nonce and 16 random ranges of 4 KiB of the image. A node with a part f of
+// the image passes with probability f^16. A copy is proven if its answer equals that of the evicting node.
 Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
                    const CallCredentials& credentials);
 
-// Has the node digest a replica again that was accused: whether it matches its manifest. Blocks for as long
-// as that takes.
+// Asks the node to digest an accused replica again, and returns whether it matches its manifest. Blocks as
+// long as that takes.
 absl::StatusOr<bool> AskToDigest(const RequestContext& context, const CopyToProve& accused,
                                  const CallCredentials& credentials);
 

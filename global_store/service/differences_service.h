@@ -1,4 +1,4 @@
-// The Differences service of proto/differences.proto: nodes report differences that make wrong bytes. It owns
+// The Differences service of proto/differences.proto: nodes report differences that make wrong bytes. Owns
 // the reports, which are soft state: a node that meets such a difference again reports it again. Thread-safe.
 #pragma once
 
@@ -16,7 +16,7 @@ class AdmissionQueue;
 
 namespace tensorcast::global_store {
 
-// As MakeGlobalStoreService.
+// Contract as for MakeGlobalStoreService.
 std::unique_ptr<grpc::Service> MakeDifferencesService(Coordinator* coordinator,
                                                       rpc::AdmissionQueue* admission);
 

@@ -1,4 +1,4 @@
-// The tc_global_store_* gauges: what the directory holds, read when metrics are collected.
+// The tc_global_store_* gauges: the directory's content, read when metrics are collected.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tensorcast::global_store {
 
-// They report for as long as the registrations live; the coordinator outlives them.
+// The gauges report as long as the registrations live; the coordinator must outlive them.
 std::vector<otel::GaugeRegistration> ObserveCoordinator(Coordinator* coordinator);
 
 }  // namespace tensorcast::global_store

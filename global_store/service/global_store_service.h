@@ -22,15 +22,15 @@ class Credentials;
 namespace tensorcast::global_store {
 
 struct ServiceOptions {
-  // Only nodes of this host come here; else a node's address must be one that other hosts can connect to.
+  // All nodes are on this host. Otherwise a node's address must be one that other hosts can connect to.
   bool own_host_only = false;
-  std::shared_ptr<const rpc::Credentials> credentials;  // for the calls of daemons; null: those are in clear
+  std::shared_ptr<const rpc::Credentials> credentials;  // for the calls to daemons; null: they are in clear
   security::KeyRules key_rules;
-  // Fills in the other stores, and what the metadata takes; may block. Empty: this global store is alone.
+  // Adds the other stores and the size of the metadata; may block. Empty: there is only this global store.
   std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> describe_stores;
 };
 
-// To be registered with an rpc::Server, and to be destroyed after it. `coordinator` and `admission`, which
+// Register it with an rpc::Server, and destroy it after the server. `coordinator` and `admission`, which
 // queues the calls by their class, must outlive the service.
 std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
                                                       rpc::AdmissionQueue* admission,

@@ -1,5 +1,5 @@
-// The calls of version groups that wait for other members, and their answers once there is something to say.
-// No thread waits with a call. Announcements are made durable before a member hears of them.
+// Holds the calls of version groups that wait for other members, and answers them when there is news. No
+// thread waits with a call. Announcements are made durable before a member hears of them.
 //
 // Thread-safe. May block on the metadata store.
 #pragma once
@@ -31,26 +31,25 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   GroupRounds(const GroupRounds&) = delete;
   GroupRounds& operator=(const GroupRounds&) = delete;
 
-  // `answer` is called once, on any thread: when there is something to say, when the call has waited for a
-  // third of GroupCall::lost_after or for kLongestWait, and when the context is cancelled or the store shuts
-  // down.
+  // `answer` is called once, on any thread: when there is news, when the call has waited for a third of
+  // GroupCall::lost_after or for kLongestWait, or when the context is cancelled or the store shuts down.
   using Answer = std::function<void(absl::StatusOr<GroupAnswer>)>;
   void Take(const RequestContext& context, const GroupCall& call, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // To be called several times a second: loses silent members, and answers calls that have waited long.
+  // Call it several times a second: it removes silent members, and answers calls that have waited long.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
 
   static constexpr absl::Duration kLongestWait = absl::Seconds(5);
 
  private:
-  using CallName = std::pair<std::string, uint64_t>;  // of the group, and a number of its own
+  using CallName = std::pair<std::string, uint64_t>;  // the group's name, and a number of the call
   struct Waiting {
     GroupCall call;
     Answer answer;
     SteadyTime until;
     std::shared_ptr<Cancellation::Registration> cancelled;  // not destroyed with the mutex held
   };
-  // Answers to be given without the mutex.
+  // An answer to give without the mutex.
   struct Due {
     Waiting waiting;
     absl::StatusOr<GroupAnswer> answer;
@@ -58,9 +57,9 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   explicit GroupRounds(Coordinator* coordinator) : coordinator_(*coordinator) {}
 
-  // Announces what is agreed on in the group, then answers its calls that have waited for that.
+  // Announces a version that the group agreed on, then answers its calls that have waited for that.
   void Advance(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A version of a key came: its groups have one to prepare. Does not block.
+  // A key was bound to a new version: its groups have one to prepare. Does not block.
   void NoteKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeDue(const std::string& name, const Directory& directory, SteadyTime now, std::vector<Due>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -71,10 +70,10 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   Coordinator& coordinator_;
   uint64_t watch_ = 0;  // of all keys; set by Create
-  absl::Mutex mutex_;   // taken with the directory's held, never the other way round
+  absl::Mutex mutex_;   // may be taken while the directory's is held, never the reverse
   VersionGroups groups_ ABSL_GUARDED_BY(mutex_);
   std::map<CallName, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, CallName> call_of_ ABSL_GUARDED_BY(mutex_);  // by instance; those that wait
+  std::map<std::string, CallName> call_of_ ABSL_GUARDED_BY(mutex_);  // waiting calls, by instance
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };

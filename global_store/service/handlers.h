@@ -1,5 +1,5 @@
-// What each call of the GlobalStore service does, as plain functions of messages: convert, ask the
-// coordinator, convert back. Private to this folder. Thread-safe; may block (on the metadata store).
+// The calls of the GlobalStore service as plain functions of messages: convert, call the coordinator, convert
+// back. Private to this folder. Thread-safe; may block (on the metadata store).
 #pragma once
 
 #include <memory>
@@ -28,12 +28,12 @@ class Handlers {
  public:
   Handlers(Coordinator* coordinator, const ServiceOptions& options)
       : coordinator_(*coordinator), options_(options) {}
-  // Cancels the readings of origins that are under way.
+  // Cancels the running reads of origins.
   ~Handlers() { cancel_readings_.Cancel(); }
 
   // handlers_nodes.cc
-  // `peer` as in CheckSpeaksFor (speaker.h). A node is called as its certificate says, and has its node id
-  // from the first time on: PERMISSION_DENIED where that is another's.
+  // `peer` as in CheckSpeaksFor (speaker.h). The node's name is the one in its certificate, and owns the node
+  // id from its first registration on: PERMISSION_DENIED where another name owns it.
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(std::string_view peer,
                                                         const v1::RegisterNodeRequest& request);
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
@@ -49,10 +49,10 @@ class Handlers {
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
                                                                 const v1::GetClusterStatusRequest& request);
 
-  // Whether this node may stream something here. Asked before what it streams is kept; does not block.
+  // Whether this node may stream to this store. Called before the streamed data is kept; does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);
 
-  // An inventory as it arrives. Thread-compatible.
+  // Collects the messages of an inventory. Thread-compatible.
   struct Inventory {
     std::optional<NodeIdentity> node;
     uint64_t sequence = 0;
@@ -62,11 +62,11 @@ class Handlers {
   absl::StatusOr<v1::ReconcileInventoryResponse> ReconcileInventory(const Inventory& inventory);
 
   // handlers_artifacts.cc
-  // A publication as it arrives. Thread-compatible.
+  // Collects the messages of a publication. Thread-compatible.
   struct Publication {
     std::optional<v1::PublishArtifactRequest> first;  // without its pieces
     rpc::PieceJoiner manifest;
-    rpc::PieceJoiner difference;  // empty: there is none
+    rpc::PieceJoiner difference;  // empty: none
     absl::Status Add(v1::PublishArtifactRequest message);
   };
   absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
@@ -103,7 +103,7 @@ class Handlers {
                                                             const v1::ExplainRolloutRequest& request);
 
   // handlers_tasks.cc
-  // `asking` names the requester, as rpc::Caller::asking; empty: nothing is known.
+  // `asking` names the requester, as rpc::Caller::asking; empty: unknown.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(
@@ -119,8 +119,7 @@ class Handlers {
                                                           const v1::JoinBroadcastRequest& request);
 
  private:
-  // The call ends by whichever comes first, the client's cancellation or the shutdown; the finisher takes the
-  // first.
+  // The call ends by the client's cancellation or the shutdown; the finisher takes the first.
   template <class Watcher>
   void RunWatch(const RequestContext& context, const rpc::Finisher& finisher,
                 std::shared_ptr<Watcher> watcher,
@@ -136,15 +135,15 @@ class Handlers {
     });
   }
 
-  // What a durable change would do, and the answer to its caller.
+  // The plan of a durable change, and the response to its caller.
   template <class Response>
   struct Plan {
     Change change;
     Response response;
   };
 
-  // A durable change, planned and made once for all repetitions of the request, which get the same answer.
-  // `content` is what tells requests of one id apart.
+  // Plans and makes a durable change once for all repetitions of the request, which get the same response.
+  // `content` distinguishes requests with the same id.
   template <class Response>
   absl::StatusOr<Response> Mutate(
       const RequestContext& context, std::string_view method, std::string_view content,
@@ -164,36 +163,36 @@ class Handlers {
   }
 
   // handlers_trust.cc
-  // Has the copies proven that the directory names, and their origins looked at.
+  // Asks for proofs of the copies and checks of the origins that the directory names.
   absl::StatusOr<EvictionDecision> DecideEviction(const RequestContext& context, const NodeIdentity& node,
                                                   const std::string& replica_id);
-  // Has the replicas digested again that were accused since the last call. Returns at once.
+  // Asks the holders to digest the replicas accused since the last call. Returns at once.
   void DigestAccused();
   void DigestOne(const CopyToProve& accused);
-  // Asks the nodes of these origins about them, and notes what they found. True when one is intact.
+  // Asks the nodes of these origins to check them, and records the findings. True when one is intact.
   bool CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
-  // As the coordinator's; asks for origins on which the answer turns, and has one read where nothing else
-  // helps.
+  // As the coordinator's RequestGrant; checks origins that decide the answer, and has one read if nothing
+  // else helps.
   absl::StatusOr<GrantOffer> RequestGrant(const RequestContext& context, const std::string& key,
                                           const GrantRequest& wanted);
   void NoteReading(const OriginToCheck& origin, const absl::Status& read);
-  // Has the node of an intact origin make a replica of it, and notes how that went. Returns at once.
+  // Asks the node of an intact origin to make a replica of it, and records the outcome. Returns at once.
   void StartReading(const RequestContext& context, const OriginToCheck& origin);
   absl::Status ReadOrigin(const RequestContext& context, const OriginToCheck& origin);
 
   // handlers_keys.cc
   absl::StatusOr<v1::Key> FindKey(const std::string& name);
 
-  // Stands for a request id together with what it asks: one id may go with several calls of one job. Empty
-  // when the call has none.
+  // A key for a request id with its content, since one id may go with several calls of one job. Empty when
+  // the call has no id.
   static std::string RequestKey(std::string_view request_id, std::string_view method,
                                 std::string_view content);
 
   Coordinator& coordinator_;
   const ServiceOptions options_;
   Cancellation cancel_readings_;
-  // Of origins: apart from the service's own executor, so that what waits here for daemons cannot starve it.
-  // Last: the others outlive what runs on it.
+  // For reads of origins: separate from the service's own executor, so that waits for daemons cannot starve
+  // it. Last: its tasks use the other members.
   rpc::Executor readings_;
 };
 

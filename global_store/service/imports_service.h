@@ -1,4 +1,4 @@
-// The Imports service of proto/imports.proto: nodes that want the same objects make one import. It owns the
+// The Imports service of proto/imports.proto: nodes that want the same objects make one import. Owns the
 // claims (global_store/imports). Thread-safe.
 #pragma once
 
@@ -16,7 +16,7 @@ class AdmissionQueue;
 
 namespace tensorcast::global_store {
 
-// As MakeGlobalStoreService.
+// Contract as for MakeGlobalStoreService.
 std::unique_ptr<grpc::Service> MakeImportsService(Coordinator* coordinator, rpc::AdmissionQueue* admission);
 
 }  // namespace tensorcast::global_store

@@ -1,5 +1,5 @@
-// What a node says of itself, checked where it enters the global store: it ends in addresses that others
-// connect to, in logs and on terminals. Stateless.
+// Checks a node's description of itself when it enters the global store: others connect to its addresses, and
+// logs and terminals show its texts. Stateless.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ class Node;
 
 namespace tensorcast::global_store {
 
-// INVALID_ARGUMENT, naming the field, where a registration has texts that are too long or not printable
-// (base/text.h), an address that cannot be connected to, or lanes that are not words. What the directory
-// checks itself (ids that are missing, labels) is not checked here.
+// INVALID_ARGUMENT, naming the field, for a registration with texts that are too long or not printable
+// (base/text.h), an address that cannot be connected to, or lanes that are not words. The directory itself
+// checks for missing ids and for labels.
 absl::Status CheckNodeDescription(const v1::Node& node);
 
-// A node's explanation for people, made printable and at most 1000 bytes long: it is not a reason to refuse a
-// heartbeat.
+// A node's explanation for people, made printable and cut to 1000 bytes: a bad text is not a reason to refuse
+// a heartbeat.
 std::string ExplanationOf(std::string_view text);
 
 }  // namespace tensorcast::global_store

@@ -1,4 +1,4 @@
-// Whether a process may say something of a node: with certificates a node speaks for itself alone.
+// Whether a process may make statements about a node: with certificates a node speaks only for itself.
 // Thread-safe.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace tensorcast::global_store {
 
-// Whether a process with this name (the URI in its certificate; empty: it has none, and says what it is)
-// may speak for this node: PERMISSION_DENIED when it is another node. An operator, and a node that is not
-// registered, are the call's own business.
+// PERMISSION_DENIED when the peer is another node than `node_id`. `peer`: the URI in its certificate; empty:
+// it has none, and its own statement counts. Operators and unregistered nodes are not refused here: each call
+// decides about them.
 absl::Status CheckSpeaksFor(Coordinator& coordinator, std::string_view peer, std::string_view node_id);
 
 }  // namespace tensorcast::global_store

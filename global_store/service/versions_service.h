@@ -16,7 +16,7 @@ class AdmissionQueue;
 
 namespace tensorcast::global_store {
 
-// As MakeGlobalStoreService.
+// Contract as for MakeGlobalStoreService.
 std::unique_ptr<grpc::Service> MakeVersionsService(Coordinator* coordinator,
                                                    std::shared_ptr<GroupRounds> rounds,
                                                    rpc::AdmissionQueue* admission);

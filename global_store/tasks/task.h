@@ -1,4 +1,4 @@
-// What the tasks and the broadcast groups are asked and what they answer. Plain values.
+// Requests on tasks and broadcast groups, and the answers. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,15 @@ namespace tensorcast::global_store {
 std::string TaskKeyOf(const TaskRecord& task);
 
 struct TaskTarget {
-  std::string node;  // its id, or its name
+  std::string node;  // id or name of the node
   Location location;
 };
 
-// Whether GPUs get theirs by a broadcast: where that is expected to be faster, in any case,
-// or never.
+// Whether GPUs get the artifact by a broadcast: where that is expected to be faster, always, or never.
 enum class TaskLane : uint8_t { kAuto, kNccl, kPull };
 
 struct TaskRequest {
-  std::string request_id;  // of its own: the tasks are named after it
+  std::string request_id;  // unique: the tasks are named after it
   std::string artifact_id;
   std::vector<TaskTarget> targets;
   std::string asked_by;
@@ -36,23 +35,22 @@ struct TaskRequest {
 
 enum class TaskProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
 
-// A task and how it stands. What its node said of it counts here from that moment on, though it be not
-// durable yet.
+// A task and its progress. A report of its node counts here at once, even before it is durable.
 struct TaskView {
   TaskRecord record;
   TaskProgress progress = TaskProgress::kWaiting;
-  std::string waiting_for;  // for people, while it waits
-  uint64_t bytes = 0;       // in their places, while it runs
+  std::string waiting_for;  // for people, while the task waits
+  uint64_t bytes = 0;       // bytes in place while it runs
   uint64_t bytes_total = 0;
 };
 
-// What a task is by now, or was when it went.
+// The new state of a task, or its last state when it is gone.
 struct TaskChange {
   TaskView task;
   bool gone = false;
 };
 
-// What comes of one target of a request: an error, a replica that is there already, or a task.
+// The result for one target of a request: an error, a replica that is already there, or a task.
 struct TaskPlacement {
   std::string node_id;
   absl::Status error;
@@ -60,7 +58,7 @@ struct TaskPlacement {
   std::optional<TaskView> task;
 };
 
-// A group to be: GPUs of several nodes, to all of which an artifact is broadcast from one of them.
+// A planned group: GPUs of several nodes, to all of which an artifact is broadcast from one of them.
 struct GroupPlan {
   struct Rank {
     std::string node_id;
@@ -68,18 +66,18 @@ struct GroupPlan {
   };
   std::string group_id;
   std::string artifact_id;
-  std::vector<Rank> ranks;            // by rank; those of a node follow each other
-  std::string root_node;              // which has the root among its ranks
-  std::vector<std::string> task_ids;  // that it fulfils
+  std::vector<Rank> ranks;            // by rank; the ranks of a node are consecutive
+  std::string root_node;              // the node that has the root among its ranks
+  std::vector<std::string> task_ids;  // tasks that the group fulfils
 };
 
 struct TaskPlan {
   DurableFacts facts;
-  std::vector<TaskPlacement> places;  // one a target, in their order
-  std::optional<GroupPlan> group;     // to be added once the facts are applied
+  std::vector<TaskPlacement> places;  // one per target, in their order
+  std::optional<GroupPlan> group;     // to add once the facts are applied
 };
 
-// A group as one of its nodes is told of it while it forms.
+// A forming group as one of its nodes is told of it.
 struct NodeGroup {
   struct Rank {
     uint32_t rank = 0;
@@ -88,12 +86,12 @@ struct NodeGroup {
   std::string group_id;
   std::string artifact_id;
   uint32_t world_size = 0;
-  std::vector<Rank> ranks;  // of the node
+  std::vector<Rank> ranks;  // of this node
   bool has_root = false;
-  absl::Duration forming;  // left
+  absl::Duration forming;  // time left to form
 };
 
-// What a group's root brings for all.
+// What a group's root gives to all nodes.
 struct GroupRoot {
   std::string communicator_id;
   uint32_t rank = 0;
@@ -102,7 +100,7 @@ struct GroupRoot {
   std::string traceparent;
 };
 
-// A target's node, as it is known.
+// The known node of a target.
 struct NamedNode {
   std::string id;
   std::string name;
@@ -110,15 +108,15 @@ struct NamedNode {
 
 struct CancelPlan {
   DurableFacts facts;
-  std::vector<TaskView> tasks;  // as they were
+  std::vector<TaskView> tasks;  // before they were cancelled
 };
 
-// What a node says of a task that it works on.
+// A node's report on a task that it works on.
 struct TaskReport {
   std::string task_id;
   uint64_t bytes = 0;
   uint64_t bytes_total = 0;
-  std::optional<absl::Status> ended;  // this attempt
+  std::optional<absl::Status> ended;  // how this attempt ended
 };
 
 }  // namespace tensorcast::global_store

@@ -1,4 +1,4 @@
-// Grants: permissions to pull a replica, what is asked for them and what is answered. Plain values.
+// Grants: permissions to pull a replica; with the requests for them and the answers. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@ struct GrantRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  // Given up before, or held and giving nothing just now: offered when nothing else is left.
+  // Given up before, or held and now giving nothing: offered when nothing else is left.
   std::vector<std::string> slow_replicas;
-  absl::Duration timeout;  // how long the receiver expects to take at most; zero: unknown
+  absl::Duration timeout;  // the max time that the receiver expects to take; zero: unknown
   std::string required_lane;
-  // That the transfer wants in all, those of `held_grants` among them. A receiver that takes over the way
-  // into its zone may be given as many beside those that it holds.
+  // The number of sources that the transfer wants, including `held_grants`. A receiver that takes over the
+  // pulls into its zone may be given as many besides those that it holds.
   uint32_t sources = 1;
-  uint64_t received_mbit = 0;  // how fast its bytes came so far, in Mbit/s; 0: not known
-  // Grants that this transfer has: their replicas are not offered to it once more.
+  uint64_t received_mbit = 0;  // rate of the transfer so far, in Mbit/s; 0: not known
+  // Grants that this transfer has: their replicas are not offered to it again.
   std::vector<std::string> held_grants;
-  // Shared origins, by place: the one that this transfer reads, and those that it could not.
+  // Shared origins, by place: the one that this transfer reads, and those that it could not read.
   std::string held_origin = {};
   std::vector<std::string> failed_origins = {};
 
-  // The receiver takes the bytes from files that its own node imported, where it has such.
+  // Whether the receiver reads files that its own node imported, where it has such.
   bool ReadsOwnFiles() const { return required_lane.empty() || required_lane == kDiskLane; }
 };
 
@@ -50,26 +50,28 @@ struct Grant {
   Location destination;
   std::string lane;
   SteadyTime issued;
-  SteadyTime expires;            // moved on by the receiver's heartbeats
-  absl::Duration token_expires;  // to open the pull by, since the source's key was given; fixed
-  std::string into_zone;         // the receiver's zone where the source is in another zone; else empty
-  uint32_t slot_parts = 0;       // of one of the source's upload slots, kSlotParts: all of it
-  uint32_t share = 0;            // among the replica's grants when it was issued: the lowest that was free
+  SteadyTime expires;            // extended by the receiver's heartbeats
+  absl::Duration token_expires;  // when the token for opening the pull ends, counted from when the source's
+                                 // key was given; fixed
+  std::string into_zone;         // the receiver's zone if the source is in another zone; else empty
+  uint32_t slot_parts = 0;       // of one of the source's upload slots; kSlotParts: the whole slot
+  uint32_t share = 0;            // the lowest free number among the replica's grants when this one was issued
 };
 
-// A fresh grant with what its holder needs to use it.
+// A new grant with what its holder needs to use it.
 struct OfferedGrant {
   Grant grant;
   NodeView source;
   ReplicaInfo replica;
   std::string source_key;  // signs the token
   absl::Duration ttl;
-  // Which of the replica's receivers this one is, so that each can ask it for other chunks first.
+  // The number `share` of this receiver among the replica's `shares` receivers: each requests other chunks
+  // first.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
 
-// A shared origin to be read by several receivers, each its own share of the chunks first.
+// A shared origin that several receivers read, each its own share of the chunks first.
 struct SharedReading {
   Origin origin;
   uint32_t share = 0;
@@ -77,20 +79,21 @@ struct SharedReading {
 };
 
 struct GrantOffer {
-  std::vector<OfferedGrant> granted;  // of different replicas, the best first
-  // From now: when the transfer should ask for more sources, as fewer than it wants were there.
+  std::vector<OfferedGrant> granted;  // of different replicas, best first
+  // When the transfer should ask for more sources, from now: set if there were fewer than it wants.
   absl::Duration look_again = absl::InfiniteDuration();
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // files on live nodes, and shared objects
-  // To be read beside what is granted: no node has the whole image.
+  // To be read beside the granted sources: no node has the whole image.
   std::optional<SharedReading> shared;
-  // When not granted: what may become a source, for people. Asking again is worth while after `retry_after`;
-  // where that is zero, the time is not known.
+  // When not granted, for people: what may become a source. Ask again after `retry_after`; zero: the time is
+  // not known.
   std::vector<std::string> waiting_for;
   absl::Duration retry_after;
-  // When not granted, at most one of these. The first: only the files of an import can give the bytes;
-  // have their node make a replica of them and say how that went (Transfers::NoteReading). The second: so it
-  // may be, or the receiver's own files can; look at those (Directory::NoteOrigin) and ask again.
+  // When not granted, at most one of these is set. origin_to_read: only the files of an import can give the
+  // bytes; ask their node to make a replica of them, and report the outcome (Transfers::NoteReading).
+  // origin_to_check: this may be so, or the receiver's own files may have the bytes; check them
+  // (Directory::NoteOrigin) and ask again.
   std::optional<OriginToCheck> origin_to_read;
   std::optional<OriginToCheck> origin_to_check;
 };

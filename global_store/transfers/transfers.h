@@ -1,10 +1,9 @@
-// Transfers: which receiver may pull which replica from where, and what it is told when nothing can give it
-// bytes now. Sources are chosen by the scheduler from a sample of bounded size.
+// Transfers: which receiver may pull which replica from where, and what a receiver is told when nothing can
+// give it bytes now. The scheduler chooses the sources from a sample of bounded size.
 //
-// Owns the grants and the waits, all of it soft state. Reads membership and catalog, accuses replicas, and
-// keeps the pace of replicas that fill in the inventory, the measured rates of nodes in the membership and
-// what was asked, given and completed in the log of rollouts; all of these must outlive it.
-// Thread-compatible.
+// Owns the grants and the waits; all of it is soft state. Reads membership and catalog, and accuses replicas.
+// It writes the pace of filling replicas to the inventory, measured rates of nodes to the membership, and
+// requests, grants and completions to the log of rollouts. All of these must outlive it. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -32,18 +31,18 @@ namespace tensorcast::global_store {
 
 struct TransferOptions {
   absl::Duration grant_ttl = absl::Seconds(30);
-  // A node that serves this many grants of an artifact is offered only to receivers that would have no source
-  // otherwise.
+  // A node that serves this many grants of an artifact is offered only to receivers that would otherwise have
+  // no source.
   uint32_t soft_grants_per_source = 7;
-  // Over what replicas that fill serve; none: they are not sources.
+  // Lanes over which filling replicas serve; none: they are not sources.
   std::vector<std::string> filling_lanes = {};
-  // The simulator of tests/scale/fan_out leaves one out to show what that one gains. Must outlive the room.
+  // The simulator of tests/scale/fan_out leaves one rule out to show its effect. Must outlive the room.
   std::span<const SourceRule> source_rules = SourceRules();
 };
 
 class Transfers {
  public:
-  // `origin_finding_age` as of Evictions.
+  // `origin_finding_age` as in Evictions.
   Transfers(const TransferOptions& options, absl::Duration origin_finding_age, Secrets* secrets,
             Membership* nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations,
             RolloutLog* rollouts)
@@ -58,22 +57,22 @@ class Transfers {
         waits_(*nodes, *inventory, grants_) {}
 
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
-  // The same offer again while its grant lives; nullopt after.
+  // The same offer again while its grant lives; nullopt afterwards.
   std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
-  // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
-  // too: a call that opened its pull may reach it only after the receiver gave up, and the one that closes it
-  // never. `receipt`: what came under it.
+  // `end`: how the receiver says the grant ended. OK for a grant that is unknown or has ended. The source is
+  // told too: a call that opened its pull may reach it only after the receiver gave up, and the call that
+  // closes it may never arrive. `receipt`: what came under the grant.
   absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
                              bool source_corrupt, SteadyTime now, const GrantReceipt& receipt = {});
-  // How it went to have an origin read (GrantOffer::origin_to_read). Until this is told, or an hour is
-  // over, receivers wait for it; one that could not be read is tried again after some seconds.
+  // Records the outcome of reading an origin (GrantOffer::origin_to_read). Until this call, or for an hour,
+  // receivers wait for it; an origin that could not be read is tried again after some seconds.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
-  // A node reported what it holds; after its replicas changed.
+  // Call it after a node reported its replicas and the inventory changed.
   void NoteReported(const std::string& node_id, const InventoryChange& change, SteadyTime now);
-  // Before the node goes.
+  // Call it before the node is removed.
   void EndOfNode(std::string_view node_id, SteadyTime now) { grants_.EndOf(node_id, now); }
-  // After the artifact went.
+  // Call it after the artifact was deleted.
   void EndOfArtifact(const std::string& artifact_id, SteadyTime now);
   void Tick(SteadyTime now);
 
@@ -91,13 +90,13 @@ class Transfers {
     SourceQuery query;
     SteadyTime now;
   };
-  // Some of those that may be a source for a request, in a number that does not grow with theirs.
+  // Possible sources for a request: a sample of bounded size.
   struct Candidates {
     std::vector<SourceCandidate> candidates;
-    std::vector<SourceRef> sources;  // of the same indices
-    size_t elsewhere = 0;            // replicas on other nodes, of any state
+    std::vector<SourceRef> sources;  // with the same indices
+    size_t elsewhere = 0;            // replicas on other nodes, in any state
   };
-  // A node of the receiver's host or zone that has just been given sources outside of it.
+  // A node of the receiver's host or zone that was just given sources outside of it.
   struct Mate {
     std::string name;
     bool of_host = true;  // false: of the receiver's zone
@@ -107,24 +106,24 @@ class Transfers {
   // candidates.cc
   SourceQuery QueryOf(const GrantRequest& request, const Node& receiver) const;
   Candidates FindCandidates(const Asking& asking) const;
-  // Whether the node was given sources on other hosts a moment ago, for its host.
+  // Whether the node was recently given sources on other hosts, for its host.
   bool HasTurn(const Node& node, const Asking& asking) const;
-  // The node that the receiver waits for: a hostmate leaves the network to it, and a node of its zone the
-  // links to other zones. nullopt: no node has its turn, or the receiver has waited long enough.
+  // The node that the receiver waits for: the receiver leaves the network to a hostmate, and the links to
+  // other zones to a node of its zone. nullopt: no node has its turn, or the receiver has waited long enough.
   std::optional<Mate> FindPullingMate(const Asking& asking);
   // A grant, issued after that time, by which another node pulls the artifact into the receiver's zone and
   // can serve the receiver; null: there is none.
   const Grant* FindZonePuller(const Asking& asking, SteadyTime issued_after) const;
-  // Whether one of the names is the name of a replica of the artifact on the node.
+  // Whether one of the names is a replica of the artifact on the node.
   bool HasReplicaNamed(const std::vector<std::string>& names, const Node& node,
                        const GrantRequest& request) const;
-  // Whether a replica that fills on the node can be a source of the receiver.
+  // Whether a filling replica on the node can be a source for the receiver.
   bool CanServeFilling(const Node& node, const Asking& asking) const;
   ZoneRole RoleInZone(const Asking& asking, const Candidates& candidates) const;
 
   // shared_origins.cc
-  // Has the receiver read a shared origin beside its grants, in shares with others, while no node has the
-  // whole image, or its sources give nothing.
+  // Lets the receiver read a shared origin beside its grants, in shares with others, while no node has the
+  // whole image or its sources give nothing.
   void OfferShared(const Asking& asking, GrantOffer& offer);
 
   // transfers.cc
@@ -135,19 +134,19 @@ class Transfers {
   OfferedGrant Offer(const Grant& grant, SteadyTime now) const;
   std::vector<Origin> LiveOrigins(const Catalog::Artifact& artifact) const;
   GrantOffer RefuseDraining(const Asking& asking);
-  // Without a source: what else there is for the receiver.
+  // For a receiver without a source: adds the alternatives.
   void OfferOther(const Asking& asking, const Candidates& candidates, GrantOffer& offer);
 
   // offers_to_wait.cc
-  // Says in the offer what may become a source for this receiver, if anything may, and keeps that it was told
-  // to wait.
+  // Writes in the offer what may become a source for this receiver, if anything may, and records that the
+  // receiver was told to wait.
   void OfferToWait(const Asking& asking, size_t elsewhere, GrantOffer& offer);
   void AddFilling(const Asking& asking, Waits::Waiting& waiting, GrantOffer& offer) const;
   std::vector<std::string> NodesThatWillReport(const Asking& asking) const;
   std::vector<std::string> NodesAwayWith(const Asking& asking) const;
-  // Those that this receiver could be served by if they could be reached.
+  // The nodes that could serve this receiver if they were reachable.
   std::vector<std::string> UnreachableNodesWith(const Asking& asking) const;
-  // Has an origin on another node read, where the receiver has none itself. Gives the nodes that are waited
+  // Asks for an origin on another node to be read, if the receiver has none itself. Returns the nodes to wait
   // for; none: there is nothing to wait for.
   std::vector<std::string> OfferOrigins(const Asking& asking, GrantOffer& offer);
 

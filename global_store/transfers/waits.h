@@ -1,9 +1,9 @@
-// What will make a source: what each receiver was told to wait for, which nodes are about to fill a replica,
-// and which read the files of an import, or a shared origin.
+// What will become a source: what each receiver was told to wait for, which nodes are about to fill a
+// replica, and which nodes read the files of an import or a shared origin.
 //
-// Replicas that fill may wait for each other. So a receiver is told to wait for a node only where that one's
-// own sources and waits lead, without the receiver, to a node that can make the bytes (IsRooted). So no chain
-// of waits is closed.
+// Filling replicas may wait for each other. A receiver is therefore told to wait for a node only if the
+// sources and waits of that node lead, without the receiver, to a node that can make the bytes (IsRooted). No
+// chain of waits is thus circular.
 //
 // Soft state. Reads membership, inventory and grants, which must outlive it. Thread-compatible.
 #pragma once
@@ -25,31 +25,31 @@ namespace tensorcast::global_store {
 
 class Waits {
  public:
-  // What a receiver was told to wait for, until it asks again, or should have and has no replica that fills.
+  // What a receiver was told to wait for: until it asks again, or is late to ask and has no filling replica.
   struct Waiting {
-    std::vector<std::string> nodes;  // any of them
-    bool reports = false;            // or nodes that have yet to report
+    std::vector<std::string> nodes;  // any of these
+    bool reports = false;            // or nodes that have not reported yet
     SteadyTime until;
   };
-  // An origin that is read for other nodes, or could not be.
+  // The read of an origin for other nodes, or its failure.
   struct Reading {
-    std::string error;  // empty: it is under way
-    SteadyTime until;   // from then on it is as if it had not been tried
+    std::string error;  // empty: under way
+    SteadyTime until;   // after this time it counts as not tried
     bool IsUnderWay(SteadyTime now) const { return until > now && error.empty(); }
     bool HasFailed(SteadyTime now) const { return until > now && !error.empty(); }
   };
-  // A node that reads a shared origin: while its replica fills, or until it should have reported that.
+  // A node that reads a shared origin: while its replica fills, or until it should have reported the replica.
   struct Reader {
     uint32_t share = 0;
     SteadyTime until;
   };
-  using Beginning = std::map<std::string, SteadyTime>;  // node id -> believed until
+  using Beginning = std::map<std::string, SteadyTime>;  // node id -> assumed to fill until
   // A search for a root, on behalf of one receiver at one moment.
   struct Search {
     const Node* receiver = nullptr;
     SteadyTime now;
-    absl::flat_hash_set<const Node*> rooted = {};  // found so far
-    absl::flat_hash_set<const Node*> seen = {};    // since `seen` was cleared last
+    absl::flat_hash_set<const Node*> rooted = {};  // nodes found to be rooted
+    absl::flat_hash_set<const Node*> seen = {};    // nodes visited since `seen` was last cleared
   };
 
   Waits(const Membership& nodes, const Inventory& inventory, const Grants& grants)
@@ -58,48 +58,49 @@ class Waits {
   void Begin(const std::string& artifact_id, const std::string& node_id, Waiting waiting) {
     waiting_[artifact_id][node_id] = std::move(waiting);
   }
-  // It does not wait any more, as far as is known.
+  // The receiver does not wait any more, as far as is known.
   void End(std::string_view artifact_id, std::string_view node_id);
-  // Null: it was not told to wait, or does not wait any more.
+  // Null: the node was not told to wait, or does not wait any more.
   const Waiting* Find(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
-  // The node was just told where to fill a replica from. Until it has reported that, no receiver would see
-  // that one is coming.
+  // The node was just told from where to fill a replica. Until it has reported the replica, no receiver could
+  // otherwise know that one is coming.
   void NoteFills(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void NoteReported(std::string_view artifact_id, const std::string& node_id);
   const Beginning& BeginningOf(std::string_view artifact_id) const;
 
-  // Of an artifact's origin on that node; made where there is none.
+  // The read of an artifact's origin on that node; made if missing.
   Reading& ReadingOf(const std::string& artifact_id, const std::string& node_id) {
     return readings_[artifact_id][node_id];
   }
-  // How it went to have an origin read.
+  // Records the outcome of reading an origin.
   void NoteReading(const std::string& artifact_id, const std::string& node_id, const absl::Status& read,
                    SteadyTime now);
-  // The artifact is gone.
+  // Call it when the artifact is gone.
   void ForgetReadings(const std::string& artifact_id) { readings_.erase(artifact_id); }
 
-  // The node reads a shared origin of the artifact from now on, or still. Returns its share: the lowest that
-  // no other reader has, or kMaxReaders where there is none.
+  // The node reads a shared origin of the artifact from now on, or still. Returns its share: the lowest one
+  // without a reader, or kMaxReaders where there is none.
   uint32_t NoteReads(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void EndReads(std::string_view artifact_id, std::string_view node_id);
   bool Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
-  // Whether a chain of grants, and of what nodes without grants were told to wait for, leads from this node
+  // Whether a chain of grants, and of nodes that grantless nodes were told to wait for, leads from this node
   // to one that can make the bytes without the receiver.
   bool IsRooted(const Node& node, std::string_view artifact_id, Search& search) const;
-  // Its waits alone, without its grants.
+  // As IsRooted, but only by the node's waits, without its grants.
   bool LeadsOn(const Node& node, std::string_view artifact_id, Search& search) const;
   void Tick(SteadyTime now);
 
-  // So many nodes read a shared origin of an artifact at a time. Others have the chunks from those.
+  // The max number of nodes that read a shared origin of an artifact at a time. Others get the chunks from
+  // them.
   static constexpr uint32_t kMaxReaders = 16;
 
  private:
   friend class DirectoryInvariants;  // tests
 
   bool FillsAt(std::string_view artifact_id, std::string_view node_id) const;
-  // Whether the node has it, or makes it from what it has, or is about to ask for it.
+  // Whether the node has the artifact, makes it from local data, or is about to ask for it.
   bool HasOwnWay(std::string_view artifact_id, const Node& node, SteadyTime now) const;
 
   const Membership& nodes_;

@@ -1,9 +1,9 @@
-// Version groups: processes that change to a new version of a key together, such as the ranks of an engine.
-// The members say which version they have prepared. Once all have prepared the same one it may be announced,
-// which the caller makes durable (Announcements). The rules are in README.md.
+// Version groups: processes that switch to a new version of a key together, such as the ranks of an engine.
+// The members report which version they have prepared. Once all have prepared the same one it may be
+// announced, which the caller makes durable (Announcements). The rules are in README.md.
 //
-// Soft state: members, and what they have prepared, come again with their next calls. No clock, no threads.
-// Reads the catalog and the announcements that it is given. Thread-compatible: one caller at a time.
+// Soft state: members report again, with what they have prepared, in their next calls. No clock, no threads.
+// Reads the catalog and the announcements that callers pass. Thread-compatible: one caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,52 +28,52 @@ struct GroupVersion {
   friend bool operator==(const GroupVersion&, const GroupVersion&) = default;
 };
 
-// What becomes of a group when one of its members is lost.
+// What happens to a group when one of its members is lost.
 enum class OnLostMember : uint8_t { kWait, kFail, kDrop };
 
-// What a member says with each call.
+// A member's report in each call.
 struct GroupCall {
   std::string key;
   std::string group;
-  uint32_t size = 0;  // members
+  uint32_t size = 0;  // number of members
   OnLostMember on_lost = OnLostMember::kWait;
   absl::Duration lost_after;  // a member that is silent for longer is lost
   std::string member;         // its name in the group
-  std::string instance;       // of the process: another one each time that the member begins anew
-  GroupVersion prepared;      // the last version that it has prepared
-  uint64_t preparing = 0;     // the revision that it prepares; 0: none
-  uint64_t known = 0;         // the last revision that it heard announced
+  std::string instance;       // of the process; new each time that the member starts anew
+  GroupVersion prepared;      // the last version that it prepared
+  uint64_t preparing = 0;     // the revision that it prepares now; 0: none
+  uint64_t known = 0;         // the last revision that it knows to be announced
   bool leaves = false;
 };
 
 struct GroupAnswer {
-  std::optional<GroupVersion> announced;  // newer than the one that the member knows
-  std::optional<GroupVersion> prepare;    // the version that the group prepares, where the member has another
-  std::vector<std::string> waits_for;     // what an announcement waits for, for people
+  std::optional<GroupVersion> announced;  // newer than the announcement that the member knows
+  std::optional<GroupVersion> prepare;    // the version that the group prepares, if the member has another
+                                          // one
+  std::vector<std::string> waits_for;     // for people: what an announcement waits for
 };
 
 class VersionGroups {
  public:
-  // The member is heard, or leaves. INVALID_ARGUMENT where it says something else of the group than the
-  // others; ABORTED where the group ended without it (kFail), or another process took its place.
+  // Takes a member's report. INVALID_ARGUMENT if it describes the group differently from the others; ABORTED
+  // where the group ended without it (kFail), or another process took its place.
   absl::Status Note(const GroupCall& call, const Announcements& announcements, SteadyTime now);
-  // The version that all members have prepared, to be announced; nullopt: there is none. `name` as
-  // VersionGroupName has it.
+  // The version that all members have prepared, to announce; nullopt: none. `name` as from VersionGroupName.
   std::optional<AnnouncementRecord> ToAnnounce(std::string_view name, const Catalog& catalog,
                                                const Announcements& announcements, SteadyTime now);
-  // What the member is to be told; nullopt: nothing yet. ABORTED as Note.
+  // The answer to the member; nullopt: none yet. ABORTED as Note.
   absl::StatusOr<std::optional<GroupAnswer>> AnswerTo(const GroupCall& call, const Catalog& catalog,
                                                       const Announcements& announcements, SteadyTime now);
   // What the group waits for, for people.
   std::vector<std::string> WaitsFor(std::string_view name, SteadyTime now) const;
-  // Loses members that were silent for too long, and forgets groups without any.
+  // Drops members that were silent for too long, and forgets groups without members.
   void Expire(SteadyTime now);
-  // Of all groups, as VersionGroupName has them.
+  // The names of all groups, as from VersionGroupName.
   std::vector<std::string> Names() const;
 
  private:
   struct Member {
-    std::string instance;  // empty: it had prepared what was announced, before this store took over
+    std::string instance;  // empty: known only from the last announcement, from before this store took over
     GroupVersion prepared;
     uint64_t preparing = 0;
     uint64_t known = 0;
@@ -81,7 +81,7 @@ class VersionGroups {
   };
   struct Ended {
     absl::Status why;
-    SteadyTime until;  // it is remembered
+    SteadyTime until;  // until when it is remembered
   };
   struct Group {
     std::string key;
@@ -89,13 +89,13 @@ class VersionGroups {
     uint32_t size = 0;
     OnLostMember on_lost = OnLostMember::kWait;
     absl::Duration lost_after;
-    std::map<std::string, Member> members;  // by their names
-    std::map<std::string, Ended> ended;     // instances that are not of the group any more
-    GroupVersion candidate;                 // that the members prepare
+    std::map<std::string, Member> members;  // by name
+    std::map<std::string, Ended> ended;     // instances that are no longer in the group
+    GroupVersion candidate;                 // the version that the members prepare
     bool was_complete = false;
     SteadyTime incomplete_since;
 
-    // Without those that have yet to be heard since this store took over.
+    // Without members that were not heard yet since this store took over.
     size_t Seats() const;
     bool IsSilent(const Member& member, SteadyTime now) const { return now - member.heard > lost_after; }
     bool IsComplete(SteadyTime now) const;
@@ -105,10 +105,10 @@ class VersionGroups {
   static absl::Status CheckFits(const Group& group, const GroupCall& call);
   // False: all its members left or were lost.
   static bool ExpireOne(Group& group, SteadyTime now);
-  // The group is over for its present members.
+  // Ends the group for its present members.
   static void End(Group& group, const std::string& cause, SteadyTime now);
-  // Makes room for a process, and takes the place of an earlier one of the same name. Null: there is no room
-  // yet.
+  // Makes a seat for a process, which takes the place of an earlier one with the same name. Null: there is no
+  // room yet.
   static Member* Seat(Group& group, const GroupCall& call, SteadyTime now);
   static void ChooseCandidate(Group& group, const Catalog& catalog, const AnnouncementRecord* announced,
                               SteadyTime now);
