@@ -1,5 +1,5 @@
-// What spans and events may say about themselves: a short list of low-cardinality keys, and values that are
-// never copied unless a sink records them. Standard library only.
+// The attributes of spans and events: a short list of low-cardinality keys, and values that are copied only
+// when a sink records them. Standard library only.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tensorcast::otel {
 
-// A value borrowed from the caller for the length of one call.
+// A value borrowed from the caller for one call.
 class AttributeValue {
  public:
   enum class Type : uint8_t { kBool, kInt, kDouble, kString };
@@ -42,7 +42,7 @@ class AttributeValue {
   };
 };
 
-// A key. Those of the list below know that they are on it; any other is looked up when it is used.
+// A key. The keys of the list below are marked as listed; any other key is looked up when it is used.
 class AttributeKey {
  public:
   constexpr AttributeKey(const char* name) : name_(name) {}
@@ -70,7 +70,7 @@ struct Attribute {
 
 using AttributeList = std::initializer_list<Attribute>;
 
-// The allow-list. Ids are for spans, never for metrics.
+// The list of allowed keys. Ids are for spans, never for metrics.
 // clang-format off
 #define TENSORCAST_ATTRIBUTES(X) \
   X(ArtifactId, "tc.artifact.id") \
@@ -116,11 +116,11 @@ TENSORCAST_ATTRIBUTES(X)
 #undef X
 }  // namespace attr
 
-// Adds a key to the list, for code that uses the library and traces work of its own. Thread-safe; meant for
+// Allows another key, for code that uses the library and traces its own work. Thread-safe; meant for
 // start-up.
 void AllowAttribute(std::string_view key);
 
-// The debug switch: with it every key passes.
+// For debugging: allows every key.
 void AllowAllAttributes(bool allow);
 
 // Whether a span may carry this key. Thread-safe.

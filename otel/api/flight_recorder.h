@@ -1,13 +1,13 @@
-// The flight recorder: what this process knows of the last minutes, whatever the sampling and whether
-// telemetry is on. It keeps the finished spans of transfers (not of every call) and the log lines, in bounded
-// memory: the newest push out the oldest. A failed or slow transfer is exported from it (daemon/telemetry),
-// and `tensorcast debug bundle` reads it (rpc/records_service.h).
+// The flight recorder: keeps the last minutes of this process, whatever the sampling and whether telemetry is
+// on. It keeps the finished spans of transfers (not of every call) and the log lines, in bounded memory: the
+// newest replace the oldest. A failed or slow transfer is exported from it (daemon/telemetry), and
+// `tensorcast debug bundle` reads it (rpc/records_service.h).
 //
-// Ids: a span that telemetry samples has telemetry's ids. Where a trace is not sampled, or telemetry is off,
-// the recorder gives a kept span an id of its own. It changes neither the sampling decision nor the mark of a
-// trace that no span began yet: another process decides as if there were no recorder.
+// Ids: a span that telemetry samples keeps telemetry's ids. Where a trace is not sampled, or telemetry is
+// off, the recorder gives a kept span an id of its own. It changes neither the sampling decision nor the mark
+// of a trace without a span: another process decides as if there were no recorder.
 //
-// Thread-safe. Recording takes a lock for the time of a move; it never blocks on anything else.
+// Thread-safe. Recording takes a lock only to move a record; it never blocks on anything else.
 #pragma once
 
 #include <array>
@@ -29,10 +29,10 @@ using TraceId = std::array<uint8_t, 16>;
 struct KeptLine {
   absl::LogSeverity severity = absl::LogSeverity::kInfo;
   absl::Time time;
-  std::string message;  // cut where it is long
+  std::string message;  // cut if it is long
   std::string file;
   int line = 0;
-  TraceContext trace;  // invalid: logged outside of every scope
+  TraceContext trace;  // invalid: logged outside every scope
 
   size_t bytes() const { return sizeof(*this) + message.size() + file.size() + trace.trace_state.size(); }
 };
@@ -41,14 +41,14 @@ struct FlightRecorderOptions {
   size_t max_bytes = size_t{4} << 20;  // half of it for spans, half for log lines
 };
 
-// Whether a span of this name belongs to a transfer.
+// Whether a span with this name belongs to a transfer.
 bool IsTransferSpan(std::string_view name);
 
 class FlightRecorder {
  public:
-  // Installs itself as the process's recorder, in place of an earlier one.
+  // Installs itself as the process's recorder and replaces an earlier one.
   explicit FlightRecorder(const FlightRecorderOptions& options = {});
-  // Records no more; what was kept goes.
+  // Stops recording and discards what was kept.
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
@@ -64,21 +64,21 @@ class FlightRecorder {
   const std::unique_ptr<Lines> lines_;
 };
 
-// Oldest first.
+// Spans and lines, oldest first.
 struct RecordedSlice {
   std::vector<KeptSpan> spans;
   std::vector<KeptLine> lines;
   uint64_t left_out = 0;  // spans and lines that did not fit into the slice
 };
 
-// What the process's recorder has, of one trace or all: the newest, up to `max_bytes` each of spans and of
-// lines. nullopt where no recorder is installed.
+// The newest spans and lines of the process's recorder, of one trace or of all, up to `max_bytes` of each.
+// nullopt where no recorder is installed.
 std::optional<RecordedSlice> ReadRecorder(const std::optional<TraceId>& trace, size_t max_bytes);
 
-// Hands spans, of one or several processes, to this process's telemetry as if their trace were sampled; those
-// that telemetry has already are left out. A parent that is not among the spans is left out, too, so that no
-// trace waits for a span that was never exported. The number of spans that were handed over: 0 where
-// telemetry is off.
+// Passes spans, of one or several processes, to this process's telemetry as if their trace were sampled.
+// Spans that telemetry already has are left out. A parent that is not among the spans is removed, so that no
+// trace waits for a span that is never exported. Returns the number of spans passed: 0 where telemetry is
+// off.
 size_t ExportSpans(const std::vector<KeptSpan>& spans);
 
 }  // namespace tensorcast::otel

@@ -1,4 +1,4 @@
-// Text as a JSON string, for code that writes JSON by hand because it must be quick.
+// Writes a text as a JSON string, for code that writes JSON by hand for speed.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tensorcast::otel {
 
-// Appends `text` in quotes, with everything escaped that JSON demands. Does not check that it is UTF-8.
+// Appends `text` in quotes, with the escapes that JSON demands. Does not check that it is UTF-8.
 void AppendJsonString(std::string& out, std::string_view text);
 
 }  // namespace tensorcast::otel

@@ -1,5 +1,5 @@
-// A span kept as values that it owns, for sinks that decide later where it goes: upkeep (upkeep_record.h) and
-// the flight recorder (flight_recorder.h). Values; one thread at a time.
+// A span that owns its values, for sinks that decide later where it goes: upkeep (upkeep_record.h) and the
+// flight recorder (flight_recorder.h). Values; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class KeptAttribute {
 
  private:
   std::string key_;
-  AttributeValue value_;  // of a text only the type counts: what it borrowed may be gone
+  AttributeValue value_;  // for a text only its type is used: the borrowed text may be gone
   std::string text_;
 };
 
@@ -51,16 +51,16 @@ struct KeptSpan {
   std::vector<KeptEvent> events;
   std::vector<TraceContext> links;
   std::optional<std::pair<std::string, std::string>> error;  // its type and its message
-  bool exported = false;                                     // telemetry has it, since its trace is sampled
+  bool exported = false;                                     // telemetry has it because its trace is sampled
 
-  // The memory that it takes, nearly.
+  // The approximate memory of the span.
   size_t bytes() const;
-  // Hands it to a sink as a span that begins and ends now, with its own times. `parent` and `context` as in
-  // SpanStart and TraceSink::Start. False where the sink does not record it.
+  // Passes the span to a sink as one that begins and ends now, with its own times. `parent` and `context` as
+  // in SpanStart and TraceSink::Start. False if the sink does not record it.
   bool TellTo(TraceSink& sink, const TraceContext& parent, TraceContext& context) const;
 };
 
-// Fills a KeptSpan; End is the subclass's.
+// Fills a KeptSpan; subclasses implement End.
 class KeptSpanRecord : public SpanRecord {
  public:
   explicit KeptSpanRecord(const SpanStart& start);

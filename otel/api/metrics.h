@@ -1,4 +1,4 @@
-// Handles of the catalogue's metrics (otel/api/metrics_catalogue.h), and where their values go.
+// The handles of the catalogue's metrics (otel/api/metrics_catalogue.h), and the sink for their values.
 //
 //   metrics::kTransfersCreated.Add(1, {"disk", "gpu"});       // labels in the catalogue's order
 //   metrics::kTransferWaitSeconds.Record(seconds, {"gpu"});
@@ -6,7 +6,7 @@
 //     o.Observe(pool_->stats().used, {"cpu", ""});
 //   });
 //
-// Thread-safe. With metrics off, a call is a load and a branch. Labels have few values and are never ids:
+// Thread-safe. With metrics off, a call costs a load and a branch. Labels have few values and are never ids:
 // each combination is a time series of its own. Standard library only.
 #pragma once
 
@@ -25,8 +25,8 @@ enum class MetricId : uint16_t {};
 
 using LabelValues = std::span<const std::string_view>;
 
-// Where counts and measurements go: the OpenTelemetry bridge. As with TraceSink, one that was installed lives
-// as long as the process. Must not block.
+// Receives counts and measurements: the OpenTelemetry bridge. An installed sink must live as long as the
+// process, as for TraceSink. Must not block.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
@@ -40,7 +40,7 @@ namespace internal {
 inline std::atomic<MetricSink*> metric_sink{nullptr};
 
 inline MetricSink* CurrentMetricSink() {
-  // The branch that is all there is when metrics are off needs no ordering.
+  // With metrics off only this branch runs, and it needs no ordering.
   if (metric_sink.load(std::memory_order_relaxed) == nullptr) [[likely]]
     return nullptr;
   return metric_sink.load(std::memory_order_acquire);
@@ -77,7 +77,7 @@ using Counter = Adder<kLabels, uint64_t>;
 template <size_t kLabels>
 using UpDownCounter = Adder<kLabels, int64_t>;
 
-// A distribution, in the buckets that the catalogue gives it.
+// A distribution in the catalogue's buckets.
 template <size_t kLabels>
 class Histogram {
  public:
@@ -97,15 +97,16 @@ class Histogram {
   MetricId id_;
 };
 
-// Takes the values of one collection from the callbacks.
+// Receives the values of one collection from the callbacks.
 class GaugeObserver {
  public:
   virtual ~GaugeObserver() = default;
   virtual void Report(double value, LabelValues labels) = 0;
 };
 
-// Keeps a callback registered; its destructor waits for a running call and, under telemetry, calls it a last
-// time: the values stand until telemetry ends. It may take locks not held where this is destroyed. Movable.
+// Keeps a callback registered. Its destructor waits for a running call and, while telemetry is on, calls it a
+// last time: these values stay until telemetry ends. The callback may take locks that are not held where the
+// registration is destroyed. Movable.
 class GaugeRegistration {
  public:
   struct Entry;
@@ -123,8 +124,8 @@ namespace internal {
 [[nodiscard]] GaugeRegistration RegisterGauge(MetricId id, std::function<void(GaugeObserver&)> callback);
 }
 
-// Read when metrics are collected: by callbacks, any number of them, each reporting label values of its own.
-// An observed counter reports its total since the process began.
+// A metric that callbacks report when metrics are collected: any number of callbacks, each with label values
+// of its own. An observed counter reports its total since the process began.
 template <size_t kLabels>
 class Gauge {
  public:

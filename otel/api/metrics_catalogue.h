@@ -1,10 +1,9 @@
-// Every metric of TensorCast, each declared only here: kind, number of labels, handle (with
-// a k in front), name, unit (UCUM), buckets, label keys, description. Views and instruments are made from
-// this list, and docs/reference.py makes docs/reference/metrics.md from it: a line and a group keep their
-// form.
+// All metrics of TensorCast, each declared only here: kind, number of labels, handle (with a k in front),
+// name, unit (UCUM), buckets, label keys, description. Views and instruments are made from this list, and
+// docs/reference.py makes docs/reference/metrics.md from it: keep the form of its lines and groups.
 //
-// Names carry their unit and counters end in _total, so they read the same in OTLP and in Prometheus, with
-// either translation of a collector's. A unit is By or s where the name ends in it, 1 for a ratio, else an
+// Names include their unit and counters end in _total, so that names are equal in OTLP and in Prometheus with
+// either translation of a collector. A unit is By or s where the name ends in it, 1 for a ratio, else an
 // annotation in braces, which no translation adds to a name (tools/otel/check_names.py applies the rules).
 // Standard library only.
 #pragma once
@@ -142,7 +141,7 @@ struct MetricInfo {
   std::string_view unit;
   std::string_view description;
   Buckets buckets;
-  std::array<std::string_view, 3> label_keys;  // the first label_count of them
+  std::array<std::string_view, 3> label_keys;  // the first label_count are used
   size_t label_count;
 
   std::span<const std::string_view> labels() const { return {label_keys.data(), label_count}; }

@@ -1,16 +1,16 @@
-// Spans: for our own layers and for users' code.
+// Spans, for our own layers and for users' code.
 //
 //   otel::Span span("StoreEngine/P2PIngest", context, {{attr::kSizeBytes, bytes}});
 //   span.AttachTo(&context);                       // calls made with `context` become its children
 //   ...
 //   return span.Record(status);                    // an error marks the span
 //
-// A Span ends when it is destroyed or End() is called, whichever is first. It is a value: it may live in an
-// object and end on another thread, but is used by one thread at a time. Nothing is thread-local, except
-// within an otel::Scope (or the SC_TRACE_* macros): there the span is the thread's current one, so that log
-// lines carry its ids and code below that has no context can find its parent.
+// A Span ends when it is destroyed or End() is called, whichever is first. It is a value: it may be a member
+// of an object and end on another thread, but only one thread uses it at a time. Nothing is thread-local,
+// except within an otel::Scope (or the SC_TRACE_* macros): there the span is the thread's current one, so
+// that log lines carry its ids, and called code without a context finds its parent.
 //
-// With telemetry off, everything here is a load and a branch, and context() is the parent.
+// With telemetry off, every call costs a load and a branch, and context() is the parent.
 #pragma once
 
 #include <functional>
@@ -35,12 +35,12 @@ namespace tensorcast::otel {
 struct SpanOptions {
   SpanKind kind = SpanKind::kInternal;
   std::span<const SpanLink> links = {};
-  SteadyTime start = SteadyTime::InfinitePast();  // for work that is over already; InfinitePast: now
-  const TraceContext* reserved = nullptr;         // what ReserveSpan gave for this span; null: new ids
+  SteadyTime start = SteadyTime::InfinitePast();  // for work that has ended already; InfinitePast: now
+  const TraceContext* reserved = nullptr;         // from ReserveSpan, for this span; null: new ids
 };
 
-// The ids of a span that is made only when its work is over: until then others can be its children, or link
-// to it. Whether it is recorded is decided here. With telemetry off it is `parent` itself.
+// Reserves the ids of a span that is made only when its work has ended: until then other spans can be its
+// children or link to it. Decides whether the span is recorded. With telemetry off it returns `parent`.
 TraceContext ReserveSpan(const TraceContext& parent);
 
 // The thread's current span, or an invalid context.
@@ -48,10 +48,10 @@ const TraceContext& CurrentContext();
 
 class Span {
  public:
-  // A span that never was: everything on it does nothing.
+  // No span: all calls on it do nothing.
   Span() = default;
 
-  // A child of `parent`; the root of a trace when that is not valid.
+  // A child of `parent`; the root of a trace when `parent` is not valid.
   Span(std::string_view name, const TraceContext& parent, AttributeList attributes = {},
        const SpanOptions& options = {}) {
     if (IsTracing()) [[unlikely]]
@@ -80,14 +80,14 @@ class Span {
       EndStarted(SteadyTime::InfinitePast());
   }
 
-  // Whether a sink records it: guards work that is only for the span's sake.
+  // Whether a sink records the span: guards work that is only done for the span.
   bool recording() const { return state_.has_value() && state_->recording; }
 
   void SetAttribute(const AttributeKey& key, const AttributeValue& value) {
     if (recording()) [[unlikely]]
       RecordAttribute(key, value);
   }
-  // `at`: for what is told about only later; InfinitePast: now.
+  // `at`: for an event that is added later; InfinitePast: now.
   void AddEvent(std::string_view name, AttributeList attributes = {},
                 SteadyTime at = SteadyTime::InfinitePast()) {
     if (recording()) [[unlikely]]
@@ -123,9 +123,9 @@ class Span {
       EndStarted(end);
   }
 
-  // What children of this span name as their parent; not valid when there is no span.
+  // The parent for children of this span; not valid when there is no span.
   const TraceContext& context() const;
-  // Makes this span the parent of what is done with `context`.
+  // Makes this span the parent of work that uses `context`.
   void AttachTo(RequestContext* context) const {
     if (state_.has_value()) [[unlikely]]
       context->trace = state_->context;
@@ -139,7 +139,7 @@ class Span {
     bool recording = false;
     TraceContext context;
 
-    State() {}  // std::optional needs it complete before the class is
+    State() {}  // std::optional needs it to be complete before the class is
   };
 
   void Start(std::string_view name, const TraceContext& parent, AttributeList attributes,
@@ -153,8 +153,8 @@ class Span {
   std::optional<State> state_;
 };
 
-// Makes a span, or a context with a span elsewhere, the thread's current one for as long as this lives.
-// Scopes nest; a scope is destroyed on the thread that made it, and what it names outlives it.
+// Makes a span, or the context of a span elsewhere, the thread's current one as long as the scope lives.
+// Scopes nest. A scope is destroyed on the thread that made it, and its span or context must outlive it.
 class Scope {
  public:
   explicit Scope(Span& span) {
@@ -211,18 +211,18 @@ class ScopedSpan {
   Scope scope_;  // left before the span ends
 };
 
-// The thread's current span, null outside of every scope (and in one that names only a context).
+// The thread's current span; null outside every scope, and in a scope that only has a context.
 Span* CurrentSpan();
-// Of the current span; "" outside of every scope.
+// The trace id of the current span; "" outside every scope.
 std::string CurrentTraceId();
 
-// On the current span, if there is one.
+// These apply to the current span, if there is one.
 void SetAttribute(const AttributeKey& key, const AttributeValue& value);
 void AddEvent(std::string_view name, AttributeList attributes = {});
 void SetError(const absl::Status& status);
 
-// Runs `work` in a scoped span and returns what it returns; an absl::Status or StatusOr that is an error
-// marks the span. `work` takes nothing, or the Span&.
+// Runs `work` in a scoped span and returns its result; an absl::Status or StatusOr with an error marks the
+// span. `work` takes no argument, or the Span&.
 template <class Work>
 auto InSpan(std::string_view name, const TraceContext& parent, Work&& work) {
   ScopedSpan scoped(name, parent);
@@ -247,7 +247,8 @@ auto InSpan(std::string_view name, Work&& work) {
   return InSpan(name, CurrentContext(), std::forward<Work>(work));
 }
 
-// A callable that runs `work` in a span each time it is called: a child of the span that is current now.
+// A callable that runs `work` in a new span at each call: a child of the span that is current when Traced is
+// called.
 template <class Work>
 auto Traced(std::string name, Work work) {
   return [name = std::move(name), parent = CurrentContext(), work = std::move(work)](auto&&... args) {

@@ -1,10 +1,10 @@
 // A trace file in the Chrome trace event format (a JSON array, which Perfetto and chrome://tracing read): the
-// TraceSink behind --trace-file. Needs no SDK, no collector and no sampling.
-// Format: "Trace Event Format", The Chromium Project.
+// TraceSink of --trace-file. Needs no SDK, no collector and no sampling. Format: "Trace Event Format", The
+// Chromium Project.
 //
-// Events are formatted by the thread that ends a span and written by a thread of the file's own. What waits
-// to be written is bounded: when the disk does not follow, events are dropped and counted. The file is
-// complete once it is closed; after a crash it lacks the closing bracket, which readers accept.
+// The thread that ends a span formats its event, and a thread of the file writes it. The buffer between them
+// is bounded: if the disk is too slow, events are dropped and counted. The file is complete once it is
+// closed; after a crash it lacks the closing bracket, which readers accept.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ struct TraceFileOptions {
 // Thread-safe. Spans that end after Close are not written.
 class TraceFile {
  public:
-  // Creates the file (INVALID_ARGUMENT or what open() says), and installs the sink. One at a time: a second
-  // takes the spans from the first.
+  // Makes the file (INVALID_ARGUMENT, or the error of open()), and installs the sink. One at a time: a second
+  // file takes over the spans.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Open(const std::string& path,
                                                          const TraceFileOptions& options = {});
-  // Closes; a failure is logged.
+  // Closes the file; logs a failure.
   ~TraceFile();
 
-  // Uninstalls the sink, writes what is buffered and closes the file. The first error of any write.
+  // Uninstalls the sink, writes the buffer and closes the file. Returns the first error of any write.
   // Idempotent.
   absl::Status Close();
 

@@ -1,6 +1,6 @@
-// Scopes by macro: each lasts exactly as long as the block it is written in. They become spans where
-// telemetry is on, and slices of the trace file where one is written; otherwise they cost a load and a
-// branch, and their arguments are not evaluated beyond it.
+// Macros for scopes: each lasts exactly as long as the block in which it is written. Scopes become spans if
+// telemetry is on, and slices of the trace file if one is written. Otherwise each costs a load and a branch,
+// and its arguments are not evaluated.
 //
 //   SC_TRACE_SCOPE("Disk/Read");                        // child of the thread's current span
 //   SC_TRACE_SCOPE_OF(context, "Disk/Read");            // child of a RequestContext or TraceContext
@@ -22,7 +22,7 @@
   do {                                                                                 \
     if (::tensorcast::otel::IsTracing()) ::tensorcast::otel::SetAttribute(key, value); \
   } while (false)
-// The name, then any number of {key, value}.
+// Arguments: the name, then any number of {key, value}.
 #define SC_TRACE_EVENT(name, ...)                                                           \
   do {                                                                                      \
     if (::tensorcast::otel::IsTracing()) ::tensorcast::otel::AddEvent(name, {__VA_ARGS__}); \

@@ -1,9 +1,9 @@
-// Where spans go. The api folder only describes spans; sinks, at most one of each kind, record them: the
-// OpenTelemetry bridge (otel/sdk), the trace file and the flight recorder. With none installed a span costs
-// one load and a branch.
+// Sinks for spans. The api folder only describes spans; sinks, at most one of each kind, record them: the
+// OpenTelemetry bridge (otel/sdk), the trace file and the flight recorder. Without a sink a span costs one
+// load and a branch.
 //
-// Sinks are called from any thread. One that was installed must live as long as the process, since others may
-// be about to call it when it is replaced; it becomes inert instead. Standard library only.
+// Sinks are called from any thread. An installed sink must live as long as the process, since a thread may be
+// about to call it when it is replaced; it becomes inert instead. Standard library only.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ namespace tensorcast::otel {
 
 enum class SpanKind : uint8_t { kInternal, kServer, kClient, kProducer, kConsumer };
 
-// A relation to a span that is not the parent: another request, or the far end of an asynchronous stage.
+// A relation to a span that is not the parent: of another request, or at the other end of an asynchronous
+// stage.
 struct SpanLink {
   TraceContext context;
   AttributeList attributes = {};
@@ -33,21 +34,21 @@ using SpanTime = std::chrono::system_clock::time_point;
 // The epoch stands for now.
 inline SpanTime OrNow(SpanTime time) { return time == SpanTime() ? std::chrono::system_clock::now() : time; }
 
-// Borrowed for the length of one call.
+// Borrowed for one call.
 struct SpanStart {
   std::string_view name;  // "<Component>/<Operation>"
   SpanKind kind = SpanKind::kInternal;
-  // Not valid: a root. Unstarted (see TraceContext): a root with this trace id. A parent of kServer and
+  // Not valid: a root. Unstarted (see TraceContext): a root with this trace id. The parent of kServer and
   // kConsumer spans is in another process.
   const TraceContext* parent = nullptr;
   std::span<const Attribute> attributes;
   std::span<const SpanLink> links;
   SpanTime time;        // the epoch: now
-  bool scoped = false;  // nested in time within the thread's other scoped spans
+  bool scoped = false;  // within the time of the thread's other scoped spans
 };
 
-// What a sink keeps about one span from its start to its end. Used by one thread at a time; its destructor
-// does not end the span.
+// A sink's record of one span from its start to its end. Used by one thread at a time; its destructor does
+// not end the span.
 class SpanRecord {
  public:
   virtual ~SpanRecord() = default;
@@ -64,23 +65,23 @@ class TraceSink {
  public:
   virtual ~TraceSink() = default;
 
-  // Starts a span, or returns null when this one is not recorded. `context` is what its children and other
-  // processes are to see: valid when it was reserved; else the sink that comes first sets it. Must not block.
+  // Starts a span, or returns null when it is not recorded. `context` is the span's context for its children
+  // and other processes: valid when it was reserved; otherwise the first sink sets it. Must not block.
   virtual std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) = 0;
-  // The context that a span under this parent would get, for one that is started later.
+  // The context for a span under this parent that is started later.
   virtual TraceContext Reserve(const TraceContext& parent) = 0;
 };
 
-// In the order in which they see a span's start: telemetry assigns the ids where it is on. The recorder comes
-// last: it gives ids only to the spans that it keeps and that no other sink gave any.
+// In the order in which the sinks see the start of a span: telemetry assigns the ids where it is on. The
+// recorder comes last: it only gives ids to spans that it keeps and that have none from another sink.
 enum class SinkKind : uint8_t { kTelemetry, kTraceFile, kRecorder };
 inline constexpr size_t kSinkKinds = 3;
 
-// Takes the place of the sink of that kind; null for none.
+// Replaces the sink of that kind; null: no sink.
 void InstallTraceSink(SinkKind kind, TraceSink* sink);
 
 // For sinks, which are never destroyed: owns the object for the rest of the process. It stays reachable, so
-// that leak checkers see that this is meant. Thread-safe.
+// that leak checkers accept it. Thread-safe.
 template <class T>
 T* KeepForever(std::unique_ptr<T> object) {
   struct Kept {

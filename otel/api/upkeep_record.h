@@ -1,6 +1,6 @@
 // Spans of upkeep: work that a clock starts and no request asks for, such as reports to the global store and
-// purges. Recording each would fill a backend with traces of nothing, so such a span is held until it ends
-// and goes to the sinks only when it failed or took long. Private to this folder.
+// purges. To record each would fill a backend with useless traces, so such a span is held until it ends, and
+// goes to the sinks only when it failed or took long. Private to this folder.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace tensorcast::otel::internal {
 
 inline constexpr absl::Duration kLongUpkeep = absl::Seconds(1);
 
-// Copies what it needs of `start`, which has a context of upkeep as its parent. The span that comes of it is
-// a root, with the trace id of that context, so that what failed in several processes can be found together.
+// Copies what it needs of `start`, which has an upkeep context as its parent. The resulting span is a root
+// with the trace id of that context, so that failures in several processes can be found together.
 std::unique_ptr<SpanRecord> HoldUpkeep(const SpanStart& start);
 
 }  // namespace tensorcast::otel::internal

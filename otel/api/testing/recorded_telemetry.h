@@ -1,11 +1,11 @@
-// Spans and metrics kept as plain values, for tests of what code says about itself.
+// Keeps spans and metrics as plain values, for tests of telemetry.
 //
 //   testing::RecordedTelemetry recorded;             // from here to its end
 //   ... a call ...
 //   const auto span = recorded.AwaitSpan("GlobalStore/BindKey");
 //   EXPECT_EQ(recorded.Sum(metrics::kRpcErrors.id(), {"server", "GlobalStore/BindKey", "ABORTED"}), 1);
 //
-// One at a time in a process; it takes the place of the telemetry sinks. Thread-safe.
+// One at a time in a process; it replaces the telemetry sinks. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ struct RecordedSpan {
   std::vector<TraceContext> links;
   std::string error;  // its type; "": none
 
-  // "": there is none of this name.
+  // "": the span has no such attribute.
   std::string attribute(const AttributeKey& key) const;
-  // The events of this name.
+  // The events with this name.
   std::vector<RecordedEvent> EventsNamed(std::string_view event) const;
 };
 
@@ -55,23 +55,24 @@ class RecordedTelemetry {
   RecordedTelemetry(const RecordedTelemetry&) = delete;
   RecordedTelemetry& operator=(const RecordedTelemetry&) = delete;
 
-  // Those that have ended, in that order.
+  // The ended spans, in the order of their ends.
   std::vector<RecordedSpan> spans() const;
-  // Waits until so many spans of this name have ended, and returns them; fewer when a time is over that only
-  // a hang takes.
+  // Waits until `count` spans with this name have ended, and returns them; fewer after a time that only a
+  // hang takes.
   std::vector<RecordedSpan> AwaitSpans(std::string_view name, size_t count) const;
-  // The first one of this name that is `like` that; waits for it. One without a name when none came.
+  // Waits for a span with this name for which `like` is true, and returns the first; a span without a name if
+  // none came.
   RecordedSpan AwaitSpan(std::string_view name, const SpanPredicate& like = nullptr) const;
 
-  // What was added or recorded with these labels, summed; the times that it was.
+  // The sum, and the number, of the values added or recorded with these labels.
   double Sum(MetricId metric, const std::vector<std::string>& labels) const;
   uint64_t Count(MetricId metric, const std::vector<std::string>& labels) const;
-  // Waits until Sum is at least `min`; false when a time is over that only a hang takes.
+  // Waits until Sum is at least `min`; false after a time that only a hang takes.
   bool AwaitSum(MetricId metric, const std::vector<std::string>& labels, double min) const;
 };
 
-// What a gauge or observed counter reports with these labels at this moment, summed over its callbacks; 0
-// when no callback reports it.
+// The current value of a gauge or observed counter with these labels, summed over its callbacks; 0 when no
+// callback reports it.
 double ReadGauge(MetricId metric, const std::vector<std::string>& labels);
 
 }  // namespace tensorcast::otel::testing
