@@ -1,7 +1,7 @@
-// From otel/api to the OpenTelemetry SDK. Private to this folder.
+// The bridge from otel/api to the OpenTelemetry SDK. Private to this folder.
 //
-// Sources that include OpenTelemetry's headers see the distribution's Abseil (cmake/README.md), so nothing
-// here mentions Abseil: this header is the border between the two.
+// Sources that include OpenTelemetry's headers see the distribution's Abseil (cmake/README.md), so this
+// header, the border between the two, does not use Abseil.
 #pragma once
 
 #include <array>
@@ -21,10 +21,10 @@
 namespace tensorcast::otel::sdk {
 
 enum class ExporterKind : uint8_t { kOtlpGrpc, kOtlpHttp, kConsole };
-// kParentRatio: a child as its parent, a root by the ratio. kRatio: all by the ratio.
+// kParentRatio: a child follows its parent, a root the ratio. kRatio: all spans follow the ratio.
 enum class SamplerKind : uint8_t { kParentRatio, kRatio, kAlwaysOn, kAlwaysOff };
 
-// Of one span; what is beyond them is dropped or, of a text, cut.
+// Limits of one span; further items are dropped, and longer texts are cut.
 struct SpanLimits {
   size_t max_attributes = 0;
   size_t max_events = 0;
@@ -32,27 +32,27 @@ struct SpanLimits {
   size_t max_attribute_bytes = 0;
 };
 
-// The limits, sizes and times that are 0 here are to be set: their defaults are those of the configuration
+// Callers must set the limits, sizes and times that are 0 here: their defaults are in the configuration
 // (options.h).
 struct BridgeOptions {
   ExporterKind exporter = ExporterKind::kOtlpGrpc;
-  std::array<bool, kSignals> on_console{};  // these instead of where `exporter` sends the others
-  std::string endpoint;  // http(s)://host:port[/path]; empty: what the SDK takes from OTEL_* or its default
+  std::array<bool, kSignals> on_console{};  // signals for the console instead of `exporter`
+  std::string endpoint;  // http(s)://host:port[/path]; empty: from OTEL_*, else the SDK's default
   std::vector<std::pair<std::string, std::string>> headers;
   std::string ca_file;
   std::string cert_file;
   std::string key_file;
   bool insecure_skip_verify = false;
-  std::chrono::milliseconds timeout{0};  // 0: the SDK's
+  std::chrono::milliseconds timeout{0};  // 0: the SDK's default
   std::chrono::milliseconds retry_for{0};
-  std::string compression;  // "none", "gzip"; empty: the SDK's
+  std::string compression;  // "none", "gzip"; empty: the SDK's default
 
   std::vector<std::pair<std::string, std::string>> resource;
 
   SamplerKind sampler = SamplerKind::kParentRatio;
   double sampling_ratio = 1.0;
   SpanLimits limits;
-  bool file_paths = false;  // in error messages of spans
+  bool file_paths = false;  // keep them in error messages of spans
 
   bool traces = true;
   bool metrics = true;
@@ -68,7 +68,7 @@ struct BridgeOptions {
   }
 
   Counters* counters = nullptr;  // must live as long as the process
-  // Told of what the SDK complains about and of what is dropped, from any thread, possibly often.
+  // Called with the SDK's complaints and with losses, from any thread, possibly often.
   std::function<void(std::string_view)> complain;
 };
 
@@ -88,19 +88,19 @@ class Bridge {
   static std::shared_ptr<Bridge> Create(const BridgeOptions& options);
   virtual ~Bridge() = default;
 
-  // Null where the signal is off. Both live as long as the process.
+  // Null if the signal is off. Both live as long as the process.
   virtual TraceSink* traces() = 0;
   virtual MetricSink* metrics() = 0;
 
-  // Does nothing where logs are off. Never blocks.
+  // Does nothing if logs are off. Never blocks.
   virtual void EmitLog(const LogLine& line) = 0;
 
-  // Exports what is there. May take as long as the exporters' timeouts, whatever `timeout` says.
+  // Exports what is queued. May take as long as the exporters' timeouts, whatever `timeout` is.
   virtual bool Flush(std::chrono::milliseconds timeout) = 0;
 
-  // From `when` on exports are not tried any more; what is left is counted as dropped.
+  // No export is tried after `when`; what is left then counts as dropped.
   virtual void GiveUpAt(std::chrono::steady_clock::time_point when) = 0;
-  // Exports the rest and ends the threads. May take as long as an export that is stuck. Idempotent.
+  // Exports the rest and ends the threads. May take as long as a stuck export. Idempotent.
   virtual void Shutdown() = 0;
 };
 

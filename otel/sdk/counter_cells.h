@@ -1,8 +1,8 @@
-// The totals of one counter, a cell for each combination of label values.
+// The totals of one counter: a cell for each combination of label values.
 //
-// The SDK's synchronous counters build a hash of owned strings and take a spin lock for each addition,
-// several times a call, from every thread; here an addition is a look-up and an atomic addition. The SDK
-// reads the totals when it collects, as it reads those of any observable counter. Standard library only.
+// For each addition, the SDK's synchronous counters build a hash of owned strings and take a spin lock,
+// several times a call, on every thread. Here an addition is a look-up and an atomic addition. The SDK reads
+// the totals when it collects, as for any observable counter. Standard library only.
 #pragma once
 
 #include <array>
@@ -17,11 +17,12 @@
 
 namespace tensorcast::otel::sdk {
 
-// Thread-safe; adding to a cell of its own takes no lock.
+// Thread-safe; adding to an existing cell takes no lock.
 class CounterCells {
  public:
-  // What has no cell of its own counts in one more, with "other" for all labels, and takes a lock. Together
-  // they are as many as the SDK keeps apart: of more it would add the totals up anew at each collection.
+  // Label values beyond this number share one more cell, with "other" for all labels, which takes a lock.
+  // With that cell there are as many as the SDK keeps apart: with more, it would sum the totals anew at each
+  // collection.
   static constexpr size_t kMaxCells = 1998;
 
   CounterCells();
@@ -37,7 +38,7 @@ class CounterCells {
   Cell* Find(size_t hash, LabelValues labels) const;
   Cell& FindOrMake(size_t hash, LabelValues labels);
 
-  // Heads of lists that only grow, at their heads.
+  // Heads of lists to which cells are only added, at the head.
   std::array<std::atomic<Cell*>, 64> lists_{};
   std::mutex growing_;
   size_t cells_ = 0;  // guarded by growing_

@@ -1,4 +1,4 @@
-// What telemetry knows about itself. Standard library only: both sides of the bridge use it.
+// Counters of telemetry itself. Standard library only: both sides of the bridge use them.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ enum class Signal : uint8_t { kTraces, kMetrics, kLogs };
 inline constexpr size_t kSignals = 3;
 inline constexpr const char* kSignalNames[kSignals] = {"traces", "metrics", "logs"};
 
-// What went wrong with the last export of a signal; empty: nothing. Thread-safe.
+// The error of a signal's last export; empty: none. Thread-safe.
 class LastError {
  public:
   void Set(std::string what) {
@@ -34,7 +34,7 @@ class LastError {
 
 // Items are spans and log records; for metrics, whole collections.
 struct SignalCounters {
-  std::atomic<int64_t> pending{0};  // queued or in the exporter's hands
+  std::atomic<int64_t> pending{0};  // queued or being exported
   std::atomic<uint64_t> exported{0};
   std::atomic<uint64_t> dropped_queue_full{0};
   std::atomic<uint64_t> dropped_export_failed{0};

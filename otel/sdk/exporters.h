@@ -1,8 +1,8 @@
-// Where each signal goes, made from our options. Includes OpenTelemetry.
+// The exporters of each signal, made from our options. Includes OpenTelemetry.
 //
-// To an OTLP collector metrics are exported by the SDK. Spans and log records encode themselves
-// (otlp_encoders.h), and their exporters here send those bytes: the SDK's take what they export apart, and do
-// not tell why a collector refused it, so that nothing could be sent again (guards.h, export_trouble).
+// The SDK exports metrics to an OTLP collector. Spans and log records encode themselves (otlp_encoders.h),
+// and exporters of ours send those bytes: the SDK's exporters consume their items and do not say why a
+// collector refused them, so that no item could be sent again (guards.h, export_trouble).
 #pragma once
 
 #include <memory>
@@ -24,16 +24,16 @@ struct Exporters {
 
 Exporters MakeExporters(const BridgeOptions& options);
 
-// Its parts, to a collector over gRPC or HTTP (otlp_exporters.cc). Their options are ours and, where those
-// say nothing, the SDK's, which are those of the environment (OTEL_EXPORTER_OTLP_*). As thread-safe as the
-// SDK's: one export of a signal at a time.
+// The exporters for a collector over gRPC or HTTP (otlp_exporters.cc). Options that ours leave unset are the
+// SDK's, from the environment (OTEL_EXPORTER_OTLP_*). As thread-safe as the SDK's: one export of a signal at
+// a time.
 Exporters MakeGrpcExporters(const BridgeOptions& options);
 Exporters MakeHttpExporters(const BridgeOptions& options);
 
-// What all items of this process have in common.
+// The resource of all items of this process.
 opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options);
 
-// Bridge::Create with exporters of the caller's: the in-memory ones of tests.
+// Bridge::Create with the caller's exporters, such as the in-memory ones of tests.
 std::shared_ptr<Bridge> MakeBridge(const BridgeOptions& options, Exporters exporters);
 
 }  // namespace tensorcast::otel::sdk

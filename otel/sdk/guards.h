@@ -1,5 +1,5 @@
-// Bounds and counts around queues and exporters: an item that finds its queue full is dropped here, where it
-// is counted; the SDK would drop it silently. Includes OpenTelemetry.
+// Limits and counts around queues and exporters: an item that finds its queue full is dropped and counted
+// here; the SDK would drop it silently. Includes OpenTelemetry.
 #pragma once
 
 #include <algorithm>
@@ -32,21 +32,21 @@ namespace otel_trace = opentelemetry::sdk::trace;
 using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
-// What is known of the export that runs on this thread beside its result. The SDK's exporter of metrics over
-// HTTP returns success when it failed, and says in its log that it did (bridge.cc listens). That over gRPC
-// does not tell why it failed: what may have been refused for good is then tried again, too.
+// Further facts of the export that runs on this thread. The SDK's metrics exporter over HTTP returns success
+// when it failed, and only logs the failure (bridge.cc listens). The one over gRPC does not say why it
+// failed, so even an export that was refused for good is tried again.
 struct ExportTrouble {
   bool failed = false;
-  bool final = false;                        // the collector does not want to be asked again
-  std::chrono::milliseconds retry_after{0};  // it wants to be left alone for so long
-  std::string error;                         // what the SDK's log or our exporter said last
+  bool final = false;                        // the collector refuses a retry
+  std::chrono::milliseconds retry_after{0};  // min time before a retry, as the collector asks
+  std::string error;                         // the last message of the SDK's log or of our exporter
 };
 inline thread_local ExportTrouble export_trouble;
 
-// The state that a signal's processor and exporter share.
+// State shared by a signal's processor and exporter.
 class Guard {
  public:
-  // `retry_for`: how long an export that failed is tried again, from when it was first tried.
+  // `retry_for`: how long a failed export is retried, from its first attempt on.
   Guard(SignalCounters& counters, size_t queue_size, std::chrono::milliseconds retry_for, Complain complain)
       : counters_(counters),
         queue_size_(static_cast<int64_t>(queue_size)),
@@ -59,7 +59,7 @@ class Guard {
       ++counters_.dropped_shutdown;
       return false;
     }
-    // Never above the size: an item that is refused must not, for a moment, take the place of another, nor be
+    // Never above the size, even for a moment: a refused item must neither take another's place nor be
     // counted by DropRest.
     int64_t pending = counters_.pending.load(std::memory_order_relaxed);
     while (pending < queue_size_) {
@@ -72,26 +72,26 @@ class Guard {
     return false;
   }
 
-  // From now on nothing is admitted.
+  // From now on no item is admitted.
   void End() { ended_ = true; }
   bool ended() const { return ended_; }
-  // Once the queue has been emptied after End: what an item's thread added too late is dropped.
+  // Call it once the queue is empty after End: items that threads added too late are dropped.
   void DropRest() {
-    // Below zero where an export that counted its items ends meanwhile.
+    // Negative if an export that counted its items ends meanwhile.
     if (const int64_t left = counters_.pending.exchange(0); left > 0) {
       counters_.dropped_shutdown += static_cast<uint64_t>(left);
     }
   }
 
-  // Ends the retries, too: a shutdown tries once.
+  // Ends the retries too: a shutdown tries once.
   void GiveUpAt(std::chrono::steady_clock::time_point when) {
     const std::lock_guard lock(mutex_);
     give_up_at_ = when;
     giving_up_.notify_all();
   }
 
-  // Runs one export of `count` items, unless it is too late for it; again, with growing pauses, while the
-  // collector may still take them.
+  // Runs one export of `count` items unless it is too late, and repeats it with growing pauses while the
+  // collector may still accept them.
   template <class Export>
   otel_common::ExportResult Run(size_t count, const Export& do_export) {
     using Clock = std::chrono::steady_clock;
@@ -132,7 +132,7 @@ class Guard {
   static constexpr std::chrono::milliseconds kFirstPause{100};
   static constexpr std::chrono::milliseconds kLongestPause{2000};
 
-  // So that processes which a collector refused together do not come back together.
+  // So that processes refused by a collector at the same time do not retry at the same time.
   static std::chrono::milliseconds Jittered(std::chrono::milliseconds pause) {
     thread_local std::minstd_rand random(std::random_device{}());
     return pause / 2 + std::chrono::milliseconds(random() % (pause.count() / 2 + 1));
@@ -142,7 +142,7 @@ class Guard {
     const std::lock_guard lock(mutex_);
     return give_up_at_;
   }
-  // False, at once, when it is to be given up.
+  // False, at once, when GiveUpAt was called.
   bool Pause(std::chrono::milliseconds length) {
     std::unique_lock lock(mutex_);
     return !giving_up_.wait_for(lock, length, [this] { return give_up_at_ != kNever; });
@@ -161,7 +161,7 @@ class Guard {
   std::chrono::steady_clock::time_point give_up_at_ = kNever;
 };
 
-// Of spans or log records that were admitted.
+// Exports admitted spans or log records.
 template <class Exporter, class Recordable>
 class GuardedExporter final : public Exporter {
  public:
@@ -189,9 +189,9 @@ class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
       : inner_(std::move(inner)), guard_(std::move(guard)) {}
 
   otel_common::ExportResult Export(const otel_metrics::ResourceMetrics& data) noexcept override {
-    // A collection of nothing: the SDK's HTTP exporter posts none, so that it is not an export.
+    // The SDK's HTTP exporter posts no empty collection, so it does not count as an export.
     if (data.scope_metric_data_.empty()) return otel_common::ExportResult::kSuccess;
-    const std::lock_guard lock(mutex_);  // the reader's thread and a flush
+    const std::lock_guard lock(mutex_);  // the reader's thread and a flush may both call it
     guard_->CountIn(1);
     return guard_->Run(1, [&] { return inner_->Export(data); });
   }

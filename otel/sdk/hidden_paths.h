@@ -1,4 +1,4 @@
-// File paths out of the error messages of spans: where a user keeps models is not the collector's business.
+// Removes file paths from the error messages of spans: collectors should not learn where users keep models.
 // Thread-safe; standard library only.
 #pragma once
 
@@ -8,9 +8,9 @@
 namespace tensorcast::otel::sdk {
 
 // The text with each file path replaced by <path>. A path begins a word with /, ./, ../ or ~/, also behind
-// file:// and unix:. It ends where our errors end their subject (": ", "; ", ", ", a bracket, a quote, the
-// end), and not at a blank, since a name may have blanks: rather too much is hidden than a part of a name
-// told. Addresses such as https://host/path stay.
+// file:// and unix:. It ends where the subject of our errors ends (": ", "; ", ", ", a bracket, a quote, the
+// end), not at a blank, since a name may have blanks: it is better to hide too much than to reveal a part of
+// a name. Addresses such as https://host/path stay.
 std::string HidePaths(std::string_view text);
 
 }  // namespace tensorcast::otel::sdk

@@ -1,7 +1,7 @@
-// Log lines that name their span: on stderr as text or JSON, and into the OpenTelemetry log pipeline. They
-// are absl::LogSinks beside whatever others a program has.
+// Writes log lines with their span's ids: to stderr as text or JSON, and to the OpenTelemetry log pipeline.
+// Both are absl::LogSinks, beside the program's other ones.
 //
-// The ids are those of the logging thread's otel::Scope; a line logged outside of every scope has none.
+// The ids are those of the logging thread's otel::Scope; a line logged outside every scope has none.
 #pragma once
 
 #include <memory>
@@ -21,16 +21,16 @@ class Bridge;
 enum class LogFormat { kText, kJson };
 
 // One line, with the newline: "<absl's prefix><message> trace=<id> span=<id>", or
-// {"time":…,"severity":…,"message":…,"file":…,"line":…,"thread":…,"stack":…,"trace_id":…,"span_id":…},
-// the last three where there are any.
+// {"time":…,"severity":…,"message":…,"file":…,"line":…,"thread":…,"stack":…,"trace_id":…,"span_id":…}; the
+// last three only if they are set.
 std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format);
 
 // From now on stderr shows lines of `min_severity` or above in this format, one write each. A FATAL line is
-// shown twice, by itself and then with the stack: in text by Abseil, in JSON here, with the stack as a
+// written twice, first without and then with the stack: in text by Abseil, in JSON here, with the stack as a
 // member. May be called again; the last call counts.
 void InstallStderrLog(LogFormat format, absl::LogSeverity min_severity);
 
-// Sends lines to the bridge; never blocks. Lines that are about telemetry itself stay out of it.
+// Sends lines to the bridge; never blocks. Lines about telemetry itself are not sent.
 class TelemetryLogSink final : public absl::LogSink {
  public:
   TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity min_severity);
@@ -42,7 +42,7 @@ class TelemetryLogSink final : public absl::LogSink {
   const absl::LogSeverity min_;
 };
 
-// While one lives, what this thread logs is about telemetry.
+// While an object lives, lines that this thread logs are about telemetry.
 class AboutTelemetry {
  public:
   AboutTelemetry();

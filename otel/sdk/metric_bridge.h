@@ -1,4 +1,4 @@
-// Our catalogue as the SDK's instruments. Includes OpenTelemetry.
+// Makes the SDK's instruments for our catalogue. Includes OpenTelemetry.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace tensorcast::otel::sdk {
 
-// The buckets of the catalogue's histograms. Before the first instrument is made.
+// Sets the buckets of the catalogue's histograms. Call it before the first instrument is made.
 void AddViews(opentelemetry::sdk::metrics::MeterProvider& provider);
 
-// An instrument for each metric of the catalogue. Must live as long as the provider collects.
+// Makes an instrument for each metric of the catalogue. The sink must live as long as the provider collects.
 std::unique_ptr<MetricSink> MakeMetricSink(
     opentelemetry::nostd::shared_ptr<opentelemetry::metrics::Meter> meter);
 

@@ -1,6 +1,5 @@
-// The few calls of NVIDIA's management library that the GPU metrics need, loaded at run time so that its
-// absence costs only itself.
-// Interface: "NVML API Reference Guide", NVIDIA.
+// The calls of NVIDIA's management library that the GPU metrics need. The library is loaded at run time;
+// without it only these metrics are missing. Interface: "NVML API Reference Guide", NVIDIA.
 #pragma once
 
 #include <memory>
@@ -34,7 +33,7 @@ class Nvml {
 
   void* const library_;
   const std::unique_ptr<Functions> functions_;
-  std::vector<void*> devices_;  // null where one could not be opened
+  std::vector<void*> devices_;  // null if a device could not be opened
 };
 
 }  // namespace tensorcast::otel::sdk

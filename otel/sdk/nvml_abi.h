@@ -1,5 +1,5 @@
-// NVML's types, as its binary interface has them; shared with the library that stands in for it in tests.
-// Source: nvml.h of the NVIDIA Management Library.
+// NVML's types, with its binary layout; shared with the stand-in library of tests. Source: nvml.h of the
+// NVIDIA Management Library.
 #pragma once
 
 namespace tensorcast::otel::sdk::nvml {

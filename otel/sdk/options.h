@@ -1,6 +1,6 @@
-// What telemetry is told by the section observability.otel of the configuration, resolved with the
-// environment. The keys, their help, limits and defaults are in proto/config.proto; a key that is not set
-// (tests and the client library set few) means its default.
+// The options of telemetry: the section observability.otel of the configuration, resolved with the
+// environment. The keys, their help, limits and defaults are in proto/config.proto; an unset key (tests and
+// the client library set few) has its default.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@
 
 namespace tensorcast::otel {
 
-// Key and value of what all items of a process say about it.
+// Key and value of each resource attribute of a process.
 using ResourceAttributes = std::vector<std::pair<std::string, std::string>>;
 
 namespace sdk {
@@ -30,11 +30,12 @@ struct Options {
   bool resource_metrics = true;
 };
 
-// INVALID_ARGUMENT, naming the key or the variable, for what makes no sense or cannot be had. Reads the
-// environment: TENSORCAST_OTLP_ENDPOINT, TENSORCAST_OTEL_DEBUG=1 (on, to the console, whatever is
-// configured), OTEL_SDK_DISABLED=true (off), and the OTEL_* variables named above, which the configuration
-// overrides; with telemetry off those may say what they like, since they may be meant for others. `resource`
-// stands above the attributes that every process has, and below the environment and the configuration.
+// INVALID_ARGUMENT, naming the key or the variable, for an invalid or unavailable value. Reads the
+// environment: TENSORCAST_OTLP_ENDPOINT, TENSORCAST_OTEL_DEBUG=1 (turns telemetry on, to the console,
+// whatever the configuration says), OTEL_SDK_DISABLED=true (turns it off), and the OTEL_* variables, which
+// the configuration overrides. With telemetry off their values are not checked, since they may be for other
+// programs. `resource` overrides the attributes that every process has; the environment and the configuration
+// override `resource`.
 absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role,
                                        const ResourceAttributes& resource = {});
 

@@ -1,7 +1,7 @@
-// OTLP's bytes, for what encodes itself (otlp_encoders.h): protobuf's wire format as far as OTLP needs it,
-// and the SDK's attribute values and ids in it. Fields are appended in any order, as the format allows.
-// Lengths of what is nested are known before it is written, so nothing is written twice. `String` is a
-// std::string with any allocator. Stateless. Includes OpenTelemetry. Specification:
+// Writes OTLP's bytes (otlp_encoders.h): protobuf's wire format as far as OTLP needs it, with the SDK's
+// attribute values and ids. Fields are appended in any order, as the format allows. The length of a nested
+// message is known before it is written, so no byte is written twice. `String` is a std::string with any
+// allocator. Stateless. Includes OpenTelemetry. Specification:
 // https://protobuf.dev/programming-guides/encoding/.
 #pragma once
 
@@ -35,13 +35,13 @@ void AppendVarint(String& out, uint64_t value) {
   out.append(bytes, size);
 }
 
-// Of field numbers below 16, which take a byte.
+// For field numbers below 16, which take one byte.
 constexpr char Tag(uint32_t field, Type type) { return static_cast<char>(field << 3 | type); }
 
-// Of a length-delimited field with its tag and length.
+// The size of a length-delimited field with its tag and length.
 constexpr size_t FieldSize(size_t bytes) { return 1 + VarintSize(bytes) + bytes; }
 
-// The head of a nested message that is `bytes` long.
+// Appends the head of a nested message of `bytes` bytes.
 template <class String>
 void AppendHead(String& out, uint32_t field, size_t bytes) {
   out += Tag(field, kBytes);
@@ -89,10 +89,10 @@ enum : uint32_t { kString = 1, kBool, kInt, kDouble };
 
 inline std::string_view View(nostd::string_view text) { return {text.data(), text.size()}; }
 
-// A value that OTLP has no scalar for is left out; ours are all scalars.
+// A value without an OTLP scalar type is left out; all of ours are scalars.
 struct AnyValue {
   uint32_t field = 0;
-  uint64_t number = 0;  // of a bool, an integer, or a double's bits
+  uint64_t number = 0;  // a bool, an integer, or the bits of a double
   std::string_view text;
 
   bool known() const { return field != 0; }
@@ -118,7 +118,7 @@ struct AnyValue {
   }
 };
 
-// Of both of the SDK's variants, that of views and that of owned values.
+// For both of the SDK's variants: views and owned values.
 struct ToAnyValue {
   AnyValue operator()(bool value) const { return {any_value_field::kBool, value ? 1u : 0u, {}}; }
   AnyValue operator()(int32_t value) const { return (*this)(static_cast<int64_t>(value)); }

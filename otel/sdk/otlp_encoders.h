@@ -1,5 +1,5 @@
-// Spans and log records that encode themselves as OTLP bytes while they are filled. Like the SDK's
-// recordables, each is owned and written by one thread at a time. Includes OpenTelemetry.
+// Spans and log records that encode themselves as OTLP bytes while they are filled. As with the SDK's
+// recordables, one thread at a time owns and writes each. Includes OpenTelemetry.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ namespace tensorcast::otel::sdk {
 
 namespace otel_api = opentelemetry;
 
-// A span. The SDK's recordable for OTLP builds a tree of protobuf messages: some twenty allocations a span on
-// the thread that is observed, all of them freed on the exporter's. In a daemon under load that cost 18 us of
-// CPU for each span, a quarter of the control plane. This one is a single block, as long as a span of an RPC
-// needs no more.
+// A span. The SDK's recordable for OTLP builds a tree of protobuf messages: about twenty allocations per span
+// on the observed thread, all freed on the exporter's thread. In a daemon under load that cost 18 us of CPU
+// per span, a quarter of the control plane. This span is a single block, if it is no larger than a usual span
+// of an RPC.
 class SpanEncoder final : public otel_api::sdk::trace::Recordable {
  public:
   SpanEncoder() { bytes_.reserve(kExpectedBytes); }

@@ -10,10 +10,10 @@ namespace tensorcast::otel::sdk {
 
 struct ResourceOptions {
   std::string proc = "/proc";
-  std::string nvml = "libnvidia-ml.so.1";  // loaded if it can be; without it there are no GPU metrics
+  std::string nvml = "libnvidia-ml.so.1";  // loaded if possible; without it there are no GPU metrics
 };
 
-// They report for as long as the registrations live. Files that cannot be read leave their metrics out.
+// The gauges report as long as the registrations live. Metrics of files that cannot be read are left out.
 std::vector<GaugeRegistration> ObserveResources(const ResourceOptions& options = {});
 
 }  // namespace tensorcast::otel::sdk

@@ -1,6 +1,5 @@
-// Takes messages that are bytes already to a collector, one kind of them each, over gRPC or HTTP. Names
-// neither gRPC, OpenTelemetry nor Abseil: it stands between sources that see one Abseil and sources that see
-// the other.
+// Sends encoded messages of one kind to a collector, over gRPC or HTTP. This header uses neither gRPC,
+// OpenTelemetry nor Abseil: it separates sources that see one Abseil from sources that see the other.
 #pragma once
 
 #include <chrono>
@@ -12,27 +11,27 @@
 namespace tensorcast::otel::sdk {
 
 struct SendResult {
-  std::string error;                         // what went wrong, or nothing
-  bool retryable = true;                     // whether OTLP lets a client send the same again
-  std::chrono::milliseconds retry_after{0};  // not before, as the collector wants it
+  std::string error;                         // the error; empty: success
+  bool retryable = true;                     // whether OTLP lets a client send the message again
+  std::chrono::milliseconds retry_after{0};  // min time before a retry, as the collector asks
 };
 
 // Thread-safe.
 class Sender {
  public:
   virtual ~Sender() = default;
-  // Blocks for the answer and ignores its content. Connects when it first sends.
+  // Blocks for the answer and ignores its content. Connects at the first message.
   virtual SendResult Send(const std::string& message) = 0;
 };
 
 struct GrpcSenderOptions {
   std::string endpoint;  // http://host:port, https://host:port or host:port
   bool tls = false;
-  std::string ca_pem;  // empty: the machine's own
+  std::string ca_pem;  // empty: the machine's authorities
   std::string user_agent;
   std::vector<std::pair<std::string, std::string>> headers;
   bool gzip = false;
-  std::chrono::nanoseconds timeout{0};  // of a call; 0: none
+  std::chrono::nanoseconds timeout{0};  // of a call; 0: no timeout
 };
 // `method`: "/package.Service/Method".
 std::unique_ptr<Sender> NewGrpcSender(const GrpcSenderOptions& options, const std::string& method);
@@ -40,13 +39,13 @@ std::unique_ptr<Sender> NewGrpcSender(const GrpcSenderOptions& options, const st
 struct HttpSenderOptions {
   std::string url;  // with its path
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string ca_file;  // these four for https://
+  std::string ca_file;  // these four are for https://
   std::string cert_file;
   std::string key_file;
   bool insecure_skip_verify = false;
   std::chrono::milliseconds timeout{0};  // of a post; REQUIRES: more than 0
 };
-// Posts messages of protobuf.
+// Posts protobuf messages.
 std::unique_ptr<Sender> NewHttpSender(const HttpSenderOptions& options);
 
 }  // namespace tensorcast::otel::sdk

@@ -1,4 +1,4 @@
-// Our spans on the SDK's span pipeline. Includes OpenTelemetry.
+// Passes our spans to the SDK's span pipeline. Includes OpenTelemetry.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,23 @@
 
 namespace tensorcast::otel::sdk {
 
-// What the spans of one process have in common.
+// What all spans of one process share.
 struct SpanPipeline {
   std::shared_ptr<opentelemetry::sdk::trace::SpanProcessor> processor;
   std::shared_ptr<Guard> guard;  // of the processor's queue
   SamplerKind sampler_kind = SamplerKind::kParentRatio;
-  std::shared_ptr<opentelemetry::sdk::trace::Sampler> sampler;  // of that kind
+  std::shared_ptr<opentelemetry::sdk::trace::Sampler> sampler;  // of kind sampler_kind
   opentelemetry::sdk::resource::Resource resource;
   SpanLimits limits;
-  bool file_paths = false;  // whether error messages keep them
+  bool file_paths = false;  // keep them in error messages
 };
 
-// Drives the SDK's sampler, recordables and processor itself. The SDK's own tracer and span would do the same
-// behind a lock for each call, a record for each of any number of processors and the thread's current span,
-// none of which is of use here, and doubled what a span of an RPC costs.
+// Drives the SDK's sampler, recordables and processor itself. The SDK's own tracer and span would take a lock
+// for each call, keep a record for each of any number of processors, and set the thread's current span. None
+// of this is needed here, and it doubled the cost of a span of an RPC.
 //
-// What is recorded points into the sink: it must outlive its spans, those in the processor's queue included.
+// The recorded data points into the sink: the sink must outlive its spans, including those in the processor's
+// queue.
 std::unique_ptr<TraceSink> MakeTraceSink(SpanPipeline pipeline);
 
 }  // namespace tensorcast::otel::sdk

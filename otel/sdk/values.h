@@ -1,4 +1,4 @@
-// Our attributes as OpenTelemetry takes them. Includes OpenTelemetry.
+// Converts our attributes for OpenTelemetry. Includes OpenTelemetry.
 #pragma once
 
 #include <span>
@@ -16,12 +16,12 @@ namespace tensorcast::otel::sdk {
 // The instrumentation scope of all that we record.
 inline constexpr const char* kScopeName = "tensorcast";
 inline constexpr const char* kScopeVersion = TENSORCAST_VERSION;
-// Of OpenTelemetry's conventions, the version that the names of our attributes are from.
+// The version of OpenTelemetry's conventions from which our attribute names are.
 inline constexpr const char* kSchemaUrl = "https://opentelemetry.io/schemas/1.30.0";
 
 inline opentelemetry::nostd::string_view ToNostd(std::string_view text) { return {text.data(), text.size()}; }
 
-// Calls `take` with the value; strings cut to `max_bytes` and made valid UTF-8, which OTLP demands.
+// Calls `take` with the value; strings are cut to `max_bytes` and made valid UTF-8, which OTLP demands.
 template <class Take>
 auto WithValue(const AttributeValue& value, size_t max_bytes, const Take& take) {
   using Value = opentelemetry::common::AttributeValue;

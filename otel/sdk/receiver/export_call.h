@@ -1,6 +1,5 @@
-// One OTLP export call as a gRPC server sees it, of whichever of the three services: the services are not
-// compiled in, since the SDK's own OTLP messages live in the same process; a call is known by its method's
-// name.
+// One OTLP export call at a gRPC server, of any of the three services. The method's name identifies the call:
+// the services are not compiled in, since the SDK's own OTLP messages are in the same process.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -15,21 +14,21 @@
 
 namespace tensorcast::otel {
 
-// Owns itself: it is deleted when gRPC is done with it. Its functions run on gRPC's threads.
+// Owns itself: it is deleted when gRPC no longer uses it. Its functions run on gRPC's threads.
 class ExportCall : public grpc::ServerGenericBidiReactor {
  public:
-  // Reads the request: that begins when gRPC is given the call, so after the derived object is complete.
+  // Reads the request; the read begins when gRPC gets the call, when the derived object is complete.
   explicit ExportCall(const grpc::GenericCallbackServerContext& context) : method_(context.method()) {
     StartRead(&request_);
   }
 
  protected:
-  // The request is here: ends in exactly one of Accept and Finish, now or later.
+  // The request is here. The override must lead to exactly one call of Accept or Finish, now or later.
   virtual void OnRequest() = 0;
 
   const std::string& method() const { return method_; }
   std::string request() const;
-  // Answers with an empty message, which is what the services answer with.
+  // Answers with an empty message, as the services do.
   void Accept();
 
  private:
@@ -41,11 +40,11 @@ class ExportCall : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer response_;
 };
 
-// A server, without TLS, that answers every call by a new ExportCall. Destroying it ends the calls that are
-// under way, and waits for them.
+// A server, without TLS, that answers every call with a new ExportCall. Its destructor ends running calls and
+// waits for them.
 class ExportServer {
  public:
-  // On a thread of gRPC's; what it makes refers to must outlive the server.
+  // Called on gRPC's threads; the objects that a call refers to must outlive the server.
   using CallFactory = std::function<ExportCall*(const grpc::GenericCallbackServerContext&)>;
 
   // `listen`: host:port; port 0 picks one. UNAVAILABLE when it cannot listen.

@@ -1,5 +1,5 @@
-// A receiver of OTLP over gRPC in this process, which keeps what it is sent: what `tensorcast otel-smoke`
-// checks and `tensorcast bench collector` counts. Thread-safe.
+// A receiver of OTLP over gRPC in this process, which keeps what it receives: `tensorcast otel-smoke` checks
+// it, and `tensorcast bench collector` counts it. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class OtlpReceiver : public ReceivedTelemetry {
  private:
   using ReceivedTelemetry::ReceivedTelemetry;
 
-  std::unique_ptr<ExportServer> server_;  // its calls fill what this is
+  std::unique_ptr<ExportServer> server_;  // its calls fill the base class
 };
 
 }  // namespace tensorcast::otel

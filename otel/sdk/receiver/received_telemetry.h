@@ -1,4 +1,4 @@
-// Telemetry as OTLP brings it, decoded and kept as plain structs. Thread-safe.
+// Received OTLP telemetry, decoded into plain structs. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +40,14 @@ struct ReceivedSpan {
   StringMap attributes;
   std::vector<ReceivedEvent> events;
   std::vector<ReceivedLink> links;
-  uint32_t dropped_attributes = 0;  // which the span's limits cut, like the two below
+  uint32_t dropped_attributes = 0;  // cut by the span's limits, like the next two
   uint32_t dropped_events = 0;
   uint32_t dropped_links = 0;
   bool error = false;
   std::string status_message;
 };
 
-// One time series' latest point.
+// The latest point of one time series.
 struct ReceivedMetric {
   StringMap resource;
   std::string name;
@@ -55,8 +55,8 @@ struct ReceivedMetric {
   std::string description;
   enum class Kind { kGauge, kCounter, kUpDownCounter, kHistogram } kind = Kind::kGauge;
   StringMap labels;
-  double value = 0;    // of a histogram: the sum
-  uint64_t count = 0;  // of a histogram
+  double value = 0;    // for a histogram: the sum
+  uint64_t count = 0;  // for a histogram
   std::vector<double> bounds;
 };
 
@@ -71,12 +71,12 @@ struct ReceivedLog {
 
 class ReceivedTelemetry {
  public:
-  // kMetrics: spans and log records are accepted, and not even read.
+  // kMetrics: spans and log records are accepted without being decoded.
   enum class Keep { kAll, kMetrics };
   explicit ReceivedTelemetry(Keep keep = Keep::kAll) : keep_(keep) {}
 
-  // Adds what is in `request`, the bytes of one export call to `method` (as gRPC names it: its service tells
-  // the signal). False when they are not such a message.
+  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name, whose service tells
+  // the signal). False when the bytes are not such a message.
   bool Take(std::string_view method, const std::string& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::vector<ReceivedSpan> spans() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -84,10 +84,9 @@ class ReceivedTelemetry {
   std::vector<ReceivedMetric> metrics() const ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<ReceivedLog> logs() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until `condition` holds, which is asked again after each Take and Wake. It may call the functions
-  // above.
+  // Waits until `condition` holds; checks it again after each Take and Wake. It may call the functions above.
   bool WaitFor(absl::Duration timeout, absl::FunctionRef<bool()> condition) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waiting threads ask their conditions again.
+  // Makes waiting threads check their conditions again.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -1,4 +1,4 @@
-// A collector in this process that can misbehave in the ways that collectors do. It keeps what it accepts.
+// A collector in this process that can misbehave as real collectors do. It keeps what it accepts.
 // Thread-safe.
 #pragma once
 
@@ -17,9 +17,9 @@ namespace tensorcast::otel::testing {
 
 enum class Behaviour {
   kAccept,
-  kHang,    // never answers, until this changes or the caller gives up
-  kRefuse,  // answers UNAVAILABLE: may be asked again
-  kReject,  // answers INVALID_ARGUMENT: may not
+  kHang,    // does not answer until the behaviour changes or the caller gives up
+  kRefuse,  // answers UNAVAILABLE, which allows a retry
+  kReject,  // answers INVALID_ARGUMENT, which does not
 };
 
 class Collector : public ReceivedTelemetry {
@@ -28,11 +28,11 @@ class Collector : public ReceivedTelemetry {
   static absl::StatusOr<std::unique_ptr<Collector>> Start(const std::string& listen = "127.0.0.1:0");
 
   const std::string& endpoint() const { return server_->endpoint(); }  // http://host:port
-  // Calls that hang are answered as it says.
+  // Hanging calls are then answered by the new behaviour.
   void SetBehaviour(Behaviour behaviour) ABSL_LOCKS_EXCLUDED(mutex_);
 
   StringMap last_headers() const ABSL_LOCKS_EXCLUDED(mutex_);  // metadata of the latest call
-  int calls() const ABSL_LOCKS_EXCLUDED(mutex_);               // begun, answered or not
+  int calls() const ABSL_LOCKS_EXCLUDED(mutex_);               // that began, answered or not
 
  private:
   class Call;
@@ -41,7 +41,7 @@ class Collector : public ReceivedTelemetry {
 
   void Count(StringMap headers) ABSL_LOCKS_EXCLUDED(mutex_);
   Behaviour behaviour() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Both false when another thread answers the call.
+  // Both return false when another thread answers the call.
   bool Hang(Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
   bool StopHanging(Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -50,7 +50,7 @@ class Collector : public ReceivedTelemetry {
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   Behaviour behaviour_ ABSL_GUARDED_BY(mutex_) = Behaviour::kAccept;
   std::set<Call*> hanging_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<ExportServer> server_;  // the last, so that it goes before what its calls use
+  std::unique_ptr<ExportServer> server_;  // last: destroyed before the members that its calls use
 };
 
 }  // namespace tensorcast::otel::testing

@@ -1,5 +1,5 @@
-// The configuration of telemetry as tests write it: "enabled: true sampling_ratio: 0.5", in protobuf's text
-// format. What is not named is not set. Header only.
+// The configuration of telemetry in tests: "enabled: true sampling_ratio: 0.5", in protobuf's text format.
+// Keys that the text does not name are unset. Header only.
 #pragma once
 
 #include <google/protobuf/text_format.h>

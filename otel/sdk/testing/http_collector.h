@@ -1,5 +1,5 @@
-// A collector in this process that takes OTLP over HTTP: a server that knows just enough of HTTP/1.1 to take
-// the posts. It keeps the last post to each path. Thread-safe.
+// A collector for OTLP over HTTP in this process: a server with just enough of HTTP/1.1 for posts. It keeps
+// the last post to each path. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,9 @@ struct HttpPost {
 
 class HttpCollector {
  public:
-  // Answers the posts to each path with `statuses` in turn, and from then on with the last, one connection at
-  // a time; what is not a post of HTTP/1.1 gets 400. Port 0 picks one. CHECK-fails where it cannot listen.
+  // Answers the posts to each path with `statuses` in turn, then always with the last one, one connection at
+  // a time; a request that is not an HTTP/1.1 post gets 400. Port 0 picks one. CHECK-fails where it cannot
+  // listen.
   explicit HttpCollector(std::vector<std::string> statuses, const std::string& host = "127.0.0.1",
                          int port = 0);
   ~HttpCollector();
@@ -29,7 +30,7 @@ class HttpCollector {
   HttpCollector& operator=(const HttpCollector&) = delete;
 
   const std::string& endpoint() const { return endpoint_; }  // http://host:port
-  // The last to each path.
+  // The last post to each path.
   std::map<std::string, HttpPost> posts() const ABSL_LOCKS_EXCLUDED(mutex_);
   size_t count(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
 
