@@ -75,7 +75,7 @@ class ReceivedTelemetry {
   enum class Keep { kAll, kMetrics };
   explicit ReceivedTelemetry(Keep keep = Keep::kAll) : keep_(keep) {}
 
-  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name, whose service tells
+  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name; its service tells
   // the signal). False when the bytes are not such a message.
   bool Take(std::string_view method, const std::string& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
