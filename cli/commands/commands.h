@@ -1,5 +1,5 @@
-// Every command of the program, in the order in which --help lists them. To add one, write `Command
-// NameCommand()` in a source of its own, and its line here.
+// All commands of the program, in the order in which --help lists them. To add one, write `Command
+// NameCommand()` in a source of its own, and add its line here.
 #pragma once
 
 #include <vector>

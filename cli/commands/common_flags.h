@@ -1,4 +1,4 @@
-// What every command is told, whichever it is, and the configuration that this comes to.
+// The flags of every command, and the configuration that results from them.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,14 @@ struct CommonFlags {
   std::string daemon;             // overrides client.daemon and TENSORCAST_DAEMON
   bool json = false;
   bool tracing = false;       // observability.otel.enabled
-  std::string otlp_endpoint;  // the same, and observability.otel.endpoint
+  std::string otlp_endpoint;  // sets the same, and observability.otel.endpoint
   std::string trace_file;     // observability.trace_file
 
-  // What LoadConfig read; null before. Private to it.
+  // The result of LoadConfig; null before. Private to LoadConfig.
   mutable std::shared_ptr<const absl::StatusOr<v1::Config>> loaded;
 };
 
-// Reads it the first time, since a pipe has nothing the second time.
+// Loads the configuration once, since a pipe can only be read once.
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
 
 }  // namespace tensorcast::cli

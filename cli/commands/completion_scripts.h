@@ -1,5 +1,5 @@
-// Completion of the command line by shells, made from what --help shows. Each script completes commands,
-// options, and values that are one of a list or a path.
+// Makes scripts for shells that complete the command line, from the content of --help. Each script completes
+// commands, options, and values that are paths or one of a list.
 #pragma once
 
 #include <string>

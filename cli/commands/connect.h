@@ -1,4 +1,4 @@
-// The daemon that a command talks to.
+// Connects to the daemon that a command talks to.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ inline constexpr const char* kConfirmedHelp =
 inline constexpr const char* kPinHelp =
     "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
 
-// The daemon that --daemon names, else client.daemon of the configuration, else the one that
-// client::FindDaemon finds, and how to connect to it. A termination signal ends the attempt. INVALID_ARGUMENT
-// names the flag, the key or the variable.
+// How to connect to the daemon that --daemon names, else client.daemon of the configuration, else the daemon
+// that client::FindDaemon finds. A termination signal ends the attempt. INVALID_ARGUMENT names the flag, the
+// key or the variable.
 absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags);
-// PERMISSION_DENIED, at once, when the daemon's socket is for other users.
+// Both return PERMISSION_DENIED, at once, when the daemon's socket is for other users.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 

@@ -1,4 +1,4 @@
-// The manual page, made from what --help shows.
+// The manual page, made from the content of --help.
 #pragma once
 
 #include <string>

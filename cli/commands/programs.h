@@ -1,4 +1,4 @@
-// The programs of the package that lie side by side: one starts the other by its name. Stateless;
+// The programs of the package are in one folder; one starts the other by its name. Stateless;
 // thread-compatible, since PATH is read.
 #pragma once
 
@@ -10,15 +10,15 @@
 namespace tensorcast::cli {
 
 inline constexpr char kTensorcast[] = "tensorcast";
-// Benchmarks, the demo and what else needs clusters of processes (tools/workshop).
+// Benchmarks, the demo and other commands that need clusters of processes (tools/workshop).
 inline constexpr char kWorkshop[] = "tensorcast-bench";
 
-// The path of the program with this name: in the folder of the program that runs, else in a folder of PATH.
+// The path of the program with this name: in the folder of the running program, else in a folder of PATH.
 // NOT_FOUND names the places where it is missing.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
-// Replaces this process with that program, which gets `argv` as it is, and so the same name, process id,
-// descriptors and environment. Returns only the error. REQUIRES: no other thread needs to end first; signals
+// Replaces this process with that program, which gets `argv` unchanged, and thus keeps the name, process id,
+// descriptors and environment. Returns only on error. REQUIRES: no other thread needs to end first; signals
 // are not blocked, since the program would inherit that.
 absl::Status BecomeProgram(const std::string& name, char* const* argv);
 

@@ -1,5 +1,5 @@
-// What `tensorcast replicate` shares with `tensorcast replication`, which works with the tasks that it made:
-// the places that both are told, and how a task is shown.
+// Shared by `tensorcast replicate`, which makes tasks, and `tensorcast replication`, which works with them:
+// the places on their command lines, and how a task is shown.
 #pragma once
 
 #include <memory>
@@ -25,22 +25,22 @@ inline constexpr std::string_view kAllGpus = "gpu:all";
 struct PlaceFlags {
   std::string artifact;         // a key or an id
   std::vector<std::string> to;  // NODE or NODE:LOCATION, separated by commas
-  std::string device = "cpu";   // of those that name no location
+  std::string device = "cpu";   // for entries without a location
 };
 void AddPlaceFlags(Flags& flags, PlaceFlags& values);
 
-// Adds the location on that node, or with gpu:all each of its GPUs.
+// Adds the location on that node, or each of its GPUs for gpu:all.
 absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
                        const std::string& location, ReplicationTargets* targets);
-// Adds what --to names.
+// Adds the places that --to names.
 absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFlags& flags,
                       ReplicationTargets* targets);
 
-// The id of an artifact that is named by its id, or by a key, which the global store then confirms.
+// The id of an artifact named by its id, or by a key, which the global store then confirms.
 absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact);
 
-// As the calls about followers take targets.
+// Converts targets for the calls about followers.
 absl::StatusOr<client::VersionsClient::Targets> FollowTargets(const ReplicationTargets& targets);
 absl::StatusOr<std::unique_ptr<client::VersionsClient>> ConnectVersions(const CommonFlags& common);
 

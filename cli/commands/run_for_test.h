@@ -1,4 +1,4 @@
-// A command line run in the test's own process.
+// Runs a command line in the test's own process.
 #pragma once
 
 #include <gtest/gtest.h>

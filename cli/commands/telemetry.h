@@ -1,4 +1,4 @@
-// What a command tells the outside about itself: the configuration's `observability` section made true.
+// The telemetry and logs of a command, by the configuration's `observability` section.
 #pragma once
 
 #include <memory>
@@ -17,23 +17,23 @@ class LogConfig;
 namespace tensorcast::cli {
 
 // Lives as long as the command. Its end flushes, within observability.otel.shutdown_timeout; a command that
-// is not a server waits for a collector at most half a second.
+// is not a server waits at most half a second for a collector.
 struct CommandTelemetry {
   std::unique_ptr<otel::Telemetry> telemetry;
-  std::unique_ptr<otel::TraceFile> trace_file;     // null: none was asked for
+  std::unique_ptr<otel::TraceFile> trace_file;     // null: none was requested
   std::unique_ptr<otel::FlightRecorder> recorder;  // null: it is off
 };
 
-// `role` and `resource` as for otel::InitTelemetry. A "client" sends traces and logs only: each run is a
-// process of its own, so that its metrics would be new series that end at once.
+// `role` and `resource` as for otel::InitTelemetry. A "client" only sends traces and logs: each run is a new
+// process, so its metrics would be new series that end at once.
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role,
                                                 const otel::ResourceAttributes& resource = {});
 
-// Ends telemetry. Where spans or log lines of a command did not reach the collector, one line on stderr says
-// how many and why: its log lines are not shown.
+// Ends telemetry. If spans or log lines of a command did not reach the collector, one line on stderr says how
+// many and why, since a command's log lines are not shown.
 void EndCommandTelemetry(CommandTelemetry& started);
 
-// log.level and log.format, for the servers.
+// Applies log.level and log.format, for the servers.
 void ApplyLogConfig(const v1::LogConfig& config);
 
 }  // namespace tensorcast::cli

@@ -1,4 +1,4 @@
-// What several commands print in the same form.
+// Texts that several commands print in the same form.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,15 +13,16 @@
 
 namespace tensorcast::cli {
 
-// Shows the result of a command on stdout: the message with --json, else what `text` returns. Returns OK.
+// Shows the result of a command on stdout: the message with --json, otherwise the result of `text`. Returns
+// OK.
 absl::Status Show(const CommonFlags& common, const google::protobuf::Message& message,
                   absl::FunctionRef<std::string()> text);
-// The same of a value: one line of JSON, in which bytes that are not UTF-8 are replaced, or the text.
+// The same for a value: one line of JSON, in which bytes that are not UTF-8 are replaced, or the text.
 absl::Status Show(const CommonFlags& common, const nlohmann::json& json, std::string_view text);
-std::string LocationText(const v1::Location& location);  // "gpu:0"; "?" for a kind that is not known
+std::string LocationText(const v1::Location& location);  // "gpu:0"; "?" for an unknown kind
 // "cpu 1.03 GiB of 4.00 GiB (12.0 MiB in 2 parts), gpu:0 0 B of 80.0 GiB"
 std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
-// What is out of the ordinary: "draining", "unreachable", "gpu:1 unhealthy".
+// The node's unusual conditions: "draining", "unreachable", "gpu:1 unhealthy".
 std::vector<std::string> ConditionsOf(const v1::Node& node);
 
 }  // namespace tensorcast::cli

@@ -1,5 +1,5 @@
-// The commands that users have and tensorcast-bench runs (tools/workshop): the program `tensorcast` does not
-// link the clusters and models that they need. Both programs list them by these names.
+// The commands for users that tensorcast-bench runs (tools/workshop): the program `tensorcast` does not link
+// the clusters and models that they need. Both programs list these names.
 #pragma once
 
 namespace tensorcast::cli {

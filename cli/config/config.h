@@ -1,9 +1,9 @@
-// Configuration: one YAML file over the defaults, single keys over both. Keys are the fields of
-// proto/config.proto, which declares all that is known of them; they are found by reflection, so a new one
-// needs nothing here.
+// The configuration: one YAML file overrides the defaults, and single keys override both. Keys are the fields
+// of proto/config.proto, which declares them completely; they are found by reflection, so a new key needs no
+// code here.
 //
-// Errors are INVALID_ARGUMENT, one line for each thing that is wrong: "file:line: key: what, did you mean
-// ...?". Stateless; thread-safe.
+// Errors are INVALID_ARGUMENT, one line for each fault: "file:line: key: what, did you mean ...?". Stateless;
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -20,18 +20,19 @@ struct LoadOptions {
   std::vector<std::string> sets;  // "daemon.host_pool=64GiB"; lists as YAML: "daemon.lanes=[ucx, loopback]"
 };
 
-// What is in force when nothing is configured.
+// The configuration that applies when nothing is configured.
 v1::Config Defaults();
 
-// Defaults, then the file, then the sets, checked. NOT_FOUND when there is no such file.
+// Loads the defaults, then the file, then the sets, and checks the result. NOT_FOUND when the file does not
+// exist.
 absl::StatusOr<v1::Config> Load(const LoadOptions& options);
 
-// As Load, of a YAML text instead of a file; `name` stands for the file in errors.
+// As Load, for a YAML text instead of a file; errors use `name` as the file name.
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets);
 
-// The whole configuration, or one section of it, as YAML: every key with its help above it. Of the whole,
-// Load reads it back.
+// The whole configuration, or one section, as YAML: every key with its help above it. Load reads the whole
+// one back.
 std::string ToYaml(const google::protobuf::Message& section);
 
 }  // namespace tensorcast::config

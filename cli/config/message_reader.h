@@ -1,4 +1,4 @@
-// Reads the options of servers from a configuration message, by reflection: a key needs nothing here.
+// Reads the options of servers from a configuration message, by reflection: a new key needs no code here.
 #pragma once
 
 #include <string>
