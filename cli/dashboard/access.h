@@ -1,8 +1,8 @@
-// Which requests the dashboard answers: those of a browser that showed a one-time token of this host's user,
-// to one of the names that the server listens on. Every local user and every web page can reach a loopback
-// port, so the address alone proves nothing.
+// Decides which requests the dashboard answers: those of a browser that presented a one-time token of this
+// host's user, to one of the names on which the server listens. Every local user and every web page can reach
+// a loopback port, so the address proves nothing.
 //
-// Thread-safe. What it keeps is bounded: the oldest goes.
+// Thread-safe. Its memory is bounded: the oldest entries are dropped.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,9 @@ class Access {
  public:
   explicit Access(std::function<SteadyTime()> now = SteadyNow) : now_(std::move(now)) {}
 
-  // 256 random bits in hexadecimal digits, good for one Redeem within kTokenLife.
+  // 256 random bits in hexadecimal digits, valid for one Redeem within kTokenLife.
   std::string NewToken() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The secret of a new session, for the cookie; nullopt for a token that is unknown, used or too old.
+  // The secret of a new session, for the cookie; nullopt for a token that is unknown, used or expired.
   std::optional<std::string> Redeem(std::string_view token) ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasSession(std::string_view secret) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -39,24 +39,25 @@ class Access {
     std::string text;
     SteadyTime until;
   };
-  // Takes the oldest out where there are `max`, and those that are too old.
+  // Adds a secret. Drops the expired ones first and, if there are `max`, the oldest.
   std::string Add(absl::Duration life, size_t max, std::vector<Secret>* secrets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The place of `text`, or the end. Compares with every secret, each in constant time.
+  // The position of `text`, or the end. Compares with every secret, each in constant time.
   std::vector<Secret>::iterator Find(std::string_view text, std::vector<Secret>* secrets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<SteadyTime()> now_;
   absl::Mutex mutex_;
-  std::vector<Secret> tokens_ ABSL_GUARDED_BY(mutex_);  // the oldest first
+  std::vector<Secret> tokens_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::vector<Secret> sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The values that a request's Host may have, "host:port" in lower case; with port 80 or, with TLS, 443 also
-// without it. A page of another site that makes its name mean this host (DNS rebinding) sends its own name.
+// The allowed values of a request's Host, "host:port" in lower case; with port 80, or 443 with TLS, also
+// without the port. A page of another site that makes its name resolve to this host (DNS rebinding) sends its
+// own name.
 std::vector<std::string> AllowedHosts(const std::vector<std::string>& names, uint16_t port, bool tls);
 
-// The path where a login leads: `wanted` where it is a path of this server, else "/". A browser would take
+// The path to which a login leads: `wanted` if it is a path of this server, else "/". A browser would take
 // "//host", "/\host" and "https:" for another server.
 std::string LocalPath(std::string_view wanted);
 

@@ -1,5 +1,4 @@
-// An answer that many tabs share: asked for by one of them at a time, and again only when it is old.
-// Thread-safe.
+// An answer that many tabs share: one of them at a time asks for it, and only when it is old. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +20,9 @@ class Cached {
  public:
   using Value = absl::StatusOr<std::shared_ptr<const T>>;
 
-  // The last answer, or what `fetch` returns now. An answer that took long to get stays good for longer, so
-  // that its server is busy with it for about 5 % of the time. An error stays as long as an answer that took
-  // no time: the tabs do not all wait for the same server in turn.
+  // The last answer, or the result of `fetch` now. An answer that took long to get is valid for longer, so
+  // that its server works on it for about 5 % of the time. An error is valid as long as an answer that took
+  // no time, so that the tabs do not all wait for the same server in turn.
   Value Get(absl::FunctionRef<absl::StatusOr<T>()> fetch) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       const absl::MutexLock lock(&mutex_);

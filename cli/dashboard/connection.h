@@ -1,5 +1,6 @@
-// One accepted connection, in clear or with TLS, as blocking reads and writes with deadlines. The descriptor
-// does not block: each wait is a poll, so that a slow or stalled peer cannot hold a thread past the deadline.
+// One accepted connection, in clear or with TLS, with blocking reads and writes that have deadlines. The
+// descriptor does not block: each wait is a poll, so that a slow or stalled peer cannot hold a thread past
+// the deadline.
 //
 // Has one owner thread; only Interrupt may be called on any thread. Functions return false for peer errors.
 #pragma once
@@ -23,17 +24,17 @@ namespace tensorcast::dashboard {
 
 // Paths of PEM files.
 struct TlsFiles {
-  std::string certificate;  // followed by those between it and its authority; empty: no TLS
+  std::string certificate;  // followed by the certificates up to its authority; empty: no TLS
   std::string key;
-  std::string client_ca;  // the authorities of client certificates; empty: no client is asked for one
+  std::string client_ca;  // the authorities of client certificates; empty: clients are not asked for one
 };
 
-// What makes connections TLS. Thread-safe.
+// Makes connections TLS. Thread-safe.
 class TlsContext {
  public:
-  // INVALID_ARGUMENT, naming the flag, for files that cannot be used or do not fit together.
+  // INVALID_ARGUMENT, naming the flag, for files that are invalid or do not belong together.
   static absl::StatusOr<std::unique_ptr<TlsContext>> Load(const TlsFiles& files);
-  // The DNS names and addresses that the certificate is for.
+  // The DNS names and addresses in the certificate.
   std::vector<std::string> Names() const;
   ssl_ctx_st* get() const { return context_.get(); }
 
@@ -49,26 +50,26 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // The TLS handshake; nothing without TLS. False when it failed.
+  // Does the TLS handshake; without TLS it does nothing. False when it failed.
   bool Start(const TlsContext* tls, SteadyTime deadline);
-  // Whether the peer showed a certificate of an authority that is trusted.
+  // Whether the peer presented a certificate of a trusted authority.
   bool HasClientCertificate() const;
 
-  // The bytes read, at least one; 0 when the peer ended, failed, or let the deadline pass.
+  // Returns the number of bytes read, at least one; 0 when the peer closed, failed, or let the deadline pass.
   size_t Read(std::span<char> buffer, SteadyTime deadline);
-  // All of it, or false.
+  // Writes all bytes, or returns false.
   bool Write(std::string_view bytes, SteadyTime deadline);
   // Whether the peer may still read: it has neither closed nor failed.
   bool IsOpen() const;
-  // Ends the answer, and reads what the peer still sends until it closes: a close with unread bytes would
+  // Ends the answer, and reads what the peer still sends until it closes: closing with unread bytes would
   // reset the connection, and the peer would lose the answer.
   void Finish(SteadyTime deadline);
-  // Ends reads and writes, now and later.
+  // Ends running and later reads and writes.
   void Interrupt();
 
  private:
   bool Wait(short events, SteadyTime deadline) const;
-  // Runs an OpenSSL call until it is done: its result, or 0.
+  // Repeats an OpenSSL call until it is done; returns its result, or 0.
   template <class Call>
   int Repeat(SteadyTime deadline, Call call);
 

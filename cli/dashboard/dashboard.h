@@ -1,7 +1,7 @@
-// The dashboard's server: the login, the pages, the documents and their events, behind one address. The HTTP
-// interface is described in README.md.
+// The dashboard's server: the login, the pages, the documents and their events, at one address. README.md
+// describes the HTTP interface.
 //
-// Thread-safe. Destruction ends every connection.
+// Thread-safe. The destructor ends every connection.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@
 
 namespace tensorcast::dashboard {
 
-// A file of page/, in this program's own memory.
+// A file of page/, in this program's memory.
 struct PageFile {
   std::string_view name;  // its path below page/
   std::string_view content;
-  std::string_view hash;  // hexadecimal digits, of the content
+  std::string_view hash;  // of the content, in hexadecimal digits
 };
 std::span<const PageFile> EmbeddedPage();
 
@@ -41,7 +41,7 @@ class Dashboard {
   Dashboard& operator=(const Dashboard&) = delete;
 
   uint16_t port() const { return server_->port(); }
-  // An address that logs one browser in, once.
+  // An address that logs in one browser, once.
   std::string NewLoginAddress();
   size_t pollers() const { return hub_.pollers(); }
 
@@ -51,21 +51,21 @@ class Dashboard {
   HttpResponse Login(const HttpRequest& request);
   HttpResponse Page(const HttpRequest& request) const;
   HttpResponse Document(const HttpRequest& request) const;
-  // `session` is the secret of the cookie; empty: a client certificate stands for it.
+  // `session` is the secret in the cookie; empty: the client has a certificate instead.
   HttpResponse Events(const HttpRequest& request, const std::string& session);
   void WriteEvents(const std::string& view, const Query& query, const std::string& session,
                    ResponseStream& stream);
-  // False where Host or Origin is not of this server.
+  // False if Host or Origin is not one of this server.
   bool IsOwn(const HttpRequest& request) const;
 
   const Options options_;
   const bool tls_;
   const std::string base_;    // "http://127.0.0.1:7465"
-  const std::string cookie_;  // its name
+  const std::string cookie_;  // name of the cookie
   const std::vector<std::string> hosts_;
   Access access_;
   EventHub hub_;
-  // The last member: its threads use the others, and end first.
+  // Last: its threads use the other members, and end first.
   const std::unique_ptr<HttpServer> server_;
 };
 

@@ -1,6 +1,6 @@
-// The views of documents.h, a file for each page: *_documents.cc. Private to this folder.
+// Makes the views of documents.h; each page has a file *_documents.cc. Private to this folder.
 //
-// What servers answer is shared by all views and tabs (Cached). Thread-safe.
+// All views and tabs share the answers of servers (Cached). Thread-safe.
 #pragma once
 
 #include <map>
@@ -25,28 +25,27 @@
 
 namespace tensorcast::dashboard {
 
-inline constexpr absl::Duration kDocumentTimeout = absl::Seconds(8);  // of a call for one document
+inline constexpr absl::Duration kDocumentTimeout = absl::Seconds(8);  // for the calls of one document
 
-// The document is Protobuf's own JSON, as the commands print it. The text is parsed, since documents are
-// joined and compared.
+// Protobuf's own JSON, as the commands print it. The text is parsed, since documents are joined and compared.
 template <class Message>
 nlohmann::json ToDocument(const Message& message) {
   return nlohmann::json::parse(cli::ToJson(message), nullptr, /*allow_exceptions=*/false);
 }
 
 nlohmann::json Problem(std::string subject, const absl::Status& status);
-// "" where the node has no such label.
+// "" if the node has no such label.
 std::string LabelOf(const v1::Node& node, const char* name);
-// It has not been heard for longer than a node that is well leaves the store without a word.
+// Whether the node was silent for longer than a healthy node ever is.
 bool IsLate(const v1::Node& node);
-// Whether zone and rack, where the query names them, are those of the node.
+// Whether the node has the zone and rack in the query, as far as the query names them.
 bool IsIn(const Query& query, const v1::Node& node);
-// As the store tells it, but without seconds that change with every look although nothing happened.
+// The store's message, without times that change at each look although nothing happened.
 nlohmann::json NodeRow(v1::Node node);
-// A node's rings can be long: half of each goes until the message fits. What of the host changes with every
-// look although nothing happened is left out.
+// A node's rings can be long: each is halved until the message fits. Facts of the host that change at each
+// look although nothing happened are left out.
 nlohmann::json StatusRow(v1::GetStatusResponse status);
-// Bytes a second between two looks at a counter.
+// Bytes per second between two readings of a counter.
 double RateOf(uint64_t now, uint64_t before, absl::Duration between);
 
 class Documents::Maker {
@@ -61,8 +60,8 @@ class Documents::Maker {
 
   absl::StatusOr<std::shared_ptr<client::AdminClient>> Own();
 
-  // Makes a call to the daemon or store beside which the dashboard is. One that is away is looked for again
-  // by the next call: its successor may have another address.
+  // Makes a call to the daemon or store that the dashboard is beside. If it is away, the next call looks it
+  // up again: its successor may have another address.
   template <class Call>
   auto Ask(Call call)
       -> decltype(call(std::declval<client::AdminClient&>(), std::declval<const RequestContext&>())) {
@@ -76,21 +75,20 @@ class Documents::Maker {
     return answer;
   }
 
-  // A global store has no such call, and would log each that comes: it is asked once a connection.
+  // Asks the daemon, once per connection: a global store has no such call, and would log each one.
   Shared<v1::GetStatusResponse> Daemon();
-  // With the nodes sorted by name.
+  // The cluster, with the nodes sorted by name.
   Shared<v1::GetClusterStatusResponse> Cluster();
   Shared<std::vector<v1::Artifact>> AllArtifacts();
   Shared<v1::ListKeysResponse> AllKeys();
   Shared<v1::ListReplicationTasksResponse> AllTasks();
 
-  // The registered nodes, or the daemon's own where the global store does not answer: then `problems` says
-  // so.
+  // The registered nodes; if the global store does not answer, only the daemon's own, and `problems` says so.
   absl::StatusOr<std::vector<v1::Node>> KnownNodes(nlohmann::json* problems);
-  // A name or an id; an id says more than a name that another node happens to have.
+  // Finds a node by its name or id; an id takes precedence over an equal name of another node.
   absl::StatusOr<v1::Node> FindNode(const std::string& wanted, nlohmann::json* problems);
   absl::StatusOr<std::map<std::string, v1::Node>> NodesById();
-  // The own statuses of the first kMaxAskedNodes of `nodes`.
+  // The statuses of the first kMaxAskedNodes of `nodes`.
   std::vector<Cached<NodeStatus>::Value> AskNodes(const std::vector<v1::Node>& nodes);
   void KnowOwn();
 
@@ -111,7 +109,7 @@ class Documents::Maker {
   absl::Mutex mutex_;
   std::shared_ptr<client::AdminClient> own_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<client::AdminClient> store_alone_
-      ABSL_GUARDED_BY(mutex_);  // of a global store, not of a daemon
+      ABSL_GUARDED_BY(mutex_);  // set if it is a global store, not a daemon
   Cached<v1::GetStatusResponse> daemon_;
   Cached<v1::GetClusterStatusResponse> cluster_;
   Cached<std::vector<v1::Artifact>> artifacts_;

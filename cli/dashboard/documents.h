@@ -1,9 +1,9 @@
-// The JSON documents of the dashboard, from what daemons and the global store answer: the messages of the
+// The JSON documents of the dashboard, from the answers of daemons and the global store: the messages of the
 // commands' --json, paged and joined. README.md describes each.
 //
-// Thread-safe. Every call takes a bounded time; what several views need is asked for once. Errors: NOT_FOUND
-// for a view, a node, an artifact or a key that does not exist, INVALID_ARGUMENT for a parameter, else what a
-// server answered.
+// Thread-safe. Every call takes a bounded time; data that several views need is requested once. Errors:
+// NOT_FOUND for a view, node, artifact or key that does not exist, INVALID_ARGUMENT for a parameter,
+// otherwise the error of a server.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ inline constexpr size_t kMaxDocumentBytes = 2 << 20;
 class Documents {
  public:
   struct Options {
-    // How to connect to the daemon or global store that the dashboard is beside; asked again for each new
-    // connection, since none need run when the dashboard starts.
+    // How to connect to the daemon or global store that the dashboard is beside; called for each new
+    // connection, since none needs to run when the dashboard starts.
     std::function<absl::StatusOr<client::ClientOptions>()> connect;
     std::string version;  // of this program
   };

@@ -1,7 +1,7 @@
 // The changes of documents, for any number of tabs. Tabs with the same view and parameters share one poller,
-// which a thread of its own runs while at least one of them watches: 64 tabs cost what one costs.
+// which runs on its own thread while at least one of them watches: 64 tabs cost as much as one.
 //
-// A tab holds no queue but the number of the document that it has: one that reads slowly is given the newest
+// A tab has no queue, only the number of its current document: a tab that reads slowly gets the newest
 // document, and misses those between. Thread-safe; a Tab has one owner thread and must not outlive its hub.
 #pragma once
 
@@ -30,8 +30,8 @@ std::string ToText(const nlohmann::json& document);
 
 class EventHub {
  public:
-  // `interval` is that between two polls of a view; one that takes longer than a twentieth of it is polled
-  // less often, so that no view keeps a server busy for more than about 5 % of the time.
+  // `interval` is the time between two polls of a view. A view that takes longer than a twentieth of it is
+  // polled less often, so that no view keeps a server busy for more than about 5 % of the time.
   EventHub(DocumentSource source, std::function<absl::Duration(const std::string& view)> interval);
   ~EventHub();
   EventHub(const EventHub&) = delete;
@@ -58,7 +58,7 @@ class EventHub::Tab {
   Tab(const Tab&) = delete;
   Tab& operator=(const Tab&) = delete;
 
-  // The next event as Server-Sent Events have it; empty when none came within `timeout`.
+  // The next event in the format of Server-Sent Events; empty when none came within `timeout`.
   std::string Next(absl::Duration timeout);
 
  private:
@@ -67,7 +67,7 @@ class EventHub::Tab {
 
   EventHub& hub_;
   Topic& topic_;
-  uint64_t document_ = 0;  // the number of the one that this tab has; 0: none
+  uint64_t document_ = 0;  // number of this tab's document; 0: none
   uint64_t problem_ = 0;
 };
 

@@ -1,9 +1,9 @@
-// A small HTTP/1.1 server for GET: one request a connection, a thread each, and both bounded. A head that is
-// too long or comes too slowly is refused before more of it is kept, so what an unauthenticated peer can take
-// is bounded too: threads, and kMaxHeadBytes each.
+// A small HTTP/1.1 server for GET: one request per connection and one thread per connection, with a max
+// number of both. A head that is too long or too slow is refused before more of it is kept. What an
+// unauthenticated peer can use is thus bounded too: threads, and kMaxHeadBytes each.
 //
-// Thread-safe. The handler is called on many threads at once. Destruction ends all connections and waits for
-// their threads.
+// Thread-safe. The handler is called on many threads at once. The destructor ends all connections and waits
+// for their threads.
 #pragma once
 
 #include <atomic>
@@ -31,9 +31,9 @@ namespace tensorcast::dashboard {
 struct HttpServerOptions {
   HostPort listen;  // port 0: any
   TlsFiles tls;
-  size_t max_requests = 16;  // that are answered at a time; others get 503
+  size_t max_requests = 16;  // answered at a time; others get 503
   size_t max_streams = 64;
-  size_t max_refusals = 16;  // connections beside these two, that are read and refused; more are closed
+  size_t max_refusals = 16;  // further connections that are read and refused; others are closed
   absl::Duration head_timeout = absl::Seconds(5);    // for the handshake and the head
   absl::Duration write_timeout = absl::Seconds(20);  // for a body, or for one event
 };
@@ -50,9 +50,9 @@ class HttpServer {
 
   uint16_t port() const { return port_; }
   bool tls() const { return tls_ != nullptr; }
-  // The names that the certificate is for; none without TLS.
+  // The names in the certificate; none without TLS.
   std::vector<std::string> CertificateNames() const;
-  // Connections are accepted from here on. To be called once.
+  // Starts to accept connections. Call it once.
   void Serve(Handler handler);
 
  private:
@@ -62,7 +62,7 @@ class HttpServer {
     std::thread thread;
     bool ended = false;  // guarded by mutex_
   };
-  // Takes one of `max` places while it lives.
+  // Takes one of `max` slots while it lives.
   class Place;
 
   HttpServer(const HttpServerOptions& options, UniqueFd socket, uint16_t port,
@@ -70,7 +70,7 @@ class HttpServer {
   void Accept();
   void StartClient(UniqueFd socket) ABSL_LOCKS_EXCLUDED(mutex_);
   void ServeClient(Connection& connection);
-  // The head, up to its empty line. False where there is nothing to answer, or with a refusal.
+  // Reads the head, up to its empty line. False if there is nothing to answer, or a refusal.
   bool ReadHead(Connection& connection, std::string* head, HttpResponse* refusal);
   void Answer(Connection& connection, const HttpRequest& request);
   void Write(Connection& connection, const HttpResponse& response, bool with_body);

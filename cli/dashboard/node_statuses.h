@@ -1,7 +1,7 @@
-// The status of each node of a cluster. It keeps one connection per node from one poll to the next, and the
-// previous answer beside the last one, so that rates can be computed.
+// The status of each node of a cluster. Keeps one connection per node from one poll to the next, and the
+// previous answer beside the last one, to compute rates.
 //
-// Thread-safe. A node that does not answer in time costs one timeout, and has its error.
+// Thread-safe. A node that does not answer in time costs one timeout, and has an error.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ namespace tensorcast::dashboard {
 inline constexpr size_t kMaxAskedNodes = 128;  // in one poll
 inline constexpr absl::Duration kNodeTimeout = absl::Seconds(2);
 
-// The counters of one status, which the next status is compared with.
+// The counters of one status, to compare with the next status.
 struct NodeCounters {
   SteadyTime at;
-  std::map<std::string, uint64_t> transfer_bytes;  // of running transfers, by their ids
+  std::map<std::string, uint64_t> transfer_bytes;  // of running transfers, by id
   uint64_t received = 0;                           // bytes, over all lanes
   uint64_t served = 0;
 };
@@ -39,7 +39,7 @@ struct NodeCounters {
 struct NodeStatus {
   v1::GetStatusResponse status;
   NodeCounters counters;
-  std::optional<NodeCounters> previous;  // of the answer before; nullopt at first
+  std::optional<NodeCounters> previous;  // of the previous answer; nullopt at first
 };
 
 class NodeStatuses {
@@ -48,7 +48,7 @@ class NodeStatuses {
   explicit NodeStatuses(std::function<absl::StatusOr<client::ClientOptions>()> options)
       : options_(std::move(options)) {}
 
-  // Of each of `nodes`, in their order. A few are asked at a time.
+  // The status of each of `nodes`, in their order. Asks a few nodes at a time.
   std::vector<Cached<NodeStatus>::Value> Ask(std::span<const v1::Node> nodes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<client::AdminClient>> ClientOf(const v1::Node& node)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,7 +71,7 @@ class NodeStatuses {
 
   const std::function<absl::StatusOr<client::ClientOptions>()> options_;
   absl::Mutex mutex_;
-  bool asking_ ABSL_GUARDED_BY(mutex_) = false;  // the threads of one Ask at a time
+  bool asking_ ABSL_GUARDED_BY(mutex_) = false;  // only one Ask at a time runs its threads
   std::map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);  // by node id
 };
 

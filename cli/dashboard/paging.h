@@ -1,4 +1,4 @@
-// A page of a list as a part of a document: bounded in rows and bytes. Pure functions.
+// Pages of a list in a document, with a max number of rows and bytes. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ inline constexpr size_t kDefaultPageRows = 200;
 inline constexpr size_t kMaxPageRows = 1000;
 inline constexpr size_t kMaxPageBytes = 1 << 20;  // of the rows of one list
 
-// The value of a parameter; empty where it is missing.
+// The value of a parameter; empty if it is missing.
 std::string ParameterOf(const Query& query, std::string_view name);
 
-// Adds `count` rows, sorted by `key`, to (*document)[list]: those behind the page token, as many as the page
-// size and kMaxPageBytes allow, but one at least. Sets `total`, and `next_page_token` where more follow: the
-// key of the last row, so that a token stays good when rows come and go. INVALID_ARGUMENT for a page size out
-// of bounds.
+// Adds rows of a list of `count`, sorted by `key`, to (*document)[list]: those after the page token, as many
+// as the page size and kMaxPageBytes allow, but at least one. Sets `total`, and `next_page_token` if more
+// follow: the key of the last row, so that a token stays valid when rows come and go. INVALID_ARGUMENT for a
+// page size out of bounds.
 absl::Status AddPage(const Query& query, const char* list, size_t count,
                      absl::FunctionRef<std::string(size_t)> key,
                      absl::FunctionRef<nlohmann::json(size_t)> row, nlohmann::json* document);

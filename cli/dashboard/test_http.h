@@ -1,4 +1,4 @@
-// A peer of the dashboard's server in this folder's tests: bytes through a real socket.
+// A client of the dashboard's server for this folder's tests: bytes through a real socket.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@ inline UniqueFd ConnectTo(uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // What takes longer than this hangs.
+  // Only a hang takes longer.
   const timeval patience{.tv_sec = 60, .tv_usec = 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
@@ -38,7 +38,7 @@ inline void SendTo(const UniqueFd& fd, std::string_view bytes) {
   }
 }
 
-// Up to the text, or the end of the connection.
+// Reads up to `text`, or to the end of the connection.
 inline std::string ReadUntil(const UniqueFd& fd, std::string_view text) {
   std::string all;
   char buffer[4096];
@@ -50,14 +50,14 @@ inline std::string ReadUntil(const UniqueFd& fd, std::string_view text) {
   return all;
 }
 
-// The whole answer to these bytes.
+// Sends these bytes and returns the whole answer.
 inline std::string Exchange(uint16_t port, std::string_view bytes) {
   const UniqueFd fd = ConnectTo(port);
   SendTo(fd, bytes);
   return ReadUntil(fd, "");
 }
 
-// The answer to a GET with the right Host, and these lines of headers, each with its end.
+// The answer to a GET with the right Host and these header lines, each with its line end.
 inline std::string Get(uint16_t port, std::string_view target, std::string_view headers = "") {
   return Exchange(
       port, absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: 127.0.0.1:", port, "\r\n", headers, "\r\n"));

@@ -16,14 +16,14 @@
 
 namespace tensorcast::dashboard {
 
-// The socket of the dashboard on this port. It is in a folder of its own in DefaultSocketFolder
+// The socket of the dashboard on this port. It is in a separate folder in DefaultSocketFolder
 // (base/posix/socket_folders.h), since root's DefaultSocketFolder may belong to the system service's user.
 std::string TokenSocketPath(uint16_t port);
 
 class TokenSocket {
  public:
-  // Answers each process of this user that connects with what `new_address` returns, from a thread of its own
-  // that ends with this object. ALREADY_EXISTS where another process listens there.
+  // Answers each connecting process of this user with the result of `new_address`, on a thread that ends with
+  // this object. ALREADY_EXISTS if another process listens there.
   static absl::StatusOr<std::unique_ptr<TokenSocket>> Listen(const std::string& path,
                                                              std::function<std::string()> new_address);
   ~TokenSocket();

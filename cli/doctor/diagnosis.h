@@ -6,9 +6,9 @@
 
 namespace tensorcast::doctor {
 
-// Whether the daemon answers; where it does not, the folders in which one was looked for.
+// Checks that the daemon answers; if not, lists the folders in which one was searched.
 void CheckDaemon(const Facts& facts, FindingList& out);
-// The room for packed artifacts.
+// Checks the space for packed artifacts.
 void CheckDisk(const Facts& facts, FindingList& out);
 
 FindingList Diagnose(const Facts& facts);

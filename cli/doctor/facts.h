@@ -1,4 +1,4 @@
-// What the checks look at, as `tensorcast doctor` collected it. Values.
+// The input of the checks, as `tensorcast doctor` collected it. Values.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace tensorcast::doctor {
 
 struct NodeFacts {
-  v1::Node node = {};   // as the global store lists it; else as its daemon describes itself
-  bool listed = false;  // by the global store, where that answers
+  v1::Node node = {};   // from the global store's list; else as its daemon describes itself
+  bool listed = false;  // by the global store, if it answers
   absl::StatusOr<v1::GetStatusResponse> status = absl::UnknownError("not asked");
-  absl::Duration round_trip = {};  // of the call that gave the status
+  absl::Duration round_trip = {};  // of the call that returned the status
   absl::Time asked = {};           // this host's clock half way through that call
 };
 
@@ -26,8 +26,8 @@ struct NodeFacts {
 struct ProbeFacts {
   std::string from = {};  // names
   std::string to = {};
-  absl::Status call = {};     // of the question to `from`
-  absl::Status outcome = {};  // where `call` is OK: of its attempt
+  absl::Status call = {};     // of the call to `from`
+  absl::Status outcome = {};  // where `call` is OK: of the attempt of `from`
   absl::Duration round_trip = {};
 };
 
@@ -35,7 +35,7 @@ struct ProbeFacts {
 struct SocketFolderFacts {
   std::string path = {};
   bool exists = false;
-  absl::Status listens = {};  // OK: a daemon does, and this user may connect
+  absl::Status listens = {};  // OK: a daemon listens, and this user may connect
 };
 
 struct DiskFacts {
@@ -49,15 +49,15 @@ struct Facts {
   std::string version = {};                            // of this program
   std::string daemon = {};                             // the address that was tried; empty: none was found
   absl::Status answer = {};                            // of that daemon
-  std::vector<SocketFolderFacts> socket_folders = {};  // looked at where no daemon answers
-  // Of the daemon, or why that is not known; none: the daemon is on another host.
+  std::vector<SocketFolderFacts> socket_folders = {};  // searched if no daemon answers
+  // The daemon's disk, or why it is not known; none: the daemon is on another host.
   std::optional<absl::StatusOr<DiskFacts>> disk = {};
   std::vector<NodeFacts> nodes = {};  // the daemon's own node first
   size_t nodes_left_out = 0;
-  // Of the global store, by the daemon.
+  // The global store's answer, through the daemon.
   absl::StatusOr<v1::GetClusterStatusResponse> cluster = absl::UnknownError("not asked");
   std::vector<ProbeFacts> probes = {};
-  size_t probed_nodes = 0;  // that were sampled for probes, of all
+  size_t probed_nodes = 0;  // number of nodes sampled for probes
 };
 
 inline std::string NameOf(const v1::Node& node) { return node.name().empty() ? node.node_id() : node.name(); }

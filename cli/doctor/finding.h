@@ -1,4 +1,4 @@
-// What `tensorcast doctor` found, and how it is shown. Pure functions and values.
+// The findings of `tensorcast doctor`, and how they are shown. Pure functions and values.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ std::string_view LevelName(Level level);  // "ok", "warn", "fail"
 struct Finding {
   Level level = Level::kOk;
   std::string subject;  // a node's name, "global store", "this host"
-  std::string check;    // one word, or two
+  std::string check;    // one or two words
   std::string found;
-  std::string change;  // a remedy as an imperative sentence; empty where it is ok
+  std::string change;  // a remedy as an imperative sentence; empty if ok
 };
 
 using FindingList = std::vector<Finding>;
@@ -48,8 +48,8 @@ class Check {
 
 bool AnyFailed(const FindingList& findings);
 
-// Subject by subject, in the order in which they first appear, the worst findings of each first; those that
-// are ok with `verbose` only. The last line counts them.
+// Grouped by subject, in the order in which subjects first appear, the worst findings of each first; ok
+// findings only with `verbose`. The last line counts the findings.
 std::string ToText(const FindingList& findings, bool verbose);
 // A list of objects: level, subject, check, found, change.
 nlohmann::json ToJson(const FindingList& findings);

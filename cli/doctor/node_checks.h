@@ -1,5 +1,5 @@
-// The checks of one node, by what its daemon said of itself. Each adds at least one finding where it applies.
-// Pure functions. REQUIRES: node.status is OK.
+// Checks of one node, from its daemon's status. Each adds at least one finding where it applies. Pure
+// functions. REQUIRES: node.status is OK.
 #pragma once
 
 #include "absl/time/time.h"
@@ -9,22 +9,22 @@
 namespace tensorcast::doctor {
 
 void CheckStoreLink(const NodeFacts& node, FindingList& out);
-// Against this host's clock. What the call took is not counted against the node.
+// Compares with this host's clock. The duration of the call does not count against the node.
 void CheckClock(const NodeFacts& node, FindingList& out);
 void CheckCertificate(const NodeFacts& node, absl::Time now, FindingList& out);
 void CheckDescriptors(const NodeFacts& node, FindingList& out);
-// Of nodes that register memory with RDMA devices or GPUs.
+// For nodes that register memory with RDMA devices or GPUs.
 void CheckLockedMemory(const NodeFacts& node, FindingList& out);
 void CheckHugePages(const NodeFacts& node, FindingList& out);
 void CheckPoolMemory(const NodeFacts& node, FindingList& out);
-// The links' rates against daemon.limits.
+// Compares the links' rates with daemon.limits.
 void CheckLinks(const NodeFacts& node, FindingList& out);
 void CheckExporters(const NodeFacts& node, FindingList& out);
 void CheckDamage(const NodeFacts& node, FindingList& out);
 void CheckDevices(const NodeFacts& node, FindingList& out);
 void CheckConservation(const NodeFacts& node, FindingList& out);
 
-// All of these.
+// Runs all of these checks.
 void CheckNode(const NodeFacts& node, absl::Time now, FindingList& out);
 
 }  // namespace tensorcast::doctor

@@ -1,4 +1,4 @@
-// Facts of a node and a cluster that are well, for tests to change.
+// Facts of a healthy node and cluster, for tests to change.
 #pragma once
 
 #include <gmock/gmock.h>

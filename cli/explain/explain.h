@@ -1,5 +1,5 @@
-// A transfer's report as text: totals, a bar chart of its stages on one time axis, how busy each was, what
-// was given up, and what bounds it. Pure functions.
+// A transfer's report as text: totals, a bar chart of its stages on one time axis, how busy each was, which
+// sources were given up, and what bounds the transfer. Pure functions.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace tensorcast::explain {
 
-// What the report itself does not say.
+// Facts beyond the report.
 struct Beyond {
-  bool under_way = false;  // this is its report so far
+  bool under_way = false;  // the transfer runs; this is its report so far
   std::vector<SourceDetails> sources;
   Route route;
 };
 
-// `bar_width` is the chart's, in characters; at least 10.
+// `bar_width` is the chart's width in characters; at least 10.
 std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond = {}, int bar_width = 50);
 
 // The same for programs:

@@ -13,7 +13,7 @@ struct FoundTransfer {
   bool under_way = false;
 };
 
-// `wanted` is "last" (the transfer that ended last, or if none has ended the one that began last), the first
+// `wanted` is "last" (the transfer that ended last or, if none has ended, the one that began last), the first
 // characters of a transfer's or a replica's id, or the whole id of an artifact. If several transfers made the
 // replica or artifact, returns the newest. NOT_FOUND, with a list of the known transfers, if none matches;
 // INVALID_ARGUMENT if several ids begin with `wanted`.

@@ -1,8 +1,8 @@
-// The way that a transfer's bytes took, and which hop of it bounds the transfer: this node itself, the link
-// to one of its sources, or something further up, where a source was itself only being filled.
+// The way of a transfer's bytes, and the hop that bounds the transfer: this node itself, the link to one of
+// its sources, or a hop further up, where a source was itself being filled.
 //
-// Nothing here compares clocks of two nodes: a hop is told from the next by how fast each moved, and by how
-// long it had nothing to ask for. Pure functions; any answer will do, also of nodes that lie.
+// No clocks of two nodes are compared: hops are distinguished by how fast each moved, and by how long it had
+// nothing to request. Pure functions; they accept any answer, also of malicious nodes.
 #pragma once
 
 #include <optional>
@@ -16,11 +16,11 @@
 
 namespace tensorcast::explain {
 
-// One node of the way.
+// One node on the way.
 struct Hop {
   std::string node;
   std::string replica_id;
-  std::optional<TransferReport> transfer;  // that made the replica there; nullopt: not known, or it was none
+  std::optional<TransferReport> transfer;  // made the replica there; nullopt: unknown, or none made it
   bool under_way = false;
   std::vector<v1::ServeReport> servings;
   v1::Limits limits;
@@ -34,22 +34,23 @@ struct Route {
 
 Route RouteOf(const v1::ExplainTransferResponse& response);
 
-// What the sources of a transfer to a node of the route say of it, or why they say nothing.
+// The reports of the sources of a transfer to a node of the route, or why they are missing.
 std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& report);
 
-// Bytes a second while it was looking for sources and moving; 0: it never was.
+// Bytes per second during its search for sources and its moving; 0: there was no such time.
 double RateOf(const TransferReport& report);
 
 struct BoundingHop {
-  std::string from;  // its link to `to` is the hop; empty: `to` itself
+  std::string from;  // its link to `to` is the hop; empty: `to` itself is
   std::string to;
   std::string lane;
   std::string part;        // as in Bound, of the transfer to `to`
   std::string cause = {};  // as in Bound
-  std::string why;         // what else is known of it, for people; may be empty
-  // It was being filled itself and tells nothing of that: what filled it may be the limit. Empty: none was.
+  std::string why;         // further facts for people; may be empty
+  // A source that was being filled itself and does not report on it: its own sources may be the limit. Empty:
+  // none.
   std::string silent;
-  // From the receiver up, a line a node: how fast it moved, and from which node.
+  // One line per node, from the receiver up: how fast it moved, and from which node.
   std::vector<std::string> steps;
 };
 // nullopt: the transfer had no source on another node, or failed.
@@ -58,7 +59,7 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route);
 // The steps, then the hop; empty for none, and for a transfer that failed.
 std::string RouteText(const Route& route);
 
-// Of a transfer that failed: which of those that fed it failed themselves, and which did not answer.
+// For a failed transfer: which of the nodes that fed it failed themselves, and which did not answer.
 std::string FailuresText(const Route& route);
 
 }  // namespace tensorcast::explain

@@ -1,5 +1,5 @@
 // How an artifact reached the fleet, as text: the tree of its receivers, the path to the last of them, the
-// slowest ones with their cause, and the hop that held up the end most. Pure functions.
+// slowest ones with their cause, and the hop that delayed the end most. Pure functions.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tensorcast::explain {
 
-// Why a receiver was slow, as its daemon tells it.
+// Why a receiver was slow, according to its daemon.
 struct SlowCause {
   std::string name;     // a cause (cause.h), or the part of the transfer that took the time; empty: unknown
   std::string at;       // "node-c", or "node-a -> node-c" for the link
@@ -19,10 +19,10 @@ struct SlowCause {
   std::string problem;  // why it is unknown
 };
 
-// From a daemon's answer for the receiver's transfer.
+// Reads the cause from a daemon's answer for the receiver's transfer.
 SlowCause CauseOf(const v1::ExplainTransferResponse& response);
 
-// `wanted`: the key or artifact id that was asked for. `causes`: of the slowest, in their order.
+// `wanted`: the key or artifact id in the request. `causes`: of the slowest receivers, in their order.
 std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResponse& rollout,
                            const std::vector<SlowCause>& causes);
 // For programs: {"rollout": the message, "causes": [{"node", "cause", "at", "why", "problem"}]}.

@@ -1,6 +1,6 @@
-// What the daemons that a transfer read from say of it. The receiver's report has only its own side: whether
-// a slow fetch was the source's or the network's doing, the source knows. Pure functions;
-// cli/commands/explain.cc asks.
+// The reports of the daemons that a transfer read from. The receiver's report only has its own side; only the
+// source knows whether it or the network made a fetch slow. Pure functions; cli/commands/explain.cc asks the
+// daemons.
 #pragma once
 
 #include <optional>
@@ -16,19 +16,19 @@ struct SourceDetails {
   std::string source;  // the daemon's name
   std::string lane;
   std::string grant_id;
-  bool mapped = false;  // its memory was attached to: it had nothing to do, and has nothing to tell
+  bool mapped = false;  // the receiver attached to its memory: the source had no work, and no report
   std::optional<v1::ServeReport> served;
-  std::string problem;  // why it says nothing
+  std::string problem;  // why there is no report
 };
 
-// One for each grant that the transfer fetched under, with nothing said yet (hops.h adds what they say).
+// One for each grant that the transfer fetched under, without reports (hops.h adds them).
 std::vector<SourceDetails> SourcesOf(const TransferReport& report);
 
-// How much of the time from its first request to its last byte the source spent on reading a GPU or a disk. 0
-// when it sent from host memory, or said nothing; more than 1 when reads overlapped.
+// The share of the time from its first request to its last byte that the source spent reading a GPU or a
+// disk. 0 if it sent from host memory, or has no report; above 1 if reads overlapped.
 double ReadingShare(const SourceDetails& detail);
 
-// A line for each.
+// One line for each source.
 std::string SourcesText(const std::vector<SourceDetails>& details);
 
 }  // namespace tensorcast::explain

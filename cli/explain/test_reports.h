@@ -24,7 +24,7 @@ inline StageReport MakeStage(Stage stage, const std::string& lane, const std::st
   return report;
 }
 
-// 64 MB to gpu:0 within 100 ms: 10 in the queue, 10 to start, 70 moving, 10 to finish. Fetching bounds it.
+// 64 MB to gpu:0 in 100 ms: 10 in the queue, 10 to start, 70 moving, 10 to finish. Fetching bounds it.
 inline TransferReport MakeReport() {
   TransferReport report{.transfer_id = "11aa22bb-0000-4000-8000-000000000001",
                         .artifact_id = "tc2:abc",

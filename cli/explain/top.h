@@ -1,6 +1,6 @@
-// One frame of `tensorcast top`: nodes with their pools, transfers under way, sources and receivers, what
-// flowed between nodes, versions of keys on nodes, and the last transfers. Pure functions;
-// cli/commands/top.cc asks the nodes.
+// One frame of `tensorcast top`: nodes with their pools, running transfers, sources and receivers, flows
+// between nodes, versions of keys on nodes, and the last transfers. Pure functions; cli/commands/top.cc asks
+// the nodes.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@
 namespace tensorcast::explain {
 
 struct NodeView {
-  v1::Node node;                                // as the global store knows it, or as it says itself
+  v1::Node node;                                // as the global store knows it, or as it describes itself
   std::optional<v1::GetStatusResponse> status;  // the node's own report
   std::string problem;                          // why there is no status
 };
 
-// How far a transfer was in an earlier frame.
+// The progress of a transfer in an earlier frame.
 struct Seen {
   uint64_t bytes = 0;
   SteadyTime at;
@@ -32,28 +32,27 @@ struct Seen {
 
 struct TopView {
   SteadyTime now;
-  absl::Duration window = absl::Seconds(10);            // throughput is that of the time since now - window
+  absl::Duration window = absl::Seconds(10);            // throughput is measured over this time
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
-  std::string problem;                                  // why not
+  std::string problem;                                  // why it cannot be asked
   std::vector<NodeView> nodes;
-  std::vector<KeyVersions> keys;  // that were bound last, of those with earlier versions
-  // By id of the transfer, and of the grant for each of its sources, from the previous frame; empty in the
-  // first one.
+  std::vector<KeyVersions> keys;  // the last bound keys that have earlier versions
+  // From the previous frame, by transfer id, and by grant id for each source; empty in the first frame.
   std::map<std::string, Seen> before;
 };
 
-// For the next frame's `before`.
+// The progress for the next frame's `before`.
 std::map<std::string, Seen> SeenIn(const TopView& view);
 
 // The bytes that one receiver got from one source over one lane within a window of time.
 struct Flow {
   std::string receiver, source, lane;
-  uint64_t bytes = 0;      // of a fetch that lies partly in the window: in proportion
-  uint32_t transfers = 0;  // that fetched in the window
-  absl::Duration moving;   // time in the window that their fetches took, summed
+  uint64_t bytes = 0;      // a fetch that is partly in the window counts in proportion
+  uint32_t transfers = 0;  // with fetches in the window
+  absl::Duration moving;   // time of their fetches in the window, summed
 };
 
-// Of the fetches between `from` and `to`, most bytes first. Times are the receiver's clock.
+// The flows of the fetches between `from` and `to`, largest first. Times are the receiver's clock.
 std::vector<Flow> FlowsOf(const std::string& receiver, const std::vector<TransferReport>& reports,
                           SteadyTime from, SteadyTime to);
 
@@ -62,7 +61,7 @@ struct TopLimits {
   size_t flows = 10;
   size_t running = 10;
   size_t feeds = 20;
-  size_t versions = 10;  // nodes of a key
+  size_t versions = 10;  // nodes per key
 };
 
 // Lines end with "\n"; no terminal codes.
