@@ -1,10 +1,10 @@
 // Decides whether a caller may make a call. A server with certificates, or with a socket that grants only
-// some roles, has an AccessControl. Its interceptor asks before each call, and a refused call ends before
-// its handler runs.
+// some roles, has an AccessControl. Its interceptor asks before each call, and a refused call ends before its
+// handler runs.
 //
-// A process that calls on behalf of another says so (metadata `tc-caller`). Only nodes may do that, and they
-// get the rights of a client, never those of an operator: with a node's certificate no process can delete
-// or drain.
+// A process that calls on behalf of another sends that name (metadata `tc-caller`). Only nodes may do that,
+// and such calls have the rights of a client, never of an operator: no process can delete or drain with a
+// node's certificate.
 //
 // Internal to this folder; thread-safe.
 #pragma once
@@ -33,7 +33,7 @@ namespace tensorcast::rpc {
 class AccessControl {
  public:
   struct Options {
-    std::shared_ptr<const Credentials> credentials;  // null: the server has unix sockets only
+    std::shared_ptr<const Credentials> credentials;  // null: the server only has unix sockets
     security::RoleSet unix_roles;                    // of callers over a unix socket
     std::string unix_socket;                         // its path, for messages
     std::string operator_socket;                     // this and `admit`: see ServerOptions
@@ -43,12 +43,12 @@ class AccessControl {
 
   struct Decision {
     Caller caller;
-    absl::Status refused;                  // PERMISSION_DENIED, UNAUTHENTICATED, or what `admit` says
+    absl::Status refused;                  // PERMISSION_DENIED, UNAUTHENTICATED, or the error of `admit`
     Credentials::Certificate certificate;  // null: the caller has none
   };
-  // What `admit` says now.
+  // The current result of `admit`.
   absl::Status Admit() const { return options_.admit != nullptr ? options_.admit() : absl::OkStatus(); }
-  // `label` is "GlobalStore/BindKey"; `on_behalf_of` the metadata, empty where there was none.
+  // `label` is "GlobalStore/BindKey"; `on_behalf_of` is the metadata, empty without it.
   Decision Decide(const grpc::ServerContextBase& call, std::string_view label,
                   std::string_view on_behalf_of) const;
 
@@ -69,7 +69,7 @@ class AccessControl {
   const Options options_;
   absl::Mutex mutex_;
   std::unordered_map<const void*, Running> running_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<TaskLoop> sweep_;  // last: it uses the others
+  std::unique_ptr<TaskLoop> sweep_;  // last: it uses the other members
 };
 
 }  // namespace tensorcast::rpc

@@ -1,10 +1,10 @@
-// The order in which a server's calls run while it is behind, and which calls it turns away.
+// Decides in which order an overloaded server runs its calls, and which calls it refuses.
 //
-// A task waits in the line of its class. Lines are served in the order of the classes; so that no class
-// starves, one task in kTurnOfOthers is the oldest of all lines. A line that is full, or has a first task
-// that waited too long, refuses more with UNAVAILABLE and RetryAfter (retry_after.h): each refused caller
-// gets a later time, at the rate at which tasks end, so that refused callers come back one after the other.
-// Thread-safe.
+// A task waits in the line of its class. Lines are served in the order of the classes; one task in
+// kTurnOfOthers is the oldest of all lines, so that no class starves. A line that is full, or has a first
+// task that waited too long, refuses further tasks with UNAVAILABLE and RetryAfter (retry_after.h). Each
+// refused caller gets a later time, at the rate at which tasks end, so that refused callers return one after
+// the other. Thread-safe.
 #pragma once
 
 #include <array>
@@ -31,15 +31,16 @@ class AdmissionQueue {
 
   struct Options {
     size_t max_waiting = 4096;  // tasks in each line
-    // A line refuses more while its first task has waited this long. Callers give up later than that.
+    // A line refuses further tasks while its first task has waited this long. Callers give up later than
+    // that.
     absl::Duration max_wait = absl::Seconds(2);
-    // Of what a refused caller is told.
+    // The range of delays for refused callers.
     absl::Duration min_delay = absl::Milliseconds(100);
     absl::Duration max_delay = absl::Seconds(10);
     std::function<SteadyTime()> clock = SteadyNow;
   };
 
-  // How many tasks `executor` must let wait for a queue with these options.
+  // The number of waiting tasks that `executor` must allow for a queue with these options.
   static size_t RoomFor(const Options& options) { return kClasses * options.max_waiting; }
 
   // `executor` must outlive the queue's last task.
@@ -47,11 +48,11 @@ class AdmissionQueue {
   AdmissionQueue(const AdmissionQueue&) = delete;
   AdmissionQueue& operator=(const AdmissionQueue&) = delete;
 
-  // Of the calls of a class. Lives as long as the queue.
+  // The line for the calls of a class. Lives as long as the queue.
   TaskRunner& line(Class of) { return lines_[static_cast<size_t>(of)]; }
 
-  // How long the call of a node that waits longest has waited (kCall aside); max_wait at least where one was
-  // refused since the previous call. Zero: the server keeps up.
+  // The longest wait of a node's waiting call (all classes but kCall); at least max_wait if one was refused
+  // since the previous call. Zero: the server keeps up.
   absl::Duration TakeLag();
 
  private:
@@ -66,9 +67,9 @@ class AdmissionQueue {
    private:
     friend class AdmissionQueue;
     AdmissionQueue* queue_ = nullptr;
-    std::deque<Waiting> waiting_;  // guarded by the queue's mutex, like the next
+    std::deque<Waiting> waiting_;  // guarded by the queue's mutex, like the next two
     bool refused_ = false;         // since the previous TakeLag
-    SteadyTime next_return_;       // when the next refused caller is to come back
+    SteadyTime next_return_;       // the time that the next refused caller gets
   };
 
   absl::Status Admit(Line& line, TaskRunner::Task task) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -79,9 +80,9 @@ class AdmissionQueue {
   TaskRunner* const executor_;
   const Options options_;
   absl::Mutex mutex_;
-  std::array<Line, kClasses> lines_;  // what waits in them is guarded by mutex_
+  std::array<Line, kClasses> lines_;  // their waiting tasks are guarded by mutex_
   size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Between two ends of tasks while others waited; a moving average.
+  // The time between two ends of tasks while others waited; a moving average.
   absl::Duration interval_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(1);
   SteadyTime last_end_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };

@@ -1,12 +1,12 @@
-// Calling a service: blocking helpers that carry the RequestContext along. Its deadline and cancellation
-// become the call's, its trace and request id travel as metadata, and errors come back as absl::Status.
+// Calling a service: blocking helpers that use the RequestContext. Its deadline and cancellation become the
+// call's, its trace and request id travel as metadata, and errors are returned as absl::Status.
 //
 //   TC_ASSIGN_OR_RETURN(v1::BindKeyResponse response,
 //                       rpc::CallUnary(*stub, &v1::GlobalStore::Stub::BindKey, context, request));
 //
-// Only UNAVAILABLE is retried, with jittered backoff, for as long as the options and the deadline allow; that
+// Only UNAVAILABLE is retried, with jittered backoff, within the limits of the options and the deadline. That
 // is safe for mutations because every attempt carries the same request id. A stream is retried only while
-// nothing of it arrived. Thread-safe, as stubs are. Channels come from MakeChannel.
+// none of its responses arrived. Thread-safe, as stubs are. Channels come from MakeChannel.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -33,25 +33,25 @@ namespace tensorcast::rpc {
 struct CallOptions {
   // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
   absl::Duration retry_for = absl::Seconds(10);
-  // A caller waits: a server that is back, or its successor, must be found soon.
+  // Short, since a caller waits: a restarted server, or its successor, must be found soon.
   Backoff::Options backoff = {.max = absl::Milliseconds(200)};
-  const char* what = "call";    // names the work in errors that arise here
-  std::string on_behalf_of;     // of a forwarded call: the name that asked (Caller::asking); else empty
-  EpochFence* fence = nullptr;  // what answers are to pass; must outlive the call
+  const char* what = "call";    // names the work in errors of these helpers
+  std::string on_behalf_of;     // for a forwarded call: the name that asked (Caller::asking); else empty
+  EpochFence* fence = nullptr;  // answers have to pass it; must outlive the call
 };
 
-// One try of something that is tried again while it is UNAVAILABLE.
+// One attempt of work that is repeated while it is UNAVAILABLE.
 struct Attempt {
   int number = 1;
-  absl::Status previous;  // why there is another one
-  bool final = false;     // set to forbid the next
+  absl::Status previous;  // the error of the previous attempt
+  bool final = false;     // set to forbid the next attempt
 };
 
-// Says on `span` that this attempt is not the first, and why.
+// Records on `span` that this attempt is not the first, and why.
 void NoteRetry(otel::Span& span, const Attempt& attempt);
 
-// The gRPC context of one attempt, tied to a RequestContext (which must outlive it) for as long as it
-// lives. The helpers below make one; use it directly for calls that they do not cover.
+// The gRPC context of one attempt, tied to a RequestContext, which must outlive it. The helpers below make
+// one; use it directly for calls that they do not cover.
 class ClientCall {
  public:
   explicit ClientCall(const RequestContext& context, const Attempt& attempt = {},
@@ -61,14 +61,14 @@ class ClientCall {
   ClientCall& operator=(const ClientCall&) = delete;
 
   grpc::ClientContext* get() { return &call_; }
-  // Tells the server how many messages it is to expect of this client's stream.
+  // Tells the server the number of messages in this client's stream.
   void AnnounceMessages(size_t count);
-  // Whether what the server says may be used: FAILED_PRECONDITION when it speaks another version of the
-  // protocol, UNAVAILABLE when it does not pass the fence. REQUIRES: the first response was read.
+  // Whether the server's responses may be used: FAILED_PRECONDITION when it has another protocol version,
+  // UNAVAILABLE when it does not pass the fence. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
-  // How the call went, once gRPC says that it ended: its error, or CheckServer's. CANCELLED that this process
-  // did not ask for is UNAVAILABLE: a server that ends cancels what it has under way. So is any error of a
-  // server that does not pass the fence.
+  // The result of a call that gRPC reports as ended: its error, or that of CheckServer. CANCELLED that this
+  // process did not request becomes UNAVAILABLE: a server that ends cancels its running calls. Any error of a
+  // server that does not pass the fence becomes UNAVAILABLE too.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
@@ -78,8 +78,8 @@ class ClientCall {
   Cancellation::Registration cancel_;
 };
 
-// Runs `work` until it returns anything but UNAVAILABLE. Where the tries end without an answer, the last
-// error says what the first one said, too.
+// Repeats `work` until it returns anything but UNAVAILABLE. If the attempts end without an answer, the last
+// error includes the first one.
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
                               absl::FunctionRef<absl::Status(Attempt&)> work);
 
@@ -97,13 +97,14 @@ absl::StatusOr<Response> CallUnary(
   return *std::move(response);
 }
 
-// A callback that takes no part in deducing the helpers' template arguments, so that lambdas can be passed.
+// A callback type that does not take part in deducing the helpers' template arguments, so that lambdas can be
+// passed.
 template <class Signature>
 using Callback = std::type_identity_t<absl::FunctionRef<Signature>>;
 
 namespace internal {
 
-// Reads responses to the end of the stream; the call's status, or the consumer's error.
+// Reads responses to the end of the stream; returns the call's status, or the consumer's error.
 template <class Response, class Stream>
 absl::Status ReadAll(Stream& stream, ClientCall& call,
                      absl::FunctionRef<absl::Status(Response&&)> on_response, Attempt& attempt) {
@@ -120,7 +121,7 @@ absl::Status ReadAll(Stream& stream, ClientCall& call,
   return consumed.ok() ? status : consumed;
 }
 
-// Writes all, or until the server ended the call: its status then tells why.
+// Writes all messages, or stops when the server ended the call: its status then tells why.
 template <class Request, class Stream>
 void WriteAll(Stream& stream, size_t count, absl::FunctionRef<Request(size_t)> make_request) {
   for (size_t i = 0; i < count; ++i) {
@@ -131,8 +132,8 @@ void WriteAll(Stream& stream, size_t count, absl::FunctionRef<Request(size_t)> m
 
 }  // namespace internal
 
-// One request, a stream of responses: `on_response` for each, on this thread. Its error cancels the call and
-// is returned.
+// One request, a stream of responses. Calls `on_response` for each, on this thread; its error cancels the
+// call and is returned.
 template <class Stub, class Class, class Request, class Response>
 absl::Status CallServerStream(
     Stub& stub,
@@ -146,8 +147,8 @@ absl::Status CallServerStream(
   });
 }
 
-// A stream of `count` requests, one response. `make_request(i)` makes the i-th; it may be asked again, for a
-// retry.
+// A stream of `count` requests, one response. `make_request(i)` makes the i-th request; a retry calls it
+// again.
 template <class Stub, class Class, class Request, class Response>
 absl::StatusOr<Response> CallClientStream(
     Stub& stub,

@@ -1,7 +1,7 @@
-// Which RequestContext belongs to which gRPC call. gRPC gives interceptors and handlers one thing in common,
-// the call's own context object, so the RequestContext is filed under its address while the call lives:
-//   server: the interceptor files it, the handler helpers look it up;
-//   client: the call helpers file it, the interceptor looks it up and injects it as metadata.
+// Maps each gRPC call to its RequestContext. Interceptors and handlers have only the call's gRPC context in
+// common, so the RequestContext is stored under the address of that while the call lives:
+//   server: the interceptor stores it, the handler helpers look it up;
+//   client: the call helpers store it, the interceptor looks it up and sends it as metadata.
 // Thread-safe.
 #pragma once
 
@@ -28,23 +28,23 @@ namespace tensorcast::rpc {
 inline constexpr char kTraceparentKey[] = "traceparent";
 inline constexpr char kTracestateKey[] = "tracestate";
 inline constexpr char kRequestIdKey[] = "tc-request-id";
-// Of the client that calls: the same for all that it does from its connecting to its end.
+// The session of the calling client: one value from its connection to its end.
 inline constexpr char kSessionIdKey[] = "tc-session-id";
-// Which attempt at the same call this is, when it is not the first.
+// The number of the attempt at the same call, from the second on.
 inline constexpr char kAttemptKey[] = "tc-attempt";
-// The name that a call is made for (access.h).
+// The name that the call is made for (access.h).
 inline constexpr char kCallerKey[] = "tc-caller";
-// How many messages a client stream has. A server cannot tell a stream that ended from one that was cut off
-// by a cancellation; the count can.
+// The number of messages in a client stream. A server cannot otherwise tell a stream that ended from one that
+// was cut off by a cancellation.
 inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";
 
 inline constexpr size_t kMaxRequestIdBytes = 128;
 
-// The caller, as the server found it out (access.h).
+// The caller, as the server determined it (access.h).
 struct Caller {
-  std::string peer;    // the URI name in the certificate at the other end; empty: there was none
-  std::string asking;  // the name that asked: the peer, or the name it calls for; "operator" or "client" for
-                       // callers of this host. Empty where nothing is checked
+  std::string peer;    // the URI name in the peer's certificate; empty: it has none
+  std::string asking;  // the name that asked: the peer, or the name that the peer calls for; "operator"
+                       // or "client" for callers of this host. Empty if callers are not checked
 };
 
 class CallContexts {
@@ -54,7 +54,7 @@ class CallContexts {
 
   struct Entry {
     RequestContext context;
-    Caller caller;         // of servers that check their callers (access.h); else empty
+    Caller caller;         // for servers that check their callers (access.h); else empty
     absl::Status refused;  // why the call may not be made
   };
   void File(const void* call, Entry entry);
@@ -71,19 +71,19 @@ class CallContexts {
   mutable std::array<Shard, 16> shards_;
 };
 
-// The context of a call being served: deadline, trace, request id; its cancellation is the one that the
-// handler helpers cancel. A server made without rpc::Server has none filed; then a fresh one with the call's
-// deadline.
+// The context of a call being served: deadline, trace, request id, and the cancellation that the handler
+// helpers trigger. A server made without rpc::Server has stored none; then returns a fresh one with the
+// call's deadline.
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
-// Of a call being served by a server that checks its callers (access.h); empty for others.
+// The caller of a call at a server that checks its callers (access.h); empty for others.
 Caller CallerOf(const grpc::ServerContextBase& call);
 
 // The deadline of a call being served, InfiniteFuture when the client set none.
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call);
 
-// Our deadlines as gRPC takes them: by the monotonic clock, which gRPC measures in anyway. One by the wall
-// clock would move when that is set.
+// Converts a deadline for gRPC: by the monotonic clock, which gRPC uses anyway. A deadline by the wall clock
+// would move when that clock is set.
 gpr_timespec ToGrpcDeadline(SteadyTime deadline);
 
 }  // namespace tensorcast::rpc

@@ -1,9 +1,8 @@
-// What a call reports to telemetry: one span and the tc_rpc_* metrics on either end, the ids that its request
-// names, and a line in the server's log when it fails: handlers return their errors and leave reporting to
-// this.
+// The telemetry of a call: one span and the tc_rpc_* metrics at either end, the ids in its request, and a
+// line in the server's log when it fails. Handlers only return their errors.
 //
-// A CallObserver is owned by an interceptor. One call's hooks run one after the other, so this needs no lock.
-// With telemetry off it is a branch.
+// An interceptor owns a CallObserver. The hooks of one call run one after the other, so no lock is needed.
+// With telemetry off it costs a branch.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ namespace tensorcast::rpc {
 
 enum class CallSide : uint8_t { kClient, kServer };
 
-// "/tensorcast.v1.GlobalStore/BindKey" in its parts.
+// Splits "/tensorcast.v1.GlobalStore/BindKey" into its parts.
 struct MethodName {
   std::string_view service;  // "tensorcast.v1.GlobalStore"
   std::string_view method;   // "BindKey"
@@ -38,29 +37,29 @@ MethodName ParseMethod(std::string_view path);
 class CallObserver {
  public:
   CallObserver() = default;
-  // A call that never got a status was cancelled.
+  // A call without a status was cancelled.
   ~CallObserver();
 
-  // `method`, as gRPC has it, outlives this. The span is a child of the context's trace and takes its place.
-  // `attempt`: in words, as the metadata has it; empty for the first.
-  // `session`: the client's, as the metadata has it; empty: none.
+  // `method`, in gRPC's form, must outlive the observer. The span is a child of the context's trace and
+  // replaces it. `attempt`: the text in the metadata; empty for the first. `session`: the client's, from the
+  // metadata; empty: none.
   void Begin(CallSide side, const char* method, std::string_view attempt, std::string_view session,
              RequestContext* context) {
     if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
       Start(side, method, attempt, session, context);
   }
-  // Which server a client's call goes to.
+  // Sets the server of a client's call.
   void SetServer(std::string_view host, int port) {
     if (!call_.has_value()) return;
     call_->span.SetAttribute(otel::attr::kServerAddress, host);
     call_->span.SetAttribute(otel::attr::kServerPort, port);
   }
-  // The first message of the request, for the ids that it names.
+  // Records the ids in the first message of the request.
   void Name(const google::protobuf::Message& request) {
     if (call_.has_value() && call_->span.recording()) [[unlikely]]
       SetIds(request);
   }
-  // `code`: a gRPC status code. Later ends count for nothing.
+  // `code`: a gRPC status code. Only the first call counts.
   void End(int code, const std::string& message) {
     if (call_.has_value()) [[unlikely]]
       Finish(code, message);
@@ -83,19 +82,19 @@ class CallObserver {
   std::optional<Call> call_;
 };
 
-// The ids that a request names, as attributes of the span of its call: which artifact, key, replica, node,
-// grant, location and device. Found by the fields' names, which are the same in all our messages, so that no
-// handler has to say them. Fields that are empty or unset are left out. Thread-safe; what there is to look
-// for is found once a type of message.
+// Sets the ids in a request as attributes of its call's span: artifact, key, replica, node, grant, location
+// and device. They are found by the fields' names, which are equal in all our messages, so handlers need no
+// code for them. Empty and unset fields are left out. Thread-safe; the fields are looked up once per message
+// type.
 void SetRequestAttributes(const google::protobuf::Message& request, otel::Span& span);
 
-// Whether a server's answer says that the server failed, rather than that the caller asked for what cannot
-// be: then its span is an error, too. After OpenTelemetry's conventions for gRPC.
+// Whether a server's status means that the server failed, rather than that the request was impossible: then
+// its span is an error too. Follows OpenTelemetry's conventions for gRPC.
 bool IsServersFault(absl::StatusCode code);
 
-// `method`: "GlobalStore/BindKey". A call that its caller cancelled did not fail. Text that came from outside
-// cannot make lines of its own, and a flood of failures is cut to some lines a second, with their number; the
-// server's faults are counted apart from what callers asked for in vain.
+// `method`: "GlobalStore/BindKey". A call that its caller cancelled is not a failure. Outside text cannot add
+// lines to the log. A flood of failures is limited to some lines per second, with their number; faults of the
+// server are counted separately from faults of callers.
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status);
 
 }  // namespace tensorcast::rpc

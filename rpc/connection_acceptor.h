@@ -1,9 +1,9 @@
-// Accepts the connections of a server and hands them on. gRPC 1.51's own listener gives up for good when it
-// meets a moment in which the process has no descriptor left; this one keeps some in reserve, bounds what it
-// lets in at each address, tells the others why not, and never stops listening. What comes by TCP leaves
-// descriptors to unix sockets (base/posix/process_limits.h).
+// Accepts the connections of a server and passes them on. gRPC 1.51's own listener stops for good when the
+// process once has no descriptor left. This one reserves some descriptors, limits the connections at each
+// address, tells refused peers the reason, and never stops listening. Connections by TCP leave descriptors to
+// unix sockets (base/posix/process_limits.h).
 //
-// One thread a server; it never blocks on a peer. Internal to this folder; thread-compatible.
+// One thread per server; it never blocks on a peer. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -36,51 +36,52 @@ class ConnectionAcceptor {
     std::vector<std::string> listen;  // as for ListeningSockets
     std::vector<gid_t> unix_groups;
     int max_connections;                             // at each address
-    std::shared_ptr<const Credentials> credentials;  // of those that do not come by a unix path; may be null
+    std::shared_ptr<const Credentials> credentials;  // for connections that are not by a unix path; may be
+                                                     // null
   };
-  // Gets a connection and the socket that it came by. Runs on the acceptor's thread and must not block.
+  // Gets a connection and the socket that accepted it. Runs on the acceptor's thread and must not block.
   using Handler = std::function<void(int listener, UniqueFd connection)>;
 
-  // Listens. Peers that connect wait until Start.
+  // Listens. Connecting peers wait until Start.
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const Options& options);
   ~ConnectionAcceptor() { Stop(); }
 
-  // At most once.
+  // Call it at most once.
   void Start(Handler handler);
-  // Stops listening and removes the files of unix sockets; the handler does not run any more. Idempotent.
+  // Stops listening and removes the files of unix sockets; the handler is not called any more. Idempotent.
   void Stop();
 
-  // As ConnectionTable::UnreadShare, of the address where it is largest.
+  // The largest ConnectionTable::UnreadShare of all addresses.
   double UnreadShare();
 
-  // In the order of `listen`, with the ports that were picked.
+  // In the order of `listen`, with the chosen ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
   // A call of this peer was admitted, so that its connection counts as admitted. Thread-safe.
   void Admitted(std::string_view peer);
 
  private:
-  // An address with the connections that came by it: what fills one leaves the others their room.
+  // An address with its connections, so that a full address leaves the others their room.
   struct Endpoint {
     ListeningSockets listening;
     std::unique_ptr<ConnectionTable> table;
-    SteadyTime resume = SteadyTime::InfinitePast();  // accepting
+    SteadyTime resume = SteadyTime::InfinitePast();  // when to accept again
   };
 
   explicit ConnectionAcceptor(const Options& options);
   void Run();
   void AcceptAll(Endpoint& endpoint, int listener);
   void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
-  // Tells as many of them as there is room for, the first first.
+  // Refuses as many queued connections as there is room for, oldest first.
   void RefuseConnections();
-  // How many connections to accept at once. None at an address with certificates while the server is behind
-  // with the handshakes of those before: handshakes that all make progress together all end too late, and
-  // peers that give up begin again, for good. In the kernel's queue a peer costs the server nothing.
+  // The number of connections to accept at once. None at an address with certificates while the server is
+  // behind with the handshakes of earlier ones: handshakes that all progress together all end too late, and
+  // peers that give up start again, forever. A peer in the kernel's queue costs the server nothing.
   int AcceptsAtOnce(Endpoint& endpoint) const;
-  // OK: there is room for another connection with this descriptor, perhaps since the oldest unadmitted
+  // OK: there is room for another connection with this descriptor, perhaps because the oldest unadmitted
   // connection was ended for it.
   absl::Status MakeRoom(Endpoint& endpoint, int connection) const;
 
-  // A connection that is refused and was not told so yet.
+  // A connection to refuse that was not told so yet.
   struct RefusedConnection {
     int listener;
     UniqueFd connection;
@@ -93,7 +94,7 @@ class ConnectionAcceptor {
   UniqueFd stop_;  // an eventfd
   Handler handler_;
 
-  // The thread's own.
+  // Used by the thread only.
   std::unique_ptr<RefusingServer> refusing_;
   std::deque<RefusedConnection> to_refuse_;
   SpareDescriptor spare_;

@@ -1,8 +1,8 @@
-// How the connections of one process between hosts are secured: mutual TLS by its certificate, which servers
-// a channel accepts, and the name of a server's caller. The one place where gRPC meets certificates.
+// Secures the connections of one process to other hosts: mutual TLS by its certificate, the servers that a
+// channel accepts, and the name of a server's caller. The only place where gRPC uses certificates.
 //
-// A process without certificates has none of these; its ports and channels are in clear. Unix sockets always
-// are: there the kernel names the peer. Thread-safe.
+// A process without certificates has no Credentials; its ports and channels are in clear. Unix sockets always
+// are: there the kernel identifies the peer. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ namespace tensorcast::rpc {
 
 class Credentials {
  public:
-  // gRPC reads the identity's files itself, and again when they change; open connections go on.
+  // gRPC reads the identity's files itself, and again when they change; open connections stay.
   explicit Credentials(std::shared_ptr<security::Identity> identity);
   ~Credentials();
   Credentials(const Credentials&) = delete;
@@ -36,15 +36,15 @@ class Credentials {
 
   const security::Identity& identity() const { return *identity_; }
 
-  // For a channel to a server that has one of these roles, and this name in it unless that is empty; a
-  // connection to another fails.
+  // For a channel to a server with one of these roles and, unless it is empty, this name; a connection to any
+  // other server fails.
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(security::RoleSet servers,
                                                          const std::string& name) const;
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
 
   using Certificate = std::shared_ptr<const security::Certificate>;
-  // The certificate behind a call that is being served; null where the connection is not TLS. As
-  // Identity::CheckPeer: also a connection that was let in may not be any more.
+  // The certificate of a served call's peer; null if the connection is not TLS. Errors as
+  // Identity::CheckPeer: the peer of an open connection may have lost its access since.
   absl::StatusOr<Certificate> CallerOf(const grpc::ServerContextBase& call) const;
 
  private:
@@ -52,7 +52,7 @@ class Credentials {
 
   const std::shared_ptr<security::Identity> identity_;
   const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  // By their PEM text. A certificate comes with each call, and reading one takes longer than a call.
+  // By PEM text. A certificate comes with each call, and decoding one takes longer than a call.
   mutable absl::Mutex mutex_;
   mutable std::unordered_map<std::string, Certificate> described_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,6 @@
-// Epochs: which of the leaders that a cluster had, one after another, a server speaks for. It says so with
-// each answer, as gRPC metadata; a caller that has heard of a later one no longer believes it. A server that
-// is not one of several says none.
+// Epochs: which of a cluster's successive leaders a server is. The server sends its epoch with each answer,
+// as gRPC metadata; a caller that knows a later one no longer trusts it. A server that is not one of several
+// sends none.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ inline constexpr char kEpochKey[] = "tc-epoch";  // metadata
 
 struct Epoch {
   uint64_t cluster = 0;
-  uint64_t number = 0;  // grows with each leader of that cluster; 0: there are none
+  uint64_t number = 0;  // grows with each leader of that cluster; 0: no epoch
 
-  std::string ToText() const;  // 16 hexadecimal digits, '-', decimal ones
+  std::string ToText() const;  // 16 hexadecimal digits, '-', decimal digits
   friend bool operator==(const Epoch&, const Epoch&) = default;
 };
 
-// Nothing for what ToText does not write.
+// nullopt for a text that ToText does not write.
 std::optional<Epoch> ParseEpoch(std::string_view text);
 
-// The latest epoch that was heard of, of all calls that share this. An epoch of another cluster takes its
-// place, with a warning: epochs of two clusters cannot be compared. Thread-safe.
+// The latest known epoch, over all calls that share this object. An epoch of another cluster replaces it,
+// with a warning: epochs of two clusters cannot be compared. Thread-safe.
 class EpochFence {
  public:
-  // UNAVAILABLE when the answer is of an earlier epoch than one before it. REQUIRES: the call has ended.
+  // UNAVAILABLE when the answer's epoch is earlier than the latest one. REQUIRES: the call has ended.
   absl::Status Check(const grpc::ClientContext& call) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same of an epoch that `server` said.
+  // The same for an epoch that `server` sent.
   absl::Status Check(const Epoch& epoch, std::string_view server) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

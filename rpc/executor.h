@@ -1,5 +1,5 @@
-// A pool of threads for handlers that may block. It grows on demand to a bound; threads that had nothing to
-// do for a while leave. Thread-safe.
+// A pool of threads for handlers that may block. It grows on demand up to a max number; threads that are idle
+// for a while end. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace tensorcast::rpc {
 
-// Where tasks are run, on threads that may block. Thread-safe.
+// Runs tasks on threads that may block. Thread-safe.
 class TaskRunner {
  public:
   using Task = absl::AnyInvocable<void() &&>;
   virtual ~TaskRunner() = default;
 
-  // UNAVAILABLE, and the task is dropped unrun, where there is no room for it.
+  // UNAVAILABLE, and the task is destroyed without running, if there is no room for it.
   virtual absl::Status Schedule(Task task) = 0;
 };
 
@@ -31,25 +31,25 @@ class Executor final : public TaskRunner {
  public:
   struct Options {
     int max_threads = 64;
-    size_t max_queued = 4096;  // tasks that wait for a thread
+    size_t max_queued = 4096;  // max number of tasks that wait for a thread
     absl::Duration idle_timeout = absl::Seconds(10);
   };
 
   Executor() : Executor(Options{}) {}
   explicit Executor(const Options& options);
-  // Runs what is queued, then joins. Must outlive the rpc::Server with handlers that use it.
+  // Runs the queued tasks, then joins. Must outlive the rpc::Server with handlers that use it.
   ~Executor() override;
 
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // UNAVAILABLE when max_queued tasks wait already.
+  // UNAVAILABLE when max_queued tasks already wait.
   absl::Status Schedule(Task task) override;
 
   int threads() const;
 
  private:
-  // Starts a thread unless enough are idle or the bound is reached; an error only when no thread could run
+  // Starts a thread unless enough are idle or the max number is reached; an error only if no thread could run
   // the task.
   absl::Status GrowIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();

@@ -1,12 +1,12 @@
-// gRPC, as it is packaged, brings an Abseil of the distribution's beside the one that we link, and that one
-// is compiled with its check of the order in which mutexes are locked: a graph that is searched at each lock,
-// which took a quarter of a busy global store's CPU, and which ends the process where it finds a cycle. No
-// Abseil header and no type of ours here: the source behind it sees the distribution's Abseil.
+// The packaged gRPC brings the distribution's Abseil beside the one that we link. That Abseil is compiled
+// with a check of the order in which mutexes are locked: it searches a graph at each lock, which took a
+// quarter of a busy global store's CPU, and ends the process if it finds a cycle. This header includes no
+// Abseil header and no type of ours: its source sees the distribution's Abseil.
 #pragma once
 
 namespace tensorcast::rpc {
 
-// Turns that check off in this process, for good. Thread-safe and cheap; to be called before gRPC is used.
+// Turns that check off in this process, for good. Thread-safe and cheap; call it before gRPC is used.
 void StopCheckingForeignMutexes();
 
 }  // namespace tensorcast::rpc

@@ -1,9 +1,9 @@
-// Grant tokens: how a source knows by itself that the global store allowed a pull (FORMAT.md).
+// Grant tokens: they let a source verify that the global store allowed a pull (FORMAT.md).
 //
-// The global store signs the claims with the grant key that it gave the source at registration; the source
-// verifies them with the same key before it opens the pull or hands out an attach ticket. A token is a
-// permission and not a secret of its own: its holder can only pull what it names, as the node it names, over
-// the lane it names. Thread-safe.
+// The global store signs the claims with the grant key that it gave the source at registration. The source
+// verifies them with the same key before it opens the pull or issues an attach ticket. A token is a
+// permission, not a secret: its holder can only pull the named replica, as the named node, over the named
+// lane. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace tensorcast::rpc {
 
-// For whole seconds, and for clocks that do not run alike between two heartbeats.
+// Allows for whole seconds, and for clocks that run differently between two heartbeats.
 inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
 
-// What the global store gave a source at its registration. Both count from that moment, each by a clock that
-// is never set, and the source corrects its count by every heartbeat's answer: no two clocks are ever
-// compared.
+// The key that the global store gave a source at its registration. Both count time from that moment, each by
+// a clock that is never set, and the source corrects its count by every heartbeat's answer: no two clocks are
+// ever compared.
 struct GrantKey {
   std::string bytes;  // empty: not registered yet
   SteadyTime given;
-  uint64_t epoch = 0;  // of the global store that gave it
+  uint64_t epoch = 0;  // of the global store that gave the key
 };
 
 struct GrantClaims {
@@ -34,11 +34,12 @@ struct GrantClaims {
   std::string artifact_id;
   std::string receiver_node_id;
   std::string lane;
-  absl::Duration expires;  // to open the pull by, since the key was given; an open pull ends with its grant
-  // Of the nodes, which are those of their certificates where they have some (security/name.h).
+  absl::Duration expires;  // deadline for opening the pull, since the key was given; an open pull ends with
+                           // its grant
+  // The names of the nodes, from their certificates if they have some (security/name.h).
   std::string receiver_name;
   std::string source_name;
-  uint64_t epoch = 0;  // of the global store that granted it
+  uint64_t epoch = 0;  // of the global store that gave the grant
 
   friend bool operator==(const GrantClaims&, const GrantClaims&) = default;
 };
@@ -47,8 +48,8 @@ struct GrantClaims {
 std::string SignGrant(std::string_view key, const GrantClaims& claims);
 
 // INVALID_ARGUMENT for bytes that are not a token, FAILED_PRECONDITION for a token of another version,
-// PERMISSION_DENIED when the key did not sign it or is of another global store's time, DEADLINE_EXCEEDED when
-// it expired more than kGrantAllowance before `now`.
+// PERMISSION_DENIED when another key signed it or its epoch is not the key's, DEADLINE_EXCEEDED when it
+// expired more than kGrantAllowance before `now`.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now);
 
 }  // namespace tensorcast::rpc
