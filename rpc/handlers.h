@@ -1,4 +1,4 @@
-// How a service's methods become plain functions: each returns a status, gets the call's RequestContext, may
+// Turns a service's methods into plain functions: each returns a status, gets the call's RequestContext, may
 // block (it runs on an Executor), and never sees a reactor.
 //
 //   grpc::ServerUnaryReactor* BindKey(grpc::CallbackServerContext* call, const BindKeyRequest* request,
@@ -8,10 +8,10 @@
 //     });
 //   }
 //
-// A request and a response live until the handler has returned (or, in the asynchronous forms, until Finish).
-// The context's cancellation fires when the client cancels, goes away, or its deadline passes, on a gRPC
-// thread: what is registered there must not block. A handler does not run when its caller is gone before it
-// started. Errors: an Executor that is full ends the call with UNAVAILABLE.
+// A request and a response live until the handler has returned (in the asynchronous forms, until Finish). The
+// context's cancellation fires when the client cancels, goes away, or its deadline passes, on a gRPC thread:
+// its callbacks must not block. A handler does not run if its caller is gone before it starts. Errors: a full
+// Executor ends the call with UNAVAILABLE.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -33,14 +33,14 @@ namespace tensorcast::rpc {
 grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, TaskRunner& executor,
                                       std::function<absl::Status(const RequestContext&)> handler);
 
-// The handler runs on the executor like the others, but the call ends only when the Finisher says so: waiting
-// for a transfer needs no thread.
+// The handler runs on the executor too, but the call ends only when the Finisher ends it: waiting for a
+// transfer needs no thread.
 grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, TaskRunner& executor,
                                            std::function<void(const RequestContext&, Finisher)> handler);
 
 // A stream of requests, one response. `on_message` runs on a gRPC thread for each message in turn and must
-// not block; its error ends the call. `on_end` runs on the executor once the whole stream is there: never for
-// one that was cut off.
+// not block; its error ends the call. `on_end` runs on the executor once the whole stream has arrived, never
+// for a stream that was cut off.
 template <class Request>
 grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
                                                    std::function<absl::Status(Request&&)> on_message,
@@ -50,8 +50,8 @@ grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* 
                                                   bounds);
 }
 
-// One request, a stream of responses, ending when the Finisher says so: for streams that live long (watches)
-// or wait for a transfer. The writer may be kept past the end of the call; it is then closed.
+// One request, a stream of responses, which ends when the Finisher ends it: for streams that live long
+// (watches) or wait for a transfer. The writer may be kept past the end of the call; it is then closed.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
     grpc::CallbackServerContext* call, TaskRunner& executor,
@@ -59,7 +59,7 @@ grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
   return new internal::WriteStreamReactor<Response>(call, executor, std::move(handler));
 }
 
-// The same, ending with the handler's status.
+// One request, a stream of responses, which ends with the handler's status.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStream(
     grpc::CallbackServerContext* call, TaskRunner& executor,

@@ -1,5 +1,6 @@
-// Whether a server answers on a channel that exists: one call of the standard health service, which every
-// server of ours gives to every role. CheckHealth of rpc/channel.h connects anew instead. Thread-safe.
+// Checks whether a server answers on an existing channel: one call of the standard health service, which
+// every server of ours offers to every role. CheckHealth of rpc/channel.h makes a new connection instead.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ class Channel;
 
 namespace tensorcast::rpc {
 
-// OK when it serves; UNAVAILABLE or DEADLINE_EXCEEDED says that it does not answer; another error is its
+// OK when the server serves; UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer; any other error is its
 // answer. Blocks until then.
 absl::Status CheckHealthOn(const std::shared_ptr<grpc::Channel>& channel, SteadyTime deadline);
 

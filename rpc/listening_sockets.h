@@ -1,5 +1,5 @@
-// The sockets behind one address that a server listens on: one of a unix path, or one for each address of
-// this host that a name stands for. Internal to this folder; thread-compatible.
+// The sockets for one address that a server listens on: one for a unix path, or one for each address of this
+// host to which a name resolves. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -16,16 +16,16 @@ namespace tensorcast::rpc {
 
 class ListeningSockets {
  public:
-  // `address` is host:port (port 0 picks one) or unix:/path. A wildcard of IPv6, [::], takes IPv4 too.
-  // Another server never shares the port. `unix_groups` as for UnixListener; `backlog` is how many TCP peers
-  // may wait in the kernel. INVALID_ARGUMENT for what is not an address; ALREADY_EXISTS when a living process
-  // listens on the unix path; UNAVAILABLE when the port is in use.
+  // `address` is host:port (port 0 picks one) or unix:/path. The IPv6 wildcard [::] includes IPv4. Another
+  // server never shares the port. `unix_groups` as for UnixListener; `backlog` is the number of TCP peers
+  // that may wait in the kernel. INVALID_ARGUMENT for a text that is not an address; ALREADY_EXISTS when a
+  // living process listens on the unix path; UNAVAILABLE when the port is in use.
   static absl::StatusOr<ListeningSockets> Open(const std::string& address,
                                                const std::vector<gid_t>& unix_groups, int backlog);
 
   // Non-blocking.
   const std::vector<int>& sockets() const { return sockets_; }
-  // What to connect to, with the port that was picked.
+  // The address to connect to, with the chosen port.
   const std::string& address() const { return address_; }
   bool is_unix() const { return unix_ != nullptr; }
   // Stops listening and removes the file of a unix socket. Idempotent.

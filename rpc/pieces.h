@@ -1,5 +1,4 @@
-// Byte strings that can be larger than a gRPC message (manifests): cut into pieces on one side, joined on the
-// other.
+// Splits byte strings that can be larger than a gRPC message (manifests) into pieces, and joins them again.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +17,12 @@ namespace tensorcast::rpc {
 inline constexpr size_t kPieceBytes = size_t{1} << 20;
 inline constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 
-// How many pieces `bytes` makes: at least one, so that an empty string travels too.
+// The number of pieces of `bytes`: at least one, so that an empty string is sent too.
 size_t PieceCount(uint64_t bytes, size_t piece_bytes = kPieceBytes);
 // REQUIRES: index < PieceCount(bytes.size(), piece_bytes).
 std::string_view Piece(std::string_view bytes, size_t index, size_t piece_bytes = kPieceBytes);
 
-// A manifest as one message after another, a piece in each: for StreamWriter::WriteRest. `holder` keeps
+// A manifest as a sequence of messages with a piece in each, for StreamWriter::WriteRest. `holder` keeps
 // `manifest` alive.
 template <class Message>
 std::function<std::optional<Message>()> ManifestPieces(std::shared_ptr<const void> holder,
@@ -36,12 +35,12 @@ std::function<std::optional<Message>()> ManifestPieces(std::shared_ptr<const voi
   };
 }
 
-// Puts pieces together again. Thread-compatible.
+// Joins pieces. Thread-compatible.
 class PieceJoiner {
  public:
   explicit PieceJoiner(uint64_t max_bytes = kMaxManifestBytes) : max_bytes_(max_bytes) {}
 
-  // RESOURCE_EXHAUSTED when the whole would pass the bound; what was joined before stays.
+  // RESOURCE_EXHAUSTED when the sum would exceed the max; the pieces joined before are kept.
   absl::Status Add(std::string_view piece);
   const std::string& bytes() const { return bytes_; }
   std::string Take() { return std::move(bytes_); }

@@ -1,9 +1,9 @@
-// The version of the contracts in proto/, which all processes of a cluster share. Each call says its
-// caller's, each answer its server's, as gRPC metadata; a process that meets another version refuses it
-// before a handler runs, or before an answer is used. So that the difference is one clear error and not
-// whatever comes of fields that mean something else. Pure functions.
+// The version of the contracts in proto/, which all processes of a cluster share. Each call carries its
+// caller's version and each answer its server's, as gRPC metadata. A process refuses another version before a
+// handler runs, or before an answer is used. A mismatch is thus one clear error, rather than the effects of
+// fields with another meaning. Pure functions.
 //
-// Errors are not checked: they say what they say in every version.
+// Errors are not checked: they have the same meaning in every version.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr char kProtocolKey[] = "tc-protocol";  // metadata, in both directions
 inline constexpr char kProtocolText[] = "2";
 
-// FAILED_PRECONDITION unless the caller of a call that is served here speaks our version.
+// FAILED_PRECONDITION unless the caller of a served call has our version.
 absl::Status CheckCallersVersion(const grpc::ServerContextBase& call);
-// The same of the server that answered. REQUIRES: its initial metadata are there.
+// The same check for the server that answered. REQUIRES: its initial metadata have arrived.
 absl::Status CheckServersVersion(const grpc::ClientContext& call);
 
 }  // namespace tensorcast::rpc

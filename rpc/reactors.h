@@ -1,5 +1,5 @@
-// The gRPC reactors behind the handlers (handlers.h), and what an asynchronous handler ends its call with.
-// But for Finisher and StreamBounds internal to this folder.
+// The gRPC reactors behind the handlers (handlers.h), and the Finisher with which an asynchronous handler
+// ends its call. All but Finisher and StreamBounds is internal to this folder.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -22,9 +22,9 @@ namespace tensorcast::rpc {
 
 // Ends a call from any thread, at any later time: an asynchronous handler gets one and returns.
 //
-// Copies share one call. The first Finish counts, later ones do nothing; when the last copy goes without one,
-// the call ends with INTERNAL, so none is ever left hanging. Thread-safe. After Finish the call's request and
-// response must not be touched.
+// Copies share one call. The first Finish counts, later ones do nothing; when the last copy is destroyed
+// without one, the call ends with INTERNAL, so no call is left open. Thread-safe. The call's request and
+// response must not be touched after Finish.
 class Finisher {
  public:
   explicit Finisher(std::function<void(absl::Status)> finish);
@@ -36,20 +36,20 @@ class Finisher {
   std::shared_ptr<State> state_;
 };
 
-// What a server accepts of a client's stream.
+// The max size of a client's stream.
 struct StreamBounds {
   uint64_t max_messages = uint64_t{1} << 20;
   uint64_t max_bytes = uint64_t{1} << 30;
-  // Of all streams that this process receives at the time: what they hold in memory is several times that.
+  // Over all streams that this process receives at a time: they take several times that in memory.
   uint64_t max_bytes_together = uint64_t{1} << 30;
 };
 
-// A reactor owns itself: gRPC calls OnDone last of all, after the call was finished and every operation came
-// back.
+// A reactor owns itself: gRPC calls OnDone last, after the call was finished and every operation has
+// returned.
 namespace internal {
 
-// Knows whether it got all of a client's stream. Counts one stream's messages, and frees their part of what
-// all may have together when it is destroyed. Thread-compatible.
+// Counts one stream's messages, and tells whether all of the stream arrived. Its destructor releases the
+// stream's part of the common limit. Thread-compatible.
 class StreamCounter {
  public:
   StreamCounter(const grpc::CallbackServerContext& call, const StreamBounds& bounds);
@@ -57,9 +57,9 @@ class StreamCounter {
   StreamCounter(const StreamCounter&) = delete;
   StreamCounter& operator=(const StreamCounter&) = delete;
 
-  // RESOURCE_EXHAUSTED past a bound of the stream, UNAVAILABLE past that of all.
+  // RESOURCE_EXHAUSTED above a limit of the stream, UNAVAILABLE above the common limit.
   absl::Status Count(uint64_t message_bytes);
-  // At the end: CANCELLED when the client announced more messages than came, or was seen to cancel.
+  // Call it at the end: CANCELLED when the client announced more messages than came, or cancelled.
   absl::Status CheckComplete(const grpc::CallbackServerContext& call) const;
 
  private:
@@ -69,15 +69,15 @@ class StreamCounter {
   uint64_t bytes_ = 0;
 };
 
-// Not OK for a caller with another version of the protocol: no handler sees its call.
+// Not OK for a caller with another protocol version: its call reaches no handler.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
-// Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason when it cannot be
-// run. Exactly one of the two is called.
+// Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason if it cannot run.
+// Exactly one of the two is called.
 void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail);
 
-// Reads a client's stream to its end on behalf of a reactor.
+// Reads a client's stream to its end for a reactor.
 template <class Request>
 class RequestReader {
  public:
@@ -152,7 +152,7 @@ template <class Response>
 using StreamHandler =
     std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)>;
 
-// A handler that returns its status, as one that finishes by itself.
+// Turns a handler that returns its status into one that finishes by itself.
 template <class Response>
 StreamHandler<Response> FinishingWith(
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler) {
@@ -161,7 +161,7 @@ StreamHandler<Response> FinishingWith(
                                         Finisher finisher) { finisher.Finish(handler(context, *writer)); };
 }
 
-// The handler's run, which owns all that the handler is given: after Finish the reactor may be gone while the
+// A run of the handler that owns all its arguments: after Finish the reactor may be destroyed while the
 // handler still returns.
 template <class Response>
 std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWriter<Response>> writer,
@@ -171,7 +171,7 @@ std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWrite
   };
 }
 
-// What a reactor that writes a stream does besides: `Reactor` is gRPC's.
+// The common part of reactors that write a stream: `Reactor` is gRPC's class.
 template <class Reactor, class Response>
 class WritingReactor : public Reactor, public StreamSink<Response> {
  public:
@@ -190,7 +190,7 @@ class WritingReactor : public Reactor, public StreamSink<Response> {
       : context_(ServerCallContext(call)),
         writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {}
 
-  // Finishes the call of a caller that no handler is to see.
+  // Finishes the call of a caller that must not reach a handler.
   bool Refuses(const grpc::CallbackServerContext& call) {
     const grpc::Status refused = CheckCaller(call);
     if (!refused.ok()) this->Finish(refused);

@@ -15,10 +15,10 @@ class Service;
 
 namespace tensorcast::rpc {
 
-// Of spans, and of lines, in the answer about one trace.
+// The max bytes of spans, and of lines, in the answer about one trace.
 inline constexpr size_t kMaxTraceBytes = size_t{256} << 10;
 
-// What a process says about itself to an operator.
+// A process's description of itself for an operator.
 struct ProcessFacts {
   std::string role;
   std::string version;
@@ -26,10 +26,10 @@ struct ProcessFacts {
 };
 
 v1::RecordedSlice ToProto(const otel::RecordedSlice& slice);
-// What another process sent; spans without a context are left out.
+// Converts a message of another process; spans without a context are left out.
 otel::RecordedSlice FromProto(const v1::RecordedSlice& slice);
 
-// `runner` must outlive the server that the service is registered with.
+// `runner` must outlive the server with which the service is registered.
 std::unique_ptr<grpc::Service> MakeRecordsService(ProcessFacts facts, TaskRunner* runner);
 
 }  // namespace tensorcast::rpc

@@ -1,7 +1,7 @@
 // Tells refused peers why a server does not accept them, in gRPC's protocol: each call on such a connection
-// ends at once with the reason, and the connection a second later. (Closed without a word, it would be one of
-// many "connection reset", and gRPC's clients may wait five seconds for more; a GOAWAY at its beginning makes
-// them connect again without pause.)
+// ends at once with the reason, and the connection ends a second later. (If it were closed at once, the peer
+// would only see "connection reset", and gRPC's clients may wait five seconds; after an immediate GOAWAY they
+// would reconnect without pause.)
 //
 // Internal to this folder; one owner thread.
 #pragma once
@@ -32,21 +32,22 @@ class RefusingServer {
   static absl::StatusOr<std::unique_ptr<RefusingServer>> Start(const Credentials* credentials);
   ~RefusingServer();
 
-  // `listener` is the socket that it came by. Only the latest few are open at a time, since they use
-  // descriptors that were kept for better; the oldest makes room.
-  // REQUIRES: credentials, with `tls`.
+  // Refuses a connection; `listener` is the socket that accepted it. Only the latest few are open at a time,
+  // since they use reserved descriptors; the oldest makes room. REQUIRES: credentials, with `tls`.
   void Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason);
-  // When the oldest had long enough to learn why, so that it may make room; InfinitePast while there is some.
+  // When the oldest will have had time to learn the reason, so that it may make room; InfinitePast if there
+  // is room.
   SteadyTime RoomAt() const;
   bool empty() const { return refused_.empty(); }
-  // Ends those that had their second. When to come back for the next; InfiniteFuture when there is none.
+  // Ends the connections that had their second. Returns when to call it again; InfiniteFuture when there is
+  // none.
   SteadyTime EndOverdue();
 
  private:
   class Service;
   RefusingServer();
 
-  // The connection by a descriptor of ours: gRPC closes its own whenever it likes.
+  // The connection by a descriptor of ours: gRPC may close its own at any time.
   struct Refused {
     UniqueFd socket;
     SteadyTime end;
@@ -57,7 +58,7 @@ class RefusingServer {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tls_connections_;
   std::unique_ptr<grpc::Server> server_;
-  std::deque<Refused> refused_;  // the oldest first
+  std::deque<Refused> refused_;  // oldest first
 };
 
 }  // namespace tensorcast::rpc

@@ -1,4 +1,4 @@
-// Trying again: which errors are worth it, and how long to wait in between.
+// Retries: which errors are worth a retry, and how long to wait between attempts.
 #pragma once
 
 #include <string_view>
@@ -10,20 +10,20 @@
 
 namespace tensorcast::rpc {
 
-// UNAVAILABLE is worth another try, unless the status says otherwise (WithoutRetry). Thread-safe, as are the
-// next two.
+// UNAVAILABLE is worth another attempt, unless the status says otherwise (WithoutRetry). Thread-safe, as are
+// the next two.
 bool IsWorthRetrying(const absl::Status& status);
 
-// The same error, not to be retried: the process that returns it has waited as long as makes sense. OK stays
-// OK. The mark travels with the status from server to client (DoNotRetry in proto/types.proto), so that not
-// every process on the way waits in turn.
+// The same error, marked as not to be retried: the process that returns it has waited as long as makes sense.
+// OK stays OK. The mark travels with the status from server to client (DoNotRetry in proto/types.proto), so
+// that not every process on the way waits in turn.
 absl::Status WithoutRetry(absl::Status status);
 
-// OK after `duration`; at once DEADLINE_EXCEEDED when the context's deadline comes before that, and CANCELLED
-// as soon as it is cancelled. `what` names the work for the message.
+// Returns OK after `duration`; at once DEADLINE_EXCEEDED if the context's deadline comes before that, and
+// CANCELLED as soon as it is cancelled. `what` names the work for the message.
 absl::Status SleepFor(const RequestContext& context, absl::Duration duration, std::string_view what);
 
-// How long to wait before each next attempt: exponential, with jitter. Thread-compatible.
+// The wait before each next attempt: exponential, with jitter. Thread-compatible.
 class Backoff {
  public:
   struct Options {

@@ -1,5 +1,5 @@
-// A server that is behind says when it wants to be asked again: UNAVAILABLE with the detail RetryAfter of
-// proto/types.proto. Servers write it, and every caller that tries again obeys it. Thread-safe functions.
+// An overloaded server says when it wants to be asked again: UNAVAILABLE with the detail RetryAfter of
+// proto/types.proto. Servers write it, and every caller that retries obeys it. Thread-safe functions.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,13 @@ namespace tensorcast::rpc {
 // Callers wait no longer than this, whatever a server writes.
 inline constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
-// The error of a server that did not begin the call: the caller tries again no earlier than after `delay`.
+// The error of a server that did not begin the call: the caller retries after `delay` at the earliest.
 absl::Status RetryLater(std::string_view message, absl::Duration delay);
-// That delay, between zero and kMaxRetryAfter; nullopt where the error has none.
+// That delay, between zero and kMaxRetryAfter; nullopt if the error has none.
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// How long to wait after this error: between the delay that the server asked for and half more, where it did;
-// else the backoff's next step.
+// How long to wait after this error: one to one and a half times the delay that the server asked for, if it
+// did; else the backoff's next step.
 absl::Duration WaitAfter(const absl::Status& error, Backoff& backoff);
 
 }  // namespace tensorcast::rpc

@@ -19,7 +19,7 @@ namespace tensorcast::rpc {
 
 inline RequestContext Within(absl::Duration timeout) { return RequestContext::Background(timeout); }
 
-// Handlers are set before the first call.
+// Set the handlers before the first call.
 class TestGlobalStore final : public v1::GlobalStore::CallbackService {
  public:
   explicit TestGlobalStore(Executor* executor) : executor_(*executor) {}
@@ -67,7 +67,7 @@ class TestGlobalStore final : public v1::GlobalStore::CallbackService {
   Executor& executor_;
 };
 
-// The executor goes last: handlers run on it until the server is down.
+// The executor is destroyed last: handlers run on it until the server has ended.
 struct TestServer {
   explicit TestServer(const Executor::Options& options = {}) : executor(options) {}
 

@@ -1,5 +1,5 @@
-// The identity of a server, the peers that it trusts, and what its TCP ports show: the section `security` of
-// the configuration.
+// The security of a server: its identity, the peers that it trusts, and whether TCP ports may be in clear.
+// From the section `security` of the configuration.
 //
 // Thread-compatible.
 #pragma once
@@ -19,20 +19,21 @@ namespace tensorcast::rpc {
 struct ListenEndpoint {
   std::string_view key;
   std::string listen;
-  bool advertised = false;  // others are told an address that was chosen for it
+  bool advertised = false;  // others are told an address that the operator chose
 };
 
 struct SecurityOptions {
   security::Identity::Files files;                     // all empty: host:port is in clear
-  std::shared_ptr<const Credentials> credentials;      // of the files; null: none, or they cannot be loaded
+  std::shared_ptr<const Credentials> credentials;      // made from the files; null: none, or the files cannot
+                                                       // be loaded
   bool insecure = false;                               // TCP ports may be in clear
   security::KeyRules key_rules;                        // which callers may bind which keys
-  security::RoleSet own_roles = security::kEveryRole;  // that the certificate of this server may have
+  security::RoleSet own_roles = security::kEveryRole;  // roles that this server's certificate may have
 
   // Loads the certificates.
   void FromConfig(ConfigReader& config);
   void Validate(std::span<const ListenEndpoint> endpoints, Findings& findings) const;
-  // Says how connections by host:port are secured.
+  // Logs how connections by host:port are secured.
   void Log() const;
 
  private:

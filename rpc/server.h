@@ -1,5 +1,5 @@
-// A gRPC server with everything a TensorCast process wants on it: interceptors, limits, keepalive, the
-// standard health service and reflection; and a listener of its own (connection_acceptor.h).
+// A gRPC server as all TensorCast processes use it: with interceptors, limits, keepalive, the standard health
+// service and reflection, and with our own listener (connection_acceptor.h).
 #pragma once
 
 #include <sys/types.h>
@@ -32,34 +32,35 @@ class AccessControl;
 class ConnectionAcceptor;
 class Credentials;
 
-// Each costs a few tens of KiB, idle or not.
+// Each connection costs a few tens of KiB, idle or not.
 inline constexpr int kMaxConnections = 16384;
 
 struct ServerOptions {
   std::vector<std::string> listen;       // host:port (port 0 picks one) or unix:/path
-  std::vector<gid_t> unix_groups;        // that may use the unix paths, beside the process's own user
+  std::vector<gid_t> unix_groups;        // that may use the unix paths, besides the process's own user
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
-  // At each address. More, and those that only reserved descriptors are left for, are refused with
-  // UNAVAILABLE and the reason; over TCP the oldest connection on which no call was admitted gives way first.
+  // At each address. Further connections, and those for which only reserved descriptors are left, are refused
+  // with UNAVAILABLE and the reason. Over TCP the oldest connection without an admitted call is ended first
+  // to make room.
   int max_connections = kMaxConnections;
-  // Of host:port; null: those are in clear, and every peer may make every call (access.h).
+  // For host:port; null: those are in clear, and every peer may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;
-  // What callers over a unix path may do.
+  // The roles of callers over a unix path.
   security::RoleSet unix_roles = security::kEveryRole;
   // Path of the socket that grants the operator role, told to callers that `unix_roles` refuse; may be empty.
   std::string operator_socket;
-  // Asked before each call of ours and again before it is answered: its error is the call's. Empty: all are
-  // admitted.
+  // Called before each call to our services, and again before it is answered: its error ends the call. Empty:
+  // all calls are admitted.
   std::function<absl::Status()> admit;
-  Epoch epoch;  // said with each answer of ours; number 0: none is
+  Epoch epoch;  // sent with each answer of our services; number 0: not sent
 };
 
 // Thread-safe.
 class Server {
  public:
-  // ALREADY_EXISTS when something listens on a unix path already, UNAVAILABLE when an address cannot be
-  // bound, INVALID_ARGUMENT for what is not an address.
+  // ALREADY_EXISTS when a process already listens on a unix path, UNAVAILABLE when an address cannot be
+  // bound, INVALID_ARGUMENT for a text that is not an address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Shuts down at once. Returns when every call has ended; their Executor must still live.
   ~Server();
@@ -67,7 +68,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // No new calls; those running may end until the deadline and are cancelled then. Idempotent.
+  // Refuses new calls; running ones may end until the deadline and are then cancelled. Idempotent.
   void Shutdown(SteadyTime deadline);
   // Blocks until Shutdown.
   void Wait();
@@ -75,20 +76,20 @@ class Server {
   // The share of connections, by a sample, with bytes that the server did not read yet; zero if it keeps up.
   double UnreadShare() const;
 
-  // What to give to MakeChannel, in the order of `listen`, with the ports that were picked.
+  // The addresses for MakeChannel, in the order of `listen`, with the chosen ports.
   const std::vector<std::string>& addresses() const;
 
  private:
   Server();
 
-  // Of the certificate, where there is one.
+  // For the certificate, if there is one.
   std::optional<otel::GaugeRegistration> certificate_gauge_;
-  std::unique_ptr<AccessControl> access_;  // asked by the server's calls; null: nothing is checked
+  std::unique_ptr<AccessControl> access_;  // used by the server's calls; null: callers are not checked
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>
       tls_connections_;  // null without credentials
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;  // hands over to them
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // passes connections to the two acceptors above
 };
 
 }  // namespace tensorcast::rpc

@@ -1,5 +1,5 @@
-// absl::Status <-> grpc::Status: code, message, and payloads as the details of a google.rpc.Status (gRPC's
-// trailer `grpc-status-details-bin`), where other tools read them too.
+// Conversions between absl::Status and grpc::Status: code, message, and payloads as the details of a
+// google.rpc.Status (gRPC's trailer `grpc-status-details-bin`), where other tools read them too.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ class Status;
 namespace tensorcast::rpc {
 
 // Trailing metadata has a small limit, and a call with larger trailers fails with an error that hides the
-// real one. So longer messages are cut; with payloads, which repeat the message, to half of that; and
-// payloads that are larger together stay behind.
+// real one. Longer messages are therefore cut; with payloads, which repeat the message, to half of that.
+// Payloads that are larger together are left out.
 inline constexpr size_t kMaxErrorMessageBytes = 2048;
 inline constexpr size_t kMaxDetailsBytes = 1024;
 

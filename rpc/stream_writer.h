@@ -1,5 +1,5 @@
-// The responses of one server stream on their way to the client. Handlers write, from any thread; gRPC takes
-// one message at a time; what waits in between is bounded.
+// Sends the responses of one server stream to the client. Handlers write from any thread; gRPC takes one
+// message at a time; a limited number waits in between.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -23,7 +23,7 @@
 
 namespace tensorcast::rpc {
 
-// The gRPC reactor behind a StreamWriter. Not to be called after Finish.
+// The gRPC reactor behind a StreamWriter. Do not call it after SinkFinish.
 template <class Response>
 class StreamSink {
  public:
@@ -32,27 +32,27 @@ class StreamSink {
   virtual void SinkFinish(const grpc::Status& status) = 0;
 };
 
-// Thread-safe. Messages are sent in the order they were written, except that WriteLatest replaces one that
-// waits.
+// Thread-safe. Messages are sent in the order in which they were written, except that WriteLatest replaces a
+// waiting one.
 template <class Response>
 class StreamWriter {
  public:
-  // `sink` must live until it was told to finish.
+  // `sink` must live until SinkFinish was called.
   StreamWriter(StreamSink<Response>* sink, RequestContext context)
       : sink_(sink), context_(std::move(context)) {}
 
-  // For messages that the client must see. Blocks while kMaxWaiting such messages wait, to the call's
+  // For messages that the client must see. Blocks while kMaxWaiting such messages wait, until the call's
   // deadline or cancellation (CANCELLED, DEADLINE_EXCEEDED). OK means queued: a client may still go away.
   absl::Status Write(Response message) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For news that a later message makes worthless (progress, a key's revision): never blocks. A waiting
-  // message of the same slot is replaced, so a slow client misses intermediate ones, never the latest.
+  // For news that a later message makes worthless (progress, a key's revision). Never blocks. Replaces a
+  // waiting message of the same slot, so a slow client misses intermediate ones, never the latest.
   void WriteLatest(Response message, std::string_view slot = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The last messages of the stream, for any number of them: `next` is asked for one whenever the client has
-  // taken what was written before, until it gives none. It holds no thread meanwhile, so it must not block;
-  // it is called by one thread at a time, possibly after the handler has returned, and let go at the end of
-  // the stream. REQUIRES: called once, and nothing is written afterwards.
+  // For any number of last messages of the stream. `next` is called whenever the client has taken the
+  // previous message, until it returns nullopt. No thread waits meanwhile, so `next` must not block. It is
+  // called by one thread at a time, possibly after the handler has returned, and destroyed at the end of the
+  // stream. REQUIRES: called once, and nothing is written afterwards.
   void WriteRest(std::function<std::optional<Response>()> next) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // True once the client no longer reads.
@@ -61,11 +61,11 @@ class StreamWriter {
     return closed_;
   }
 
-  // Sends what waits, then ends the call. The handler helpers do this with the handler's status.
+  // Sends the waiting messages, then ends the call. The handler helpers call it with the handler's status.
   void Finish(const absl::Status& status);
-  // The client went away: drops what waits.
+  // The client went away: drops the waiting messages.
   void Close();
-  // gRPC took the message, or (not ok) the stream is broken.
+  // gRPC took the message, or (`ok` false) the stream is broken.
   void OnWritten(bool ok);
 
   static constexpr int kMaxWaiting = 4;
@@ -82,9 +82,9 @@ class StreamWriter {
     return closed_ || finish_.has_value() || waiting_mandatory_ < kMaxWaiting;
   }
   void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next message into in_flight_; false when there is none now.
+  // Moves the next message into in_flight_; false when there is none now.
   bool TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Hands the sink its next operation, if it has none. gRPC may call back from within, so no lock is held.
+  // Gives the sink its next operation, if it has none. gRPC may call back from within, so no lock is held.
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
 
   StreamSink<Response>* const sink_;
@@ -215,8 +215,8 @@ void StreamWriter<Response>::Pump() {
       return;
     }
   }
-  // From here on the sink belongs to this thread: no other thread touches it while a message is in flight or
-  // after the end.
+  // From here on only this thread uses the sink: no other thread does while a message is in flight or after
+  // the end.
   if (message != nullptr) {
     sink_->SinkWrite(message);
   } else {

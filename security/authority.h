@@ -1,5 +1,5 @@
-// A certificate authority in two files, for trying things out and for tests: what `tensorcast certs` runs. A
-// cluster that has an authority of its own (SPIRE, cert-manager, Vault) uses that.
+// A certificate authority in two files, for trials and tests: used by `tensorcast certs`. A cluster with an
+// authority of its own (SPIRE, cert-manager, Vault) uses that one.
 //
 // Keys are ECDSA over P-256. Thread-safe; a value.
 #pragma once
@@ -19,21 +19,21 @@ struct CertifiedKey {
   std::string key;  // a secret
 };
 
-// When a certificate is good; both are whole seconds of the wall clock.
+// The validity of a certificate; both are whole seconds of the wall clock.
 struct Validity {
   absl::Time from;
   absl::Time until;
 };
 
-// A new authority, named after a trust domain. Each process takes names of its own domain alone (identity.h).
-// INVALID_ARGUMENT for what is not a trust domain.
+// Makes a new authority, named after a trust domain. Each process accepts only names of its own domain
+// (identity.h). INVALID_ARGUMENT for an invalid trust domain.
 absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const Validity& validity);
 
 // The trust domain in an authority's certificate. INVALID_ARGUMENT for one that MakeAuthority did not make.
 absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate);
 
-// A certificate for `name` with a new key, good for both ends of a connection. INVALID_ARGUMENT when the
-// authority's certificate and key do not belong together or cannot be read.
+// Issues a certificate for `name` with a new key, valid for both ends of a connection. INVALID_ARGUMENT when
+// the authority's certificate and key do not belong together or cannot be read.
 absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, const Name& name,
                                               const Validity& validity);
 

@@ -1,9 +1,8 @@
-// A certificate authority that lives in a folder: ca.pem and ca.key, and beside them a certificate and a key
-// for each name that it was asked for. What `tensorcast certs` keeps, and tests and benchmarks make for
-// themselves.
+// A certificate authority in a folder: ca.pem and ca.key, and a certificate and a key for each name that it
+// issued. `tensorcast certs` keeps one, and tests and benchmarks make their own.
 //
-// Thread-compatible. Its files are for this process's user alone, but for the certificates. Errors of files
-// as ErrnoStatus.
+// Thread-compatible. Only this process's user may read its files, except the certificates. Errors of files as
+// ErrnoStatus.
 #pragma once
 
 #include <string>
@@ -16,7 +15,7 @@
 
 namespace tensorcast::security {
 
-// Good from a little before now, for clocks that are behind, for so long.
+// Valid for this long, from a little before now, since other clocks may be behind.
 Validity ValidFor(absl::Duration duration);
 
 class AuthorityFolder {
@@ -31,18 +30,18 @@ class AuthorityFolder {
     Files files;
   };
 
-  // Makes the folder, where there is none, and an authority in it. ALREADY_EXISTS where one is there: no
-  // process would accept its certificates any more.
+  // Makes the folder if it is missing, and an authority in it. ALREADY_EXISTS if there is one: no process
+  // would accept its certificates any more.
   static absl::StatusOr<AuthorityFolder> Make(const std::string& folder, std::string_view trust_domain,
                                               const Validity& validity);
-  // The one that is there.
+  // Opens an existing authority.
   static absl::StatusOr<AuthorityFolder> Open(const std::string& folder);
 
   const std::string& trust_domain() const { return trust_domain_; }
   Files files() const;  // of the authority itself
 
-  // A certificate for "node/a", in node-a.pem and node-a.key; one of the same name is replaced. A reader
-  // meanwhile finds a key that is at least as new as its certificate.
+  // Issues a certificate for "node/a", in node-a.pem and node-a.key; replaces one with the same name. A
+  // concurrent reader finds a key that is at least as new as its certificate.
   absl::StatusOr<Issued> Issue(std::string_view name, const Validity& validity) const;
 
  private:

@@ -1,5 +1,5 @@
-// What a certificate says, for people and for checks of ours: its name and how long it is valid. Whether it
-// is to be believed is TLS's business (identity.h). Stateless; thread-safe.
+// The content of a certificate, for people and for our checks: its name and its validity. TLS decides whether
+// it is trusted (identity.h). Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -18,22 +18,22 @@ struct Certificate {
   Name name;
   absl::Time not_before;
   absl::Time not_after;
-  std::string issuer;         // its common name
+  std::string issuer;         // the issuer's common name
   std::string serial_number;  // in hexadecimal digits
 };
 
-// INVALID_ARGUMENT unless it has exactly one URI name, which is one of ours.
+// INVALID_ARGUMENT unless the certificate has exactly one URI name, in our form.
 absl::StatusOr<Certificate> DescribeCertificate(const x509_st& certificate);
-// Of the first certificate of a PEM text.
+// The same for the first certificate of a PEM text.
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem);
 
 // The text of a file of certificates, a key or names.
 absl::StatusOr<std::string> ReadPemFile(const std::string& path);
 
-// The one URI name that it has. INVALID_ARGUMENT when it has none, or several.
+// The certificate's URI name. INVALID_ARGUMENT when it has none, or several.
 absl::StatusOr<std::string> UriOf(const x509_st& certificate);
 
-// OpenSSL's last errors on this thread, as text; they are forgotten.
+// OpenSSL's last errors on this thread, as text; clears them.
 std::string TakeOpenSslErrors();
 
 }  // namespace tensorcast::security

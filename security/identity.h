@@ -1,10 +1,10 @@
-// The name of this process, and the peers that it trusts: its certificate with its key, its authority, and
-// the names that it refuses. Made once a process; every connection between hosts asks it.
+// The identity of this process and the peers that it trusts: its certificate with its key, its authority, and
+// the names that it refuses. One per process; every connection between hosts uses it.
 //
-// The files are read again when they change, by a thread of its own: what is made from then on has the new
-// ones, connections that there are go on. Files that cannot be used are said in the log and change nothing.
+// A thread reads the files again when they change: new connections use the new files, existing connections
+// stay. Invalid files are logged and change nothing.
 //
-// Thread-safe. What it returns may outlive it.
+// Thread-safe. Returned objects may outlive it.
 #pragma once
 
 #include <memory>
@@ -25,18 +25,18 @@ namespace tensorcast::security {
 
 class Identity {
  public:
-  // Paths of PEM files, but for the last two.
+  // Paths of PEM files, except the last two.
   struct Files {
-    std::string ca;           // the authorities that are trusted
-    std::string certificate;  // of this process, with those between it and the authority behind it
+    std::string ca;           // the trusted authorities
+    std::string certificate;  // of this process, followed by the certificates up to the authority
     std::string key;
-    std::string denied;        // names that are refused, one a line, # begins a remark; empty: none are
-    std::string trust_domain;  // of the names that are accepted; empty: that of this process's certificate
+    std::string denied;        // file of refused names, one per line, # begins a comment; empty: none
+    std::string trust_domain;  // of the accepted names; empty: that of this process's certificate
   };
 
-  // INVALID_ARGUMENT when the files do not fit together: the key is another's, the certificate is not of that
-  // authority, has no name of ours or one of another domain, or is not good now. PERMISSION_DENIED when every
-  // user can read the key; otherwise as ErrnoStatus.
+  // INVALID_ARGUMENT when the files do not belong together: the key does not fit the certificate, or the
+  // certificate is not from that authority, has no name of our form, has a name of another domain, or is not
+  // valid now. PERMISSION_DENIED when every user can read the key; otherwise as ErrnoStatus.
   static absl::StatusOr<std::shared_ptr<Identity>> Load(const Files& files,
                                                         absl::Duration look_every = absl::Seconds(1));
   ~Identity();
@@ -45,23 +45,23 @@ class Identity {
 
   const Files& files() const { return files_; }
   const std::string& trust_domain() const;
-  // As the files are now.
+  // The certificate in the current files.
   Certificate self() const;
 
-  // OpenSSL's context for the next connection of either end, never null. TLS 1.3 alone; both sides show a
-  // certificate, and a handshake fails when the peer's is not of our authority, not good now, has no name of
-  // ours in our trust domain, or one that is denied.
+  // OpenSSL's context for the next connection of either end, never null. Only TLS 1.3. Both sides present a
+  // certificate. A handshake fails when the peer's is not from our authority, is not valid now, has no name
+  // of our form in our trust domain, or has a denied name.
   std::shared_ptr<ssl_ctx_st> ServerContext() const;
   std::shared_ptr<ssl_ctx_st> ClientContext() const;
-  // The peer at the other end of a connection made by one of these. Looks again whether the name is denied
-  // and the certificate good: a session that was resumed, or lived long, is checked by this alone. REQUIRES:
-  // its handshake is done. UNAUTHENTICATED, PERMISSION_DENIED as CheckPeer.
+  // The peer of a connection made by one of these contexts. Checks again that the name is not denied and the
+  // certificate is valid: only this check covers a resumed or long-lived session. REQUIRES: the handshake is
+  // done. UNAUTHENTICATED and PERMISSION_DENIED as CheckPeer.
   absl::StatusOr<Certificate> PeerOf(const ssl_st* connection) const;
 
-  // Whether a peer with this certificate is let in at this moment; its chain was verified by TLS.
-  // PERMISSION_DENIED for another trust domain and for a denied name, UNAUTHENTICATED when its time is over.
+  // Whether a peer with this certificate is accepted now; TLS has verified its chain. PERMISSION_DENIED for
+  // another trust domain and for a denied name, UNAUTHENTICATED when the certificate has expired.
   absl::Status CheckPeer(const Certificate& peer) const;
-  // As CheckPeer, for a name with a certificate that is good.
+  // As CheckPeer, for a name with a valid certificate.
   absl::Status CheckName(const Name& peer) const;
 
  private:

@@ -1,9 +1,10 @@
-// Which callers may bind which keys (security.keys): prefixes, and the names that may bind keys that begin
-// with one. The longest prefix that fits decides; where none fits, every caller that may bind keys may do so.
+// Which callers may bind which keys (security.keys): prefixes, and for each the names that may bind keys with
+// that prefix. The longest matching prefix decides; without a match, every caller that may bind keys may bind
+// the key.
 //
-// A name is what stands behind ".../tensorcast/" in a certificate's: "client/trainer", "operator/ada".
-// "client" and "operator" alone are callers without a name of their own, such as those of a host's sockets.
-// Immutable; thread-safe.
+// A name is the part of a certificate's name after ".../tensorcast/": "client/trainer", "operator/ada".
+// "client" and "operator" without a further part are callers without a name, such as those of a host's
+// sockets. Immutable; thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,14 +23,14 @@ class KeyRules {
  public:
   // Every caller may bind every key.
   KeyRules() = default;
-  // Each is "PREFIX=NAME NAME": "prod/=client/release operator/ada". INVALID_ARGUMENT for an empty prefix,
-  // one that stands twice, no name, and a name that is neither a client's nor an operator's.
+  // Each rule is "PREFIX=NAME NAME": "prod/=client/release operator/ada". INVALID_ARGUMENT for a prefix that
+  // is empty or occurs twice, a rule without a name, and a name that is neither a client's nor an operator's.
   static absl::StatusOr<KeyRules> Parse(std::span<const std::string> rules);
 
-  // PERMISSION_DENIED, with the prefix and the names that may, unless this caller may bind the key. `peer` is
-  // the name in the certificate at the other end, empty where there is none; `asking` the name that asked for
-  // the call, as rpc::Caller has it. An operator that calls by itself may bind every key; one that a node
-  // calls for is only a name, since any node can claim one.
+  // PERMISSION_DENIED, with the prefix and the allowed names, unless this caller may bind the key. `peer` is
+  // the name in the peer's certificate, empty if it has none; `asking` is the name that asked for the call,
+  // as in rpc::Caller. An operator that calls itself may bind every key. An operator that a node calls for
+  // counts only by its name, since any node can claim one.
   absl::Status Check(std::string_view key, std::string_view peer, std::string_view asking) const;
 
   bool empty() const { return names_.empty(); }

@@ -1,4 +1,4 @@
-// The name of a process, as its certificate says it: a URI name in SPIFFE's form,
+// The name of a process in its certificate: a URI name in SPIFFE's form,
 //
 //   spiffe://DOMAIN/tensorcast/global-store         the global store      (also .../global-store/NAME)
 //   spiffe://DOMAIN/tensorcast/node/NAME            a store daemon, by its node's name
@@ -25,9 +25,9 @@ std::string_view RoleText(Role role);
 struct Name {
   std::string trust_domain;
   Role role = Role::kClient;
-  std::string name;  // within the role; empty: none. A node has one
+  std::string name;  // within the role; empty: none. A node always has one
 
-  // The URI. ParseName gives the same name back.
+  // The URI; ParseName reads it back.
   std::string ToString() const;
 
   friend bool operator==(const Name&, const Name&) = default;
@@ -36,14 +36,14 @@ struct Name {
 inline constexpr size_t kMaxUriBytes = 2048;  // SPIFFE's limits
 inline constexpr size_t kMaxDomainBytes = 255;
 
-// INVALID_ARGUMENT for anything but the four forms above, in exactly this spelling: one name has one text, so
-// that names can be compared as texts.
+// INVALID_ARGUMENT for anything except the four forms above in exactly this spelling: each name has one text,
+// so that names can be compared as texts.
 absl::StatusOr<Name> ParseName(std::string_view uri);
 
-// What stands behind ".../tensorcast/": "node/a", "client". As above.
+// Parses the part after ".../tensorcast/": "node/a", "client". Errors as above.
 absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view path);
 
-// Lower-case letters, digits, dots, dashes and underscores.
+// Accepts lower-case letters, digits, dots, dashes and underscores.
 absl::Status CheckTrustDomain(std::string_view domain);
 
 }  // namespace tensorcast::security

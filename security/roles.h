@@ -1,5 +1,5 @@
-// Which role may make which call: the one table, shown in README.md. No role may make a call without a row.
-// Pure functions.
+// The one table of which role may make which call, also shown in README.md. No role may make a call without a
+// row. Pure functions.
 #pragma once
 
 #include <cstdint>

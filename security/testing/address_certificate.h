@@ -1,4 +1,4 @@
-// A certificate for a server that is not a process of ours, which its clients know by an address.
+// A certificate for a server that is not ours, and that its clients know by an address.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tensorcast::security::testing {
 
-// Made in `folder`, as server.pem and server.key, for an IP address; good for an hour. It signs itself, so it
-// is also the authority that clients know it by.
+// Makes the certificate in `folder`, as server.pem and server.key, for an IP address; valid for an hour. It
+// is self-signed, so it is also the authority for its clients.
 Identity::Files MakeAddressCertificate(const std::string& folder, const std::string& address);
 
 }  // namespace tensorcast::security::testing

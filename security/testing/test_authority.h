@@ -1,4 +1,4 @@
-// A certificate authority of a test's own, in its temporary folder. Thread-compatible.
+// A certificate authority for one test, in a temporary folder. Thread-compatible.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ class TestAuthority {
 
   const std::string& trust_domain() const { return authority_.trust_domain(); }
   std::string ca() const { return authority_.files().certificate; }  // a path, as are those below
-  std::string Uri(std::string_view path) const;                      // of "node/a"
+  std::string Uri(std::string_view path) const;                      // the URI for "node/a"
 
-  // A certificate for "node/a" and its key, in files called so in this authority's folder; one that is asked
-  // for again replaces the one before. `good_for` counts from now; less than nothing: it ended then.
+  // A certificate for "node/a" and its key, in files named so in this authority's folder; a repeated call
+  // replaces them. `good_for` counts from now; negative: the certificate ended at that time.
   Identity::Files Issue(std::string_view path, absl::Duration good_for = absl::Hours(1)) const;
-  // The same, loaded.
+  // Issues one and loads it.
   std::shared_ptr<Identity> Load(std::string_view path) const;
   // From now on the identities above refuse this name, and no other.
   void Deny(std::string_view path) const;
