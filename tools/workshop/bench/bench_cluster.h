@@ -1,5 +1,5 @@
-// What the benchmarks have in common: a cluster with a client and an admin client for each daemon, a folder,
-// a model file. Private to tools/workshop/bench. Thread-compatible; destroy it on the thread that made it.
+// Shared by the benchmarks: a cluster with a client and an admin client for each daemon, a folder, a model
+// file. Private to tools/workshop/bench. Thread-compatible; destroy it on the thread that made it.
 #pragma once
 
 #include <sys/types.h>
@@ -26,14 +26,14 @@ namespace tensorcast::bench {
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// A line on stderr: what is being done, since a benchmark takes minutes.
+// Prints a line on stderr about the current step, since a benchmark takes minutes.
 void Say(std::string_view line);
 
 inline double GbPerSecond(uint64_t bytes, absl::Duration elapsed) {
   return static_cast<double>(bytes) / absl::ToDoubleSeconds(elapsed) / 1e9;
 }
 
-// How long `work` takes.
+// The time that `work` takes.
 template <class Work>
 absl::Duration Timed(Work&& work) {
   const SteadyTime start = SteadyNow();
@@ -41,20 +41,20 @@ absl::Duration Timed(Work&& work) {
   return SteadyNow() - start;
 }
 
-// What a process has used so far, in user and kernel mode.
+// The CPU time of a process so far, in user and kernel mode.
 absl::StatusOr<absl::Duration> CpuTime(pid_t pid);
 
 class BenchCluster {
  public:
   struct Options {
     int daemons = 1;
-    uint64_t pool_bytes = 0;            // for replicas; room for staging is added
+    uint64_t pool_bytes = 0;            // for replicas; space for staging is added
     std::vector<std::string> settings;  // for every process
-    bool tls = false;                   // each process has a certificate of an authority of the cluster's own
-    // What is measured: those of these that are lanes between hosts are opened.
+    bool tls = false;                   // each process has a certificate of the cluster's own authority
+    // The measured lanes: those between hosts are opened.
     std::vector<std::string> lanes = {"tcp"};
-    const Network* network = nullptr;  // its hosts run the daemons, as many on each; null: this machine
-    // Of each daemon, after the others' settings; may be shorter than there are daemons.
+    const Network* network = nullptr;  // its hosts run the daemons, equally many on each; null: this machine
+    // For each daemon, after the common settings; may be shorter than the number of daemons.
     std::vector<std::vector<std::string>> settings_of_daemon = {};
     std::vector<uint64_t> pool_bytes_of_daemon = {};  // in place of pool_bytes
     Environment environment = {};                     // of every daemon
@@ -63,7 +63,7 @@ class BenchCluster {
                                                              const Options& options);
 
   const std::string& directory() const { return directory_->path(); }
-  // A certificate of the cluster's authority for "client/a", in files. REQUIRES: Options::tls.
+  // A certificate for "client/a" from the cluster's authority, in files. REQUIRES: Options::tls.
   absl::StatusOr<security::Identity::Files> Certify(std::string_view name) const;
   bool tls() const { return authority_.has_value(); }
   LocalCluster& processes() { return *processes_; }
@@ -71,19 +71,20 @@ class BenchCluster {
   client::AdminClient& admin(int node) { return *admins_[node]; }
 
   absl::Status Import(const std::string& path, const std::string& key);  // at node 0
-  // Writes a model of about `bytes`, another for each seed, and imports it at node 0 under `key`. Returns the
-  // path.
+  // Writes a model of about `bytes`, different for each seed, and imports it at node 0 under `key`. Returns
+  // the path.
   absl::StatusOr<std::string> ImportModel(const std::string& key, uint64_t bytes, uint64_t seed = 1);
   absl::StatusOr<std::string> WriteModel(const std::string& name, uint64_t bytes, uint64_t seed = 1);
 
-  // Starts a daemon that was killed again; what it had only in memory is gone. The clients of it find it.
+  // Restarts a daemon that was killed; what it had only in memory is lost. Its clients find it again.
   absl::Status Restart(int node);
 
-  // Waits until the daemon's host pool is whole: pages that appear in the background would be measured too.
+  // Waits until the daemon's host pool is complete: otherwise the pages that appear in the background would
+  // be measured too.
   absl::Status AwaitPool(int node, uint64_t bytes);
 
-  // `status`, and which daemons have ended by themselves, with the last lines of their logs: what a call that
-  // failed cannot tell. One that the kernel killed for its memory has no last line.
+  // Adds to `status` which daemons have ended by themselves, with the last lines of their logs, which a
+  // failed call cannot tell. A daemon that the kernel killed for its memory has no last line.
   absl::Status WithEndedDaemons(const absl::Status& status);
 
   absl::Status Stop() { return processes_->Stop(); }

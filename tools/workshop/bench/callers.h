@@ -25,13 +25,13 @@ struct CallWindow {
 // Thread-compatible: one window at a time.
 class Callers {
  public:
-  // Of `key` at the global store that listens on `address`.
-  // The caller has this identity; null: the connection is in clear.
+  // Calls for `key` at the global store at `address`. The callers have this identity; null: the connection is
+  // in clear.
   Callers(const RequestContext& context, const std::string& address, std::string key,
           std::shared_ptr<security::Identity> identity = nullptr);
   ~Callers();
 
-  // Calls for `length`, each caller one after another. The first call that fails ends it.
+  // Calls for `length`; each caller makes one call after another. The first failed call ends it.
   absl::StatusOr<CallWindow> Run(absl::Duration length);
 
  private:

@@ -1,4 +1,4 @@
-// What the servers that a benchmark runs in processes of their own have in common.
+// Shared by the servers that a benchmark runs in processes of their own.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// A collector in a process of its own, for measuring what telemetry costs: it answers every export and keeps
-// next to nothing, so that what it costs this machine stays small.
+// A collector in a process of its own, to measure the cost of telemetry: it answers every export and keeps
+// almost nothing, so that its own cost on this machine is small.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tensorcast::bench {
 
-// Spans, over all processes that sent to it, as they told last.
+// Spans, over all processes that sent to the collector, by their last reports.
 struct CollectorTally {
   uint64_t exported = 0;
   uint64_t dropped = 0;
@@ -25,7 +25,7 @@ class Collector {
                                                           const std::string& directory);
 
   const std::string& endpoint() const { return endpoint_; }
-  // From here on it hangs: connections are accepted, by the kernel, and nothing ever answers.
+  // From now on it hangs: the kernel accepts connections, and nothing answers.
   absl::Status Freeze();
   absl::StatusOr<CollectorTally> Stop();
 

@@ -1,4 +1,4 @@
-// What a process holds when no collector takes its telemetry.
+// The memory of a process when no collector takes its telemetry.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,8 +6,8 @@
 
 namespace tensorcast::bench {
 
-// The growth of this process over a million spans, with a collector that hangs and with none at all, beside
-// what the configured queues can hold. Telemetry of this process must be off.
+// The growth of this process over a million spans, with a hanging collector and without any, beside the max
+// size of the configured queues. This process's telemetry must be off.
 absl::StatusOr<Rows> MeasureDeadCollector(const BenchOptions& options);
 
 }  // namespace tensorcast::bench

@@ -1,6 +1,6 @@
-// Programs of others that serve as references: UCX's ucx_perftest, iperf3 and fio. They are run as child
-// processes where they are installed. NOT_FOUND when one is not: the figure then has no reference.
-// Thread-compatible; call from the main thread (children die with the thread that started them).
+// External programs that serve as references: UCX's ucx_perftest, iperf3 and fio, run as child processes.
+// NOT_FOUND when one is not installed: the figure then has no reference. Thread-compatible; call from the
+// main thread (children end with the thread that started them).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tensorcast::bench {
 
-// In the folders of $PATH. NOT_FOUND, with what to install, when it is in none.
+// Searches the folders of $PATH. NOT_FOUND, with the package to install, if none has it.
 absl::StatusOr<std::string> FindProgram(std::string_view name, std::string_view debian_package);
 
 struct PerftestOptions {
@@ -25,19 +25,20 @@ struct PerftestOptions {
   int iterations = 0;
   int warmup = 0;
 };
-// Runs the two processes of one test; the average bandwidth in GB/s (10^9 bytes).
+// Runs the two processes of one test; returns the average bandwidth in GB/s (10^9 bytes).
 absl::StatusOr<double> RunPerftest(const RequestContext& context, const PerftestOptions& options);
 
-// From its output with -f -v: the last line's overall bandwidth, which it gives in MiB/s.
+// Parses the output with -f -v: the last line's overall bandwidth, which is in MiB/s.
 absl::StatusOr<double> ParsePerftest(std::string_view output);
 
-// One TCP stream over loopback by iperf3, for a second; what the receiver counted in GB/s (10^9 bytes).
+// Runs one TCP stream over loopback with iperf3, for a second; returns the receiver's count in GB/s (10^9
+// bytes).
 absl::StatusOr<double> RunIperf(const RequestContext& context);
 
-// From its output with --json.
+// Parses the output with --json.
 absl::StatusOr<double> ParseIperf(std::string_view output);
 
-// One way for fio to read a file front to back with O_DIRECT.
+// One way for fio to read a file sequentially with O_DIRECT.
 struct FioEngine {
   std::string name;
   std::string block = "4m";
@@ -45,10 +46,10 @@ struct FioEngine {
 };
 std::vector<FioEngine> FioEngines();
 std::string Describe(const FioEngine& engine);
-// Sequential read of the first `bytes` of `file`; GB/s (10^9 bytes).
+// Reads the first `bytes` of `file` sequentially; returns GB/s (10^9 bytes).
 absl::StatusOr<double> RunFio(const RequestContext& context, const FioEngine& engine, const std::string& file,
                               uint64_t bytes);
-// From --output-format=json.
+// Parses the output with --output-format=json.
 absl::StatusOr<double> ParseFio(std::string_view output);
 
 }  // namespace tensorcast::bench

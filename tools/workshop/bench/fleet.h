@@ -1,6 +1,5 @@
 // Simulated nodes: each registers with a global store, reports its replicas and sends heartbeats, by real
-// calls over a connection of its own, and waits after errors as a daemon does. They hold no bytes.
-// Thread-safe.
+// calls over a separate connection, and waits after errors as a daemon does. They hold no bytes. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,8 @@ class Node;
 
 namespace tensorcast::bench {
 
-// With the options of rpc::MakeChannel, and a connection of its own, which that one shares among the channels
-// of a process. `credentials` null: in clear.
+// A channel with the options of rpc::MakeChannel and a separate connection; MakeChannel shares connections
+// among the channels of a process. `credentials` null: in clear.
 std::shared_ptr<grpc::Channel> OwnChannel(const std::string& address,
                                           std::shared_ptr<grpc::ChannelCredentials> credentials);
 
@@ -31,26 +30,26 @@ struct FleetOptions {
   std::string address;  // of the global store
   int nodes = 0;
   std::vector<std::string> artifacts;  // every node holds a ready replica of each
-  // The credentials of one node's channel. Empty: the connections are in clear.
+  // Makes the credentials of one node's channel. Empty: the connections are in clear.
   std::function<std::shared_ptr<grpc::ChannelCredentials>(int node)> credentials;
-  // Between the starts of two nodes.
+  // The time between the starts of two nodes.
   absl::Duration start_interval = absl::Milliseconds(1);
 };
 
 // What the nodes have seen so far.
 struct FleetCounts {
   uint64_t heartbeats = 0;            // answered
-  uint64_t refused = 0;               // calls that the store told to come back later
+  uint64_t refused = 0;               // calls that the store told to retry later
   uint64_t failed = 0;                // calls with any other error
-  uint64_t registered_again = 0;      // a store that took a node before did not know it any more
-  absl::Duration heartbeat_interval;  // the longest that a store has set
+  uint64_t registered_again = 0;      // registrations after a store had forgotten the node
+  absl::Duration heartbeat_interval;  // the longest interval that a store has set
 };
 
 class Fleet {
  public:
-  // "node-7", the name and the id of node 7.
+  // "node-7": the name and the id of node 7.
   static std::string NameOf(int node);
-  // As the node registers.
+  // The node as it registers.
   static v1::Node Describe(int node);
 
   explicit Fleet(FleetOptions options);  // starts the nodes
@@ -59,9 +58,9 @@ class Fleet {
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
-  // Nodes with an inventory that the store with this epoch has taken.
+  // The number of nodes with an inventory that the store with this epoch accepted.
   int ReportedTo(uint64_t epoch) const;
-  // Nodes with an inventory that a store with another epoch has taken last.
+  // The number of nodes with an inventory that last a store with another epoch accepted.
   int ReportedToOthersThan(uint64_t epoch) const;
   FleetCounts counts() const;
   std::string last_error() const;

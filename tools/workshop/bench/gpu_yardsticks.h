@@ -1,6 +1,6 @@
-// The yardsticks of GPUs, measured in this process: plain copies from and to page-locked memory and between
-// devices, reading at the rate of a device's memory, digests by the kernel, NCCL's own broadcast. One thread
-// at a time.
+// References for GPUs, measured in this process: plain copies to and from page-locked memory and between
+// devices, reads at the rate of a device's memory, digests by the kernel, and NCCL's own broadcast. One
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace tensorcast::bench {
 
 class GpuYardsticks {
  public:
-  // Copies are of `bytes`. UNAVAILABLE where this host has no GPU.
+  // Copies have `bytes`. UNAVAILABLE if this host has no GPU.
   static absl::StatusOr<std::unique_ptr<GpuYardsticks>> Open(uint64_t bytes);
   ~GpuYardsticks();
   GpuYardsticks(const GpuYardsticks&) = delete;
@@ -31,20 +31,20 @@ class GpuYardsticks {
   DeviceRuntime& devices() { return *devices_; }
   int device_count() const { return static_cast<int>(devices_->devices().size()); }
 
-  // Each: GB/s, from enqueueing to the end.
+  // Each returns GB/s, from the enqueueing to the end.
   absl::StatusOr<double> ToDevice(int device);
   absl::StatusOr<double> ToHost(int device);
   absl::StatusOr<double> Copy(int from, int to);
-  // As fast as the device can read its memory: a copy within it reads and writes.
+  // The max rate at which the device can read its memory, from a copy within it, which reads and writes.
   absl::StatusOr<double> Read(int device);
-  // UNIMPLEMENTED where the device has no kernel.
+  // UNIMPLEMENTED if the device has no kernel.
   absl::StatusOr<double> Digest(int device);
-  // From the first of `ranks` to the others, by NCCL, in this process. UNAVAILABLE where there is none.
+  // A broadcast from the first of `ranks` to the others by NCCL, in this process. UNAVAILABLE without NCCL.
   absl::StatusOr<double> Broadcast(const RequestContext& context, const std::string& library,
                                    std::span<const int> ranks);
 
  private:
-  // Two buffers and a stream of a device.
+  // A device's two buffers and stream.
   struct Device {
     DevicePtr first;
     DevicePtr second;

@@ -1,5 +1,5 @@
-// The reference of what goes over links: bytes by one plain TCP connection between two hosts of a Network,
-// from memory to memory, nothing looked at.
+// The reference for transfers over links: bytes over one plain TCP connection between two hosts of a Network,
+// from memory to memory, without verification.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tensorcast::bench {
 
-// From the first byte sent to the last one received. Blocks; ends early as the context says.
+// The time from the first sent byte to the last received one. Blocks; ends early with the context.
 absl::StatusOr<absl::Duration> CopyOverLink(const RequestContext& context, const Network& network, int from,
                                             int to, uint64_t bytes);
 

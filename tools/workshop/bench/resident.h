@@ -1,4 +1,4 @@
-// Resident memory of a process, its pools apart. Stateless; thread-safe.
+// The resident memory of a process, with its pools counted separately. Stateless; thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -12,15 +12,15 @@ namespace tensorcast::bench {
 
 struct ResidentMemory {
   uint64_t pools_bytes = 0;   // mappings of host pools (its own and its peers') and of fake devices
-  uint64_t beyond_bytes = 0;  // all the rest: heap, stacks, code, libraries
+  uint64_t beyond_bytes = 0;  // the rest: heap, stacks, code, libraries
 
   friend bool operator==(const ResidentMemory&, const ResidentMemory&) = default;
 };
 
-// From the text of /proc/<pid>/smaps.
+// Parses the text of /proc/<pid>/smaps.
 ResidentMemory ParseSmaps(std::string_view smaps);
 
-// NOT_FOUND when there is no such process.
+// NOT_FOUND when the process does not exist.
 absl::StatusOr<ResidentMemory> ReadResidentMemory(pid_t pid);
 
 }  // namespace tensorcast::bench

@@ -1,4 +1,4 @@
-// What a benchmark yields: rows of figures with the reference that each was measured beside. Values,
+// The results of a benchmark: rows of figures, each with the reference that was measured beside it. Values,
 // thread-compatible.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tensorcast::bench {
 
-// Of one figure measured several times.
+// Summarises one figure that was measured several times.
 struct Summary {
   double median = 0;
   double min = 0;
@@ -17,14 +17,15 @@ struct Summary {
   double mean = 0;
   int runs = 0;
 
-  // (max - min) / median: 0.1 means that the runs lie within 10 %.
+  // (max - min) / median: 0.1 means that the runs are within 10 %.
   double Spread() const { return median == 0 ? 0 : (max - min) / median; }
 };
 
 // REQUIRES: !samples.empty().
 Summary Summarize(std::vector<double> samples);
 
-// The smallest sample that `percent` of them do not exceed (nearest rank). REQUIRES: !samples.empty().
+// The smallest sample that at least `percent` of the samples do not exceed (nearest rank). REQUIRES:
+// !samples.empty().
 double Percentile(std::vector<double> samples, double percent);
 
 struct Reference {
@@ -32,7 +33,7 @@ struct Reference {
   Summary value;
 };
 
-// Where the median of what was sampled lies, at 95 % confidence.
+// The 95 % confidence interval of a median.
 struct Interval {
   double low = 0;
   double high = 0;
@@ -40,27 +41,27 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-// From the ranks of the samples (the sign test turned round): it assumes nothing of how they are distributed,
-// only that they are independent. nullopt below 6 samples, which cannot be that sure of anything.
+// Computed from the ranks of the samples (the inverse of the sign test): assumes only that they are
+// independent, not how they are distributed. nullopt below 6 samples, which cannot give 95 % confidence.
 std::optional<Interval> MedianInterval(std::vector<double> samples);
 
 struct Row {
   std::string bench;   // "p2p", "attach", ...
-  std::string lane;    // or what else the figure is of: "cold", "idle"
+  std::string lane;    // or another property of the figure: "cold", "idle"
   std::string metric;  // "materialize", "p50", ...
-  uint64_t bytes = 0;  // of one operation; 0 where there are none
+  uint64_t bytes = 0;  // of one operation; 0 without bytes
   Summary value;
   std::string unit;                       // "GB/s" (10^9 bytes), "ms", "ops/s", "MiB"
   std::optional<Reference> reference;     // same unit
-  std::optional<double> pair_ratio;       // median of value / reference pair by pair, where they alternated
+  std::optional<double> pair_ratio;       // median of value / reference over the pairs, if they alternated
   std::optional<Interval> pair_interval;  // of that median
-  std::string note;                       // why a reference is missing, which engine won, ...
+  std::string note;                       // why a reference is missing, which engine was fastest, ...
 
   // value.median / reference's median.
   std::optional<double> Ratio() const;
 };
 
-// The rows as a table for people, notes below it.
+// The rows as a table for people, with the notes below.
 std::string ToTable(const std::vector<Row>& rows);
 
 // An array of objects: bench lane metric bytes value unit min max mean spread runs, reference_name
@@ -68,7 +69,7 @@ std::string ToTable(const std::vector<Row>& rows);
 // reference), note.
 std::string ToJson(const std::vector<Row>& rows);
 
-// What is measured beside its reference, a pair a run.
+// Values measured beside their references, a pair per run.
 struct Pairs {
   std::vector<double> values;
   std::vector<double> references;
@@ -77,7 +78,7 @@ struct Pairs {
     values.push_back(value);
     references.push_back(reference);
   }
-  // Fills in value, reference, pair_ratio and pair_interval. REQUIRES: at least one pair.
+  // Sets value, reference, pair_ratio and pair_interval. REQUIRES: at least one pair.
   void Fill(std::string reference_name, Row* row) const;
 };
 

@@ -1,7 +1,7 @@
-// What the daemons of a fan-out tell of it while it runs: which chunks are somewhere beside its sources, and
-// which feed others. Private to tools/workshop/bench.
+// The state of a running fan-out, by its daemons' reports: which chunks receivers have, and which receivers
+// feed others. Private to tools/workshop/bench.
 //
-// It borrows the cluster. Thread-compatible. Errors: those of the calls, since every daemon has to answer.
+// Borrows the cluster. Thread-compatible. Errors: those of the calls, since every daemon has to answer.
 #pragma once
 
 #include <optional>
@@ -23,9 +23,9 @@ class Swarm {
         first_receiver_(first_receiver),
         artifact_id_(std::move(artifact_id)) {}
 
-  // The share of the image's chunks that at least one receiver has; 1: each is somewhere beside the sources.
+  // The share of the image's chunks that at least one receiver has; 1: all of them.
   absl::StatusOr<double> ShareHeld();
-  // Of the receivers that are being read from at this moment, the one that has given most; none may be.
+  // Of the receivers that others read from now, the one that has given the most bytes; nullopt: none.
   absl::StatusOr<std::optional<int>> FindFeeder();
 
  private:

@@ -11,21 +11,21 @@
 
 namespace tensorcast::bench {
 
-// As the daemon's report and as the client's clock have it.
+// By the daemon's report and by the client's clock.
 struct Moved {
   TransferReport report;
-  absl::Duration wall;  // key resolved to image mapped; of host memory, no other is mapped
-  absl::Duration cpu;   // of both daemons meanwhile
+  absl::Duration wall;  // from resolving the key to the mapped image; only host memory is mapped
+  absl::Duration cpu;   // of both daemons in that time
 };
 
 struct Route {
-  std::string lane;  // empty: the one that the daemon takes
-  int node = 1;      // that gets it
+  std::string lane;  // empty: the daemon chooses
+  int node = 1;      // the receiver
   std::string location = "cpu";
 };
 
-// The node gets `key`, verified, and drops it again, so that the next one comes the same way. INTERNAL when
-// it did not go over the lane.
+// The node gets `key`, verified, and drops it again, so that the next get takes the same way. INTERNAL when
+// it did not use the lane.
 absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& cluster, const std::string& key,
                                const Route& route);
 

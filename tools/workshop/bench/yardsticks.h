@@ -1,4 +1,4 @@
-// The yardsticks that need no other program: one thread's memcpy, and reading a file. Thread-compatible.
+// References that need no other program: one thread's memcpy, and reading a file. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tensorcast::bench {
 
-// Two buffers with all pages touched before, copied from one to the other by the calling thread.
+// Two buffers with all pages touched; the calling thread copies one to the other.
 class PlainCopy {
  public:
   explicit PlainCopy(uint64_t bytes) : from_(bytes, std::byte{1}), to_(bytes, std::byte{2}) {}
@@ -21,11 +21,10 @@ class PlainCopy {
   std::vector<std::byte> to_;
 };
 
-// read() of the whole file into fresh memory; GB/s.
+// read() of the whole file into new memory; GB/s.
 absl::StatusOr<double> ReadIntoFreshMemory(const std::string& path);
 
-// Drops the file's pages from the page cache. Returns the bytes that stayed in it all the same (0 on a good
-// day).
+// Drops the file's pages from the page cache. Returns the bytes that stayed in it (usually 0).
 absl::StatusOr<uint64_t> DropFromPageCache(const std::string& path);
 
 // Reads the file so that its pages are in the page cache.
