@@ -1,4 +1,4 @@
-// What a process holds from its kernel: descriptors by kind, threads, and mappings of memfds. Functions only.
+// The kernel resources of a process: descriptors by kind, threads, and mappings of memfds. Functions only.
 // Errors: NOT_FOUND when the process is gone.
 #pragma once
 
@@ -22,8 +22,8 @@ struct Footprint {
 
 absl::StatusOr<Footprint> MeasureFootprint(pid_t pid);
 
-// INTERNAL, naming what grew, when `now` holds more than `before` and the given slack of anything; of threads
-// a little more, for those of gRPC.
+// INTERNAL, naming what grew, when `now` exceeds `before` by more than `slack` in any kind; for threads by a
+// little more, to allow for those of gRPC.
 absl::Status CompareFootprints(const Footprint& before, const Footprint& now, int slack);
 
 }  // namespace tensorcast::chaos

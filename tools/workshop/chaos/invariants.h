@@ -1,7 +1,7 @@
-// What must hold in a cluster of real processes after a fault and the recovery from it, whatever the fault
-// was: acknowledged artifacts and keys are there, every ready replica has the right bytes, and every process
-// holds what it held before, no more. Everything is waited for on the daemons' streamed status. Thread-
-// compatible; the cluster and the devices must outlive it. Errors say which process broke what.
+// The invariants of a cluster of real processes after any fault and the recovery from it: acknowledged
+// artifacts and keys exist, every ready replica has the right bytes, and every process uses no more resources
+// than before. All waits are on the daemons' streamed status. Thread-compatible; the cluster and the devices
+// must outlive it. Errors say which process broke which invariant.
 #pragma once
 
 #include <functional>
@@ -30,20 +30,20 @@ class Invariants {
   void Acknowledge(const std::string& key, const std::string& artifact_id, const std::string& model);
   void Forget(const std::string& key);
 
-  // Waits until every daemon runs, knows the global store and is known by it.
+  // Waits until every daemon runs, and it and the global store know each other.
   absl::Status AwaitWhole(SteadyTime deadline);
   absl::Status CheckAcknowledged(SteadyTime deadline);
   // Attaches to each ready host and GPU replica of each node and compares it. Artifacts that were not
-  // acknowledged (their client died) must be the model `unacknowledged`.
+  // acknowledged (their client ended) must be the model `unacknowledged`.
   absl::Status VerifyReplicas(SteadyTime deadline, const std::string& unacknowledged = "");
 
-  // What AwaitBaseline waits for: the nodes as they are now.
+  // Records the nodes' present state for AwaitBaseline.
   absl::Status RecordBaseline(SteadyTime deadline);
-  // Pools, replicas and handle connections as recorded; no lease, ticket, transfer, serving or grant; and no
-  // process with more descriptors, threads or mappings.
+  // Waits until pools, replicas and handle connections are as recorded, there is no lease, ticket, transfer,
+  // serving or grant, and no process has more descriptors, threads or mappings.
   absl::Status AwaitBaseline(SteadyTime deadline);
 
-  // Runs `condition` on this node's status until it is OK; its last error, otherwise.
+  // Checks `condition` on this node's status until it is OK; returns its last error otherwise.
   absl::Status Await(int node, SteadyTime deadline,
                      const std::function<absl::Status(const v1::GetStatusResponse&)>& condition);
 

@@ -1,5 +1,5 @@
-// Programs that bind, resolve and delete a few keys, all at once and all the time, while something is done to
-// their cluster; and what they were told (key_history.h).
+// Clients that bind, resolve and delete a few keys, concurrently and continuously, during faults of their
+// cluster; and the answers that they got (key_history.h).
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@
 namespace tensorcast::chaos {
 
 struct KeyLoadOptions {
-  std::vector<std::string> daemons;    // their unix sockets; the threads' clients take turns
-  std::vector<std::string> artifacts;  // that are there for good, to be bound
+  std::vector<std::string> daemons;    // their unix sockets; the threads' clients use them in turn
+  std::vector<std::string> artifacts;  // permanent artifacts to bind
   std::string prefix = "load/";        // of the keys' names; no other load uses it
   int keys = 3;
   int threads = 4;
   uint32_t seed = 1;
-  // Between two calls of a thread. Most calls wait so long for an answer, and one of eight less than a
-  // second, so that some get none.
+  // `pace` is the pause between two calls of a thread. Most calls wait `patience` for an answer, and one in
+  // eight less than a second, so that some get none.
   absl::Duration pace = absl::Milliseconds(20);
   absl::Duration patience = absl::Seconds(20);
 };
@@ -35,20 +35,20 @@ struct KeyLoadOptions {
 // Thread-safe.
 class KeyLoad {
  public:
-  // The error of a client that does not reach its daemon.
+  // Returns the error of a client that does not reach its daemon.
   static absl::StatusOr<std::unique_ptr<KeyLoad>> Start(const KeyLoadOptions& options);
   ~KeyLoad() { Stop(); }
   KeyLoad(const KeyLoad&) = delete;
   KeyLoad& operator=(const KeyLoad&) = delete;
 
-  // Whether so many more changes were acknowledged by then, or one got no answer.
+  // Whether `more` further changes were acknowledged, or one got no answer, by `deadline`.
   bool AwaitAcknowledged(size_t more, SteadyTime deadline) const {
     return history_.AwaitAcknowledged(more, deadline);
   }
   bool AwaitUnknown(size_t more, SteadyTime deadline) const { return history_.AwaitUnknown(more, deadline); }
-  // Ends the calls that wait, and the threads.
+  // Ends the waiting calls and the threads.
   void Stop();
-  // Of what was told so far. INTERNAL, too, for an artifact that is not there any more.
+  // Checks the answers so far. INTERNAL also if an artifact no longer exists.
   absl::Status Check() const ABSL_LOCKS_EXCLUDED(mutex_);
   const KeyHistory& history() const { return history_; }
 

@@ -1,6 +1,6 @@
-// A node with a valid certificate (or, where the cluster has none, a node) that lies: it claims replicas of
-// everything, under the ids that other nodes gave theirs, accuses other nodes' replicas, and has not a byte.
-// It registers, sends heartbeats, and answers calls of a store daemon with refusals. What it does ends with
+// A malicious node, with a valid certificate if the cluster has certificates. It claims replicas of
+// everything, under the ids of other nodes' replicas, accuses other nodes' replicas, and has no bytes. It
+// registers, sends heartbeats, and answers calls of a store daemon with refusals. Its destructor ends all of
 // it. Thread-safe.
 #pragma once
 
@@ -29,30 +29,30 @@ struct LiarOptions {
   std::string global_store;  // its address
   std::string name = "liar";
   std::string host_id = "host-of-the-liar";
-  std::string handle_socket;                            // registered and told as its own
-  std::function<std::string()> ticket;                  // for an attach; null: it refuses
+  std::string handle_socket;                            // registered and reported as its own
+  std::function<std::string()> ticket;                  // its answer to an attach; null: it refuses
   std::shared_ptr<const rpc::Credentials> credentials;  // null: the cluster has no certificates
-  std::string listen = "127.0.0.1:0";                   // of its server; "unix:/path" without ports
+  std::string listen = "127.0.0.1:0";                   // of its server; "unix:/path" for no ports
 };
 
 class Liar {
  public:
-  // Listens, registers, and sends heartbeats from then on.
+  // Listens and registers, and then sends heartbeats.
   static absl::StatusOr<std::unique_ptr<Liar>> Start(const LiarOptions& options);
   ~Liar();
 
-  // Registers again with what `change` makes of its description.
+  // Registers again with its description as changed by `change`.
   absl::Status Register(const std::function<void(v1::Node&)>& change);
-  // An inventory with a ready replica of each artifact: under the ids of the replicas that are listed with
-  // it, and one under an id of its own.
+  // Sends an inventory with a ready replica of each artifact: under the ids of the artifact's listed
+  // replicas, and under an id of its own.
   absl::Status Claim(const std::vector<v1::Artifact>& artifacts);
-  // Names every listed replica as corrupt, with no grant on any; where `with_grants` says so, asks for a
-  // grant on what it can and accuses that source as well.
+  // Reports every listed replica as corrupt without a grant on any. With `with_grants` it also requests a
+  // grant where possible, and accuses that source.
   absl::Status Accuse(const std::vector<v1::Artifact>& artifacts, bool with_grants);
 
   daemon::GlobalStoreClient& store() { return *store_; }
   v1::NodeIdentity identity() const;
-  // How often another node tried to read from it.
+  // The number of attempts of other nodes to read from it.
   int asked() const { return asked_; }
 
  private:
@@ -67,7 +67,7 @@ class Liar {
   std::atomic<int> asked_ = 0;
   std::atomic<uint64_t> sequence_ = 0;
   v1::Node node_;
-  std::unique_ptr<TaskLoop> heartbeats_;  // last: it uses the rest
+  std::unique_ptr<TaskLoop> heartbeats_;  // last: it uses the other members
 };
 
 }  // namespace tensorcast::chaos

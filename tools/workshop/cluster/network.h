@@ -1,9 +1,9 @@
-// Hosts on one machine: each daemon in a network namespace of its own with a host id of its own, on a bridge
-// in the global store's namespace. Links can be cut and made slow. The machine's own network is not touched:
-// clients use unix sockets.
+// Hosts on one machine: each daemon is in a network namespace of its own, with a host id of its own, on a
+// bridge in the global store's namespace. Links can be cut and slowed down. The machine's own network is not
+// changed: clients use unix sockets.
 //
-// A namespace has no name: it lives as long as this process has it open or something runs in it, and takes
-// its links along. So nothing is left behind however the process ends.
+// A namespace has no name: it lives as long as this process has it open or a process runs in it, and its
+// links end with it. Thus nothing is left behind, however the process ends.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,32 @@ namespace tensorcast {
 // Thread-compatible; call from the main thread (process.h).
 class Network {
  public:
-  // FAILED_PRECONDITION where namespaces cannot be made: that takes root, `ip` and veth.
+  // FAILED_PRECONDITION if namespaces cannot be made: that needs root, `ip` and veth.
   static absl::StatusOr<std::unique_ptr<Network>> Make(int nodes);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
   int nodes() const { return static_cast<int>(nodes_.size()); }
-  // Of the node, where the others reach it, and of all of them.
+  // The address at which other nodes reach the node, and the subnet of all nodes.
   static std::string Address(int node);
   static std::string Subnet();
 
-  // Puts the cluster on it: so many daemons on each node, in their order.
+  // Puts the cluster on this network: `daemons_a_node` daemons on each node, in order.
   void Use(ClusterOptions& options, int daemons_a_node = 1) const;
-  // The same on the ports of SECURITY.md's table: 7000, 7001, 7002 and, for UCX, 7010.
+  // The same on the ports in SECURITY.md's table: 7000, 7001, 7002 and, for UCX, 7010.
   void UseDocumentedPorts(ClusterOptions& options) const;
 
   absl::Status Cut(int node);
   absl::Status Heal(int node);
-  // What the node sends, and what it receives, goes at this rate at most from now on; needs `tc`.
+  // Limits the rate at which the node sends and receives from now on; needs `tc`.
   absl::Status Throttle(int node, uint64_t bits_per_second);
-  // All that went out of the node's link so far, headers included.
+  // All bytes that the node's link has sent so far, including headers.
   absl::StatusOr<uint64_t> SentBytes(int node) const;
 
-  // On a thread that is inside the node: sockets that `work` opens belong there, wherever they are used then.
+  // Runs `work` on a thread inside the node: sockets that it opens belong to the node, wherever they are used
+  // later.
   absl::Status Inside(int node, absl::FunctionRef<void()> work) const;
-  // A program of the system, such as `ip`, inside the node; its output is the error's text when it fails.
+  // Runs a program of the system, such as `ip`, inside the node; if it fails, its output is the error's text.
   absl::Status Run(int node, const std::vector<std::string>& command) const;
 
  private:

@@ -19,14 +19,14 @@ namespace tensorcast {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// The path of the program that runs.
+// The path of the running program.
 absl::StatusOr<std::string> OwnBinary();
 
 struct ProcessOptions {
   std::vector<std::string> argv;  // argv[0] is the program's path
   Environment environment;        // added to the parent's
   std::string log_path;           // stdout and stderr, appended; empty: inherited
-  std::string network_namespace;  // the path of its file (needs root); empty: the parent's
+  std::string network_namespace;  // path of its file (needs root); empty: the parent's
   // Adds "--ready-fd N" to argv: the child writes one line there when it serves.
   bool ready_pipe = false;
 };
@@ -34,19 +34,20 @@ struct ProcessOptions {
 class Process {
  public:
   static absl::StatusOr<std::unique_ptr<Process>> Start(const ProcessOptions& options);
-  // Kills it (SIGKILL) if it still runs, and reaps it.
+  // Kills the process (SIGKILL) if it still runs, and reaps it.
   ~Process();
 
   pid_t pid() const { return pid_; }
   const std::string& log_path() const { return log_path_; }
 
-  // The line the child wrote when it was ready. UNAVAILABLE with the tail of its log when it ended before.
+  // The line that the child wrote when it was ready. UNAVAILABLE with the end of its log when it ended
+  // before.
   absl::StatusOr<std::string> WaitReady(SteadyTime deadline);
-  // After SIGSTOP nothing of it runs any more.
+  // After SIGSTOP it returns once no thread of the process runs any more.
   absl::Status Signal(int signal_number);
-  // The exit code, or 128 + the signal that ended it. DEADLINE_EXCEEDED when it still runs.
+  // The exit code, or 128 + the signal that ended the process. DEADLINE_EXCEEDED when it still runs.
   absl::StatusOr<int> Wait(SteadyTime deadline);
-  // SIGTERM, then SIGKILL after `grace`. Returns what Wait returned.
+  // SIGTERM, then SIGKILL after `grace`. Returns the result of Wait.
   absl::StatusOr<int> Stop(absl::Duration grace);
   bool running() const;
 

@@ -1,5 +1,5 @@
-// Every command of tensorcast-bench, in the order in which --help lists them. To add one that users have as
-// `tensorcast NAME`, too, list it in cli/commands/workshop_commands.h.
+// All commands of tensorcast-bench, in the order in which --help lists them. To offer one to users as
+// `tensorcast NAME` too, list it in cli/commands/workshop_commands.h.
 #pragma once
 
 #include <vector>

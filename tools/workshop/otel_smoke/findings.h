@@ -1,5 +1,5 @@
-// What arrived at a collector, judged: is each request one coherent trace, are the metrics there, do log
-// lines name spans that exist? Pure functions over received data.
+// Checks the telemetry that arrived at a collector: each request is one coherent trace, the metrics exist,
+// and log lines name spans that exist. Pure functions over received data.
 #pragma once
 
 #include <string>
@@ -21,23 +21,24 @@ struct ExpectedTrace {
   std::string what;  // "P2P get to a GPU"
   std::string trace_id;
   std::vector<std::string> spans;  // names
-  // Names of spans that link to another span that arrived, which is none of their ancestors: a link says what
-  // the tree does not.
+  // Names of spans that link to another arrived span which is not one of their ancestors: such a link adds to
+  // the tree.
   std::vector<std::string> linked;
-  int processes = 1;  // at least so many have spans in it
+  int processes = 1;  // min number of processes with spans in it
   std::vector<std::pair<std::string, std::string>> below =
-      {};  // a span of the one name, below one of the other
-  std::vector<std::pair<std::string, std::string>> attributes = {};  // a span of this name has that attribute
+      {};  // a span with the first name is below one with the second
+  std::vector<std::pair<std::string, std::string>> attributes = {};  // a span with this name has that
+                                                                     // attribute
 };
 
-// What is missing or does not fit together; empty when all is well. One line each.
+// What is missing or inconsistent, one line each; empty when all is well.
 std::vector<std::string> CheckTrace(const Received& received, const ExpectedTrace& expected);
-// `names`: each has at least one series that is not zero.
+// `names`: each must have at least one series that is not zero.
 std::vector<std::string> CheckMetrics(const Received& received, const std::vector<std::string>& names);
-// Every line that names a span names one that arrived; each of the traces has a line.
+// Every line that names a span must name one that arrived; each trace must have a line.
 std::vector<std::string> CheckLogs(const Received& received, const std::vector<ExpectedTrace>& traces);
 
-// For people: spans as a tree with the process, start after the root's, duration and links.
+// For people: the spans as a tree, with the process, the start after the root's, the duration and the links.
 std::string DescribeTrace(const Received& received, const ExpectedTrace& expected);
 std::string DescribeMetrics(const Received& received, const std::vector<std::string>& names);
 std::string DescribeLogs(const Received& received, const std::vector<ExpectedTrace>& traces);
