@@ -1,5 +1,5 @@
-// The headers that most tests include, compiled once for all of them where TENSORCAST_BATCHES is on. No
-// source includes this file by itself, and a test still includes what it uses: other builds do without it.
+// The headers that most tests include, compiled once for all tests where TENSORCAST_BATCHES is on. No source
+// includes this file, and a test still includes what it uses, since other builds do not have it.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// The GPUs of tests with real processes: those of the stand-in for the CUDA runtime, so that what runs is the
-// product's CUDA code; where the build had no CUDA toolkit, the fake devices.
+// The GPUs of tests with real processes: those of the stand-in for the CUDA runtime, so that the product's
+// CUDA code runs; without a CUDA toolkit in the build, the fake devices.
 //
-// Every node has two of its own, and every client sees all of them, as processes of one host would.
+// Every node has two GPUs of its own, and every client sees all GPUs, like processes of one host.
 // Thread-safe.
 #pragma once
 
@@ -19,9 +19,9 @@ namespace tensorcast::stand_ins {
 inline constexpr int kGpusPerNode = 2;
 inline constexpr uint64_t kBytesPerGpu = uint64_t{128} << 20;
 
-// The build of the program that has them.
+// The program built with these GPUs.
 std::string BinaryWithGpus();
-// As that one, with faults that a process finds by kDeviceFaultsVariable.
+// The same, with faults that a process finds by kDeviceFaultsVariable.
 std::string BinaryWithGpuFaults();
 // For the configuration and the environment of a node's daemon.
 std::vector<std::string> GpuSettings();

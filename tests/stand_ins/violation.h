@@ -1,5 +1,5 @@
-// What a stand-in does with a program that does what none may. In a header, because a stand-in that is a
-// shared library has no other code of the program's.
+// How a stand-in handles an incorrect program. In a header, because a stand-in that is a shared library has
+// no other code of the program.
 #pragma once
 
 #include <cstdio>

@@ -1,11 +1,11 @@
-// Links and the flows over them, each flow with its share of every link on its way: what a switched network
-// with fair flow control gives. Rates are set for all flows at once, by Share; between two calls a flow that
-// starts takes what its links have to spare and one that stops gives back what it had.
+// Links, and flows over them with their shares of every link on their way, as in a switched network with fair
+// flow control. Share sets the rates of all flows at once. Between two calls of it, a starting flow takes the
+// spare rate of its links, and a stopping one gives its rate back.
 //
-// Shares are max-min fair: no flow can have more without taking from one that has no more than it. Share
-// fixes in each round the flows of all links that are the narrowest of all their flows, and after kRounds of
-// them gives the others the share of their narrowest link as it is then. ExactRates is what that is compared
-// with.
+// Shares are max-min fair: no flow can get more without taking from a flow that has no more than it. In each
+// round Share fixes the flows of every link that is the narrowest link of all its flows. After kRounds rounds
+// it gives each other flow the share of its narrowest link at that time. ExactRates is the reference to
+// compare with.
 //
 // Thread-compatible.
 #pragma once
@@ -21,29 +21,29 @@ class Network {
   using Link = int32_t;
   using Flow = int32_t;
   static constexpr Link kNoLink = -1;
-  using Way = std::array<Link, 4>;  // kNoLink where it has fewer
+  using Way = std::array<Link, 4>;  // kNoLink in unused places
 
   Link AddLink(double bytes_per_second);
-  // It has stopped.
+  // Adds a stopped flow.
   Flow AddFlow(const Way& way);
   void Start(Flow flow);
   void Stop(Flow flow);
   void Share();
 
-  double rate(Flow flow) const { return flows_[flow].rate; }  // bytes a second
+  double rate(Flow flow) const { return flows_[flow].rate; }  // bytes per second
   const std::vector<Flow>& running() const { return running_; }
 
-  // Of the running flows in their order, by filling one link after another. Slow.
+  // The rates of the running flows, in their order, computed by filling one link after another. Slow.
   std::vector<double> ExactRates() const;
 
  private:
   static constexpr int kRounds = 16;
   struct LinkState {
     double capacity = 0;
-    double spare = 0;       // that no flow has
-    double unfixed = 0;     // flows, while Share runs
-    double share = 0;       // of each of those
-    bool narrowest = true;  // of all of them
+    double spare = 0;       // not used by any flow
+    double unfixed = 0;     // flows not fixed yet, while Share runs
+    double share = 0;       // of each unfixed flow
+    bool narrowest = true;  // for all of its flows
   };
   struct FlowState {
     Way way;

@@ -1,5 +1,5 @@
-// How copies of GPUs run in the stand-in: one engine a GPU and direction, as hardware has them, each with a
-// speed that a test may set; and the timeline of what ran when.
+// The copies of GPUs in the stand-in: one engine per GPU and direction, as in hardware, each with a speed
+// that tests set; and the timeline of the copies.
 //
 // Thread-safe.
 #pragma once
@@ -18,11 +18,11 @@
 
 namespace tensorcast::stand_ins {
 
-// The environment variable that names the file to which every process adds what its GPUs did; without it
-// nothing is written.
+// The environment variable with the path of the file to which every process appends its GPUs' copies; without
+// it none is written.
 inline constexpr char kTimelineVariable[] = "TENSORCAST_STAND_IN_TIMELINE";
 
-// A copy that ran. Times are of CLOCK_MONOTONIC, so those of several processes can be compared.
+// A copy that ran. Times are of CLOCK_MONOTONIC, so times of several processes can be compared.
 struct TimelineEntry {
   int32_t pid = 0;
   int32_t gpu = 0;
@@ -36,7 +36,7 @@ struct TimelineEntry {
 absl::StatusOr<std::vector<TimelineEntry>> ReadTimeline(const std::string& path);
 
 struct Copy {
-  int gpu = 0;  // the GPU with the engine that does it
+  int gpu = 0;  // the GPU of the engine
   uint64_t stream = 0;
   CopyDirection direction = CopyDirection::kToDevice;
   std::byte* destination = nullptr;
@@ -46,11 +46,12 @@ struct Copy {
 
 class CopyEngines {
  public:
-  // `faults` may be null: none. Empty `timeline`: none is written.
+  // `faults` may be null: none. Empty `timeline`: it is not written.
   CopyEngines(int gpus, std::shared_ptr<DeviceFaults> faults, const std::string& timeline);
 
   enum class Outcome { kDone, kFailed, kPoisoned };
-  // On the caller's thread, which waits for its turn, and as long as the copy takes at the engine's speed.
+  // Runs on the caller's thread, which waits for its turn and then for as long as the copy takes at the
+  // engine's speed.
   Outcome Run(const Copy& copy);
 
  private:

@@ -1,11 +1,11 @@
-// Which operations on GPU memory are ordered before which, and whether two that are not touch the same bytes.
+// Determines the order of operations on GPU memory, and whether two unordered ones touch the same bytes.
 //
-// Hardware runs operations of different streams in any order that the program did not forbid, and most of the
-// time in the one that the programmer had in mind. This does not look at when something ran but at what the
-// program said must come first (vector clocks): an operation comes after those enqueued earlier on its
-// stream, after what an event that its stream waited for stands for, and after all that the host had waited
-// for when it was enqueued. The host is one, whichever of its threads waited: how these wait for each other
-// is not seen here, so nothing that is in order is accused.
+// Hardware runs operations of different streams in any order that the program did not forbid, and mostly in
+// the order that the programmer expected. This class ignores when an operation ran and uses only the order
+// that the program requires (vector clocks). An operation comes after the operations enqueued earlier on its
+// stream, after those covered by an event for which its stream waited, and after all for which the host had
+// waited when it was enqueued. All threads of the host count as one: how they wait for each other is not
+// visible here, so no ordered program is accused.
 //
 // Not thread-safe.
 #pragma once
@@ -18,7 +18,7 @@
 namespace tensorcast::stand_ins {
 
 struct Access {
-  uint64_t address = 0;  // of host and device memory alike: no address is both
+  uint64_t address = 0;  // in host or device memory: their addresses are distinct
   uint64_t bytes = 0;
   bool write = false;
 };
@@ -26,19 +26,19 @@ struct Access {
 class HappensBefore {
  public:
   using StreamId = uint64_t;
-  // By stream: of its operations all up to this one. They are numbered from 1.
+  // By stream: its operations up to this number. Operations are numbered from 1.
   using Clock = std::map<StreamId, uint64_t>;
 
-  // The next operation on the stream. What is wrong with it, for people; empty: nothing.
+  // Adds the next operation of the stream. Returns its error, for people; empty: none.
   std::string Enqueue(StreamId stream, std::vector<Access> accesses);
 
-  // What an event recorded now on the stream stands for, and a stream that waits for such a one.
+  // Record returns what an event recorded now on the stream covers; Wait makes a stream wait for an event.
   Clock Record(StreamId stream) const;
   void Wait(StreamId stream, const Clock& event);
 
-  // The host has waited for what this stands for.
+  // The host has waited for all that the clock covers.
   void HostWaited(const Clock& clock);
-  // The memory is about to be freed or to lose its page lock; as Enqueue.
+  // The memory is about to be freed or unlocked; returns as Enqueue.
   std::string Release(uint64_t address, uint64_t bytes) const;
 
  private:
@@ -50,7 +50,8 @@ class HappensBefore {
 
   Clock host_;
   std::map<StreamId, Clock> streams_;
-  std::vector<Operation> unwaited_;  // by the host: all that a later operation can be in conflict with
+  std::vector<Operation> unwaited_;  // operations for which the host has not waited: only these can conflict
+                                     // with later ones
 };
 
 }  // namespace tensorcast::stand_ins

@@ -1,13 +1,13 @@
-// The GPUs of a host that has none: memory that all processes of the host can open, within the limits of each
-// GPU. What the stand-in for the CUDA runtime is built on.
+// Simulated GPUs of a host: memory that all processes of the host can open, within the limits of each GPU.
+// The stand-in for the CUDA runtime uses it.
 //
-// A host is a file that its processes map: what GPUs there are, and which process has allocated how much. The
-// memory itself is a memfd of the process that allocated it, which others open through /proc while that
-// process lives; so nothing outlives the processes but the file. What a process that ended had allocated is
-// free again, as on hardware.
+// A host is a file that its processes map: it lists the GPUs, and how much each process has allocated. The
+// memory itself is a memfd of the allocating process, which others open through /proc while that process
+// lives, so only the file outlives the processes. Allocations of an ended process are free again, as on
+// hardware.
 //
-// Thread-safe. Methods that find the caller wrong where hardware might let it pass say so on stderr and abort
-// (Violation): no error that a program is meant to handle is returned.
+// Thread-safe. An incorrect call that hardware might accept ends the process with a message on stderr
+// (Violation): programs need not handle an error for it.
 #pragma once
 
 #include <array>
@@ -26,19 +26,19 @@
 
 namespace tensorcast::stand_ins {
 
-// The environment variable that names the file; without it a process sees no GPU.
+// The environment variable with the path of the file; without it a process has no GPUs.
 inline constexpr char kGpusVariable[] = "TENSORCAST_STAND_IN_GPUS";
 
-// Makes the file of a host with GPUs of this size each.
+// Makes the file of a host with `gpus` GPUs of `bytes_each`.
 inline constexpr int kMaxGpus = 64;
 absl::Status MakeHostGpus(const std::string& path, int gpus, uint64_t bytes_each);
 
-// Such a host for this process and those that it starts, in a file of the temporary folder that goes with
-// this.
+// Makes such a host for this process and those that it starts, in a temporary file that the destructor
+// removes.
 class StandInHost {
  public:
   static absl::StatusOr<std::unique_ptr<StandInHost>> Make(int gpus, uint64_t bytes_each);
-  // Whether this process was started on one, or has made one.
+  // Whether this process was started on such a host, or has made one.
   static bool IsThere();
   StandInHost(const StandInHost&) = delete;
   StandInHost& operator=(const StandInHost&) = delete;
@@ -51,15 +51,15 @@ class StandInHost {
 
 using GpuUuid = std::array<char, 16>;
 
-// What one process needs to open another's memory: fits into a cudaIpcMemHandle_t.
+// What a process needs to open another's memory: fits into a cudaIpcMemHandle_t.
 struct GpuMemoryHandle {
   GpuUuid gpu;
   uint32_t entry = 0;
-  uint64_t id = 0;  // unlike any other's of the host, ever
+  uint64_t id = 0;  // unique on the host, for ever
 };
 
-// Memory of a GPU as a process sees it: an address range without access rights, which stands for it in the
-// program, and a mapping of the same size through which the stand-in itself does.
+// GPU memory in a process: an address range without access rights, which the program uses as its address, and
+// a mapping of the same size, through which the stand-in accesses the bytes.
 class GpuMemory {
  public:
   GpuMemory(const GpuMemory&) = delete;
@@ -96,22 +96,22 @@ class HostGpus {
 
   int count() const;
   GpuUuid uuid(int gpu) const;
-  uint64_t bytes() const;  // of each
-  // Of memory that living processes have.
+  uint64_t bytes() const;  // of each GPU
+  // Bytes that no living process has allocated.
   uint64_t free_bytes(int gpu);
 
-  // RESOURCE_EXHAUSTED: the GPU is full. New memory is full of junk, as hardware's is.
+  // RESOURCE_EXHAUSTED: the GPU is full. New memory has random content, as on hardware.
   absl::StatusOr<std::shared_ptr<GpuMemory>> Allocate(int gpu, uint64_t bytes);
-  // A violation: another process has it open.
+  // Violation: another process has it open.
   void Free(const GpuMemory& memory);
   GpuMemoryHandle Export(const GpuMemory& memory) const;
-  // NOT_FOUND: it was freed, or its process has ended. INVALID_ARGUMENT: never was one.
+  // NOT_FOUND: it was freed, or its process has ended. INVALID_ARGUMENT: the handle never was valid.
   absl::StatusOr<std::shared_ptr<GpuMemory>> Import(const GpuMemoryHandle& handle);
 
  private:
   friend absl::Status MakeHostGpus(const std::string& path, int gpus, uint64_t bytes_each);
   struct Shared;
-  class Lock;  // between processes and threads
+  class Lock;  // excludes other processes and threads
 
   HostGpus(UniqueFd fd, Shared* shared) : fd_(std::move(fd)), shared_(shared) {}
   uint64_t UsedLocked(int gpu);

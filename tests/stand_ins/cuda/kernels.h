@@ -1,5 +1,5 @@
-// The product's kernels, as the stand-in for the CUDA runtime runs them: by the same functions that nvcc
-// compiles for GPUs, on the host. Pure.
+// The product's kernels in the stand-in for the CUDA runtime: the host runs the same functions that nvcc
+// compiles for GPUs. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace tensorcast::stand_ins {
 
-// One launch: the device memory that it touches, and its work, which is told where the stand-in finds each of
+// One launch: the device memory that it touches, and its work, which gets the stand-in's address for each of
 // these pieces.
 struct KernelLaunch {
   std::vector<Access> accesses;
   std::function<void(const std::vector<std::byte*>& pieces)> run;
 };
 
-// What the kernel of this name does with these parameters (as cudaLaunchKernel takes them). Nothing: there is
-// no such kernel, or it is not meant to be launched with so many threads a block.
+// The launch of this kernel with these parameters (as cudaLaunchKernel takes them). nullopt: the kernel does
+// not exist, or does not allow this number of threads per block.
 std::optional<KernelLaunch> LaunchOf(std::string_view kernel, void** parameters, int blocks, int threads);
 
 }  // namespace tensorcast::stand_ins

@@ -1,4 +1,4 @@
-// The stand-in for the CUDA runtime of a process: what the C functions (runtime_api.cc) do after their
+// The stand-in for the CUDA runtime of a process: the work of the C functions (runtime_api.cc) after their
 // checks. Each method does what the CUDA function of that name (with "cuda" before it) does, and returns its
 // error. A call that a correct program never makes is a Violation.
 //
@@ -32,13 +32,12 @@
 
 namespace tensorcast::stand_ins {
 
-// The thread's current device, by its number in this process, not by that in the host.
+// The thread's current device, by its number in this process, not in the host.
 int& CurrentGpu();
 
 class Runtime {
  public:
-  // Made by the first call, and never destroyed, as streams may outlive main. Null: this process sees
-  // no GPU.
+  // Made by the first call, and never destroyed, as streams may outlive main. Null: this process has no GPUs.
   static Runtime* Get();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -74,7 +73,7 @@ class Runtime {
                            cudaStream_t stream);
 
   bool has_peers() const { return faults_ == nullptr || !faults_->no_peers; }
-  // Copies between two devices that are not peers go through the host, and the timeline says so.
+  // Copies between two devices that are not peers go through the host, which the timeline shows.
   cudaError_t EnablePeerAccess(int peer);
 
   cudaError_t CreateEvent(cudaEvent_t* event);
@@ -91,38 +90,39 @@ class Runtime {
   };
   struct End {
     std::byte* at = nullptr;
-    std::shared_ptr<GpuMemory> memory;  // null: the host's
+    std::shared_ptr<GpuMemory> memory;  // null: host memory
   };
 
   Runtime(std::unique_ptr<HostGpus> host, std::vector<int> visible);
 
   static Runtime* Open();
-  // Hardware often accepts such a call, or makes a context on a device that it was not meant for.
+  // Violation unless `gpu` is right: hardware often accepts such a call, or makes a context on the wrong
+  // device.
   void CheckGpu(int gpu, std::string_view call) const;
   void* Add(std::shared_ptr<GpuMemory> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null: no memory begins at `pointer`.
   std::shared_ptr<GpuMemory> Remove(void* pointer, bool imported);
   std::shared_ptr<CUstream_st> Find(cudaStream_t stream);
-  // Where the stand-in reads or writes what the program calls `pointer`.
+  // The stand-in's address for the program's `pointer`.
   End EndOf(const void* pointer, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether work on this GPU of the host can access the memory.
+  // Whether work on this GPU, by its number in the host, can access the memory.
   bool Reaches(int gpu, const GpuMemory& memory) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   cudaError_t Run(const Copy& copy);
   void DropImports(int gpu) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const pid_t pid_;
   const std::unique_ptr<HostGpus> host_;
-  const std::vector<int> visible_;  // the host's number of each device of this process
+  const std::vector<int> visible_;  // host number by device number of this process
   std::shared_ptr<DeviceFaults> faults_;
   std::unique_ptr<CopyEngines> engines_;
   std::vector<std::atomic<bool>> poisoned_;
   absl::Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<GpuMemory>> memory_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, OpenedHandle> imported_ ABSL_GUARDED_BY(mutex_);  // by the id of their handle
+  std::map<uint64_t, OpenedHandle> imported_ ABSL_GUARDED_BY(mutex_);  // by handle id
   std::map<uint64_t, uint64_t> pinned_ ABSL_GUARDED_BY(mutex_);        // host memory: address, bytes
   std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::pair<int, int>> peers_ ABSL_GUARDED_BY(mutex_);  // by the host's numbers: (from, to)
+  std::set<std::pair<int, int>> peers_ ABSL_GUARDED_BY(mutex_);  // by host numbers: (from, to)
   HappensBefore order_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -1,4 +1,4 @@
-// Streams and events of the stand-in for the CUDA runtime, under the names that CUDA's header declares.
+// The stream and event types of the stand-in for the CUDA runtime, under the names in CUDA's header.
 #pragma once
 
 #include <driver_types.h>
@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "tests/stand_ins/cuda/happens_before.h"
 
-// Operations that run in order on a thread of their own. Thread-safe.
+// Runs operations in order on a thread of its own. Thread-safe.
 struct CUstream_st {
   explicit CUstream_st(int gpu, uint64_t id) : gpu(gpu), id(id), worker([this] { Run(); }) {}
   ~CUstream_st() {
@@ -30,19 +30,21 @@ struct CUstream_st {
     queue.push_back(std::move(operation));
     return ++enqueued;
   }
-  // The first error since the last call, once everything up to `number` is done.
+  // Waits until all operations up to `number` are done. Returns, and clears, the first error since the last
+  // call.
   cudaError_t Await(uint64_t number) {
     AwaitOnly(number);
     absl::MutexLock lock(&mutex);
     return std::exchange(error, cudaSuccess);
   }
-  // As an event tells it: the first error of all up to `number`, every time. Leaves it to Await as well.
+  // For an event: the first error of all operations up to `number`, at every call. Await still returns it
+  // too.
   cudaError_t AwaitEvent(uint64_t number) {
     AwaitOnly(number);
     absl::MutexLock lock(&mutex);
     return failed <= number ? failure : cudaSuccess;
   }
-  // Leaves the error to the next call that synchronises with this stream.
+  // Keeps the error for the next call that synchronises with this stream.
   void AwaitOnly(uint64_t number) {
     absl::MutexLock lock(&mutex);
     const auto done_so_far = [this, number]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return done >= number; };
@@ -69,7 +71,7 @@ struct CUstream_st {
         queue.pop_front();
       }
       const cudaError_t result = operation();
-      operation = nullptr;  // lets go of the memory before any thread hears that it is done
+      operation = nullptr;  // releases the memory before any thread hears that the operation is done
       absl::MutexLock lock(&mutex);
       if (error == cudaSuccess) error = result;
       ++done;
@@ -86,14 +88,14 @@ struct CUstream_st {
   std::deque<std::function<cudaError_t()>> queue ABSL_GUARDED_BY(mutex);
   uint64_t enqueued ABSL_GUARDED_BY(mutex) = 0;
   uint64_t done ABSL_GUARDED_BY(mutex) = 0;
-  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;    // since the last question
+  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;    // since the last Await
   cudaError_t failure ABSL_GUARDED_BY(mutex) = cudaSuccess;  // the first of all; `failed` has its number
   uint64_t failed ABSL_GUARDED_BY(mutex) = 0;
   bool stop ABSL_GUARDED_BY(mutex) = false;
   std::thread worker;
 };
 
-// An event stands for what was on a stream when it was recorded.
+// An event covers the operations that were on a stream when it was recorded.
 struct CUevent_st {
   int gpu = 0;
   std::shared_ptr<CUstream_st> stream;  // null: never recorded

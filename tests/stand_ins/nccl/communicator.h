@@ -1,5 +1,5 @@
-// One rank's communicator of the stand-in for NCCL, under the name that NCCL's header declares. Only such
-// that do not block: what takes its time is in progress, and goes on when the program asks for its state.
+// One rank's communicator of the stand-in for NCCL, under the name in NCCL's header. Only non-blocking ones:
+// what takes time is in progress, and goes on when the program asks for its state.
 //
 // Source of the rules: NCCL user guide, "Communicator creation and management functions", "Fault tolerance"
 // and "Group calls".
@@ -28,12 +28,12 @@ namespace tensorcast::stand_ins {
 // The faults of this process; null: none.
 NcclFaults* ProcessNcclFaults();
 
-// What a group call enqueues. Like NCCL's own, it reaches the streams only after the call has returned: when
-// one of its communicators is asked for its state. A caller that does not ask waits for an empty stream.
+// The work of a group call. As in NCCL, it reaches the streams only after the call has returned, when one of
+// its communicators is asked for its state. A caller that does not ask waits for an empty stream.
 class Launch {
  public:
   void Add(std::function<void()> enqueue);
-  // False: it was already.
+  // False: it was already started.
   bool Start();
 
  private:
@@ -49,18 +49,18 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   using GroupId = tensorcast::stand_ins::GroupId;
   using Launch = tensorcast::stand_ins::Launch;
 
-  // On the device that is current.
+  // On the thread's current device.
   ncclComm(const GroupId& id, int world, int rank);
 
   void StartJoining();
-  // Violations: what was called before is in progress, as far as the program knows, or has failed.
+  // Violations: an earlier call is in progress, as far as the program knows, or has failed.
   void CheckReady(std::string_view call);
-  // In stream order, once the launch starts.
+  // Enqueues the work in stream order once the launch starts.
   void Enqueue(Launch& launch, void* buffer, const Collective& collective, uint64_t bytes,
                cudaStream_t stream);
   void Launched(std::shared_ptr<Launch> launch);
   void Finalize();
-  // What the program is told; with ncclSuccess it may go on.
+  // The state that the program is told; with ncclSuccess it may go on.
   ncclResult_t State();
 
   void Abort();
@@ -73,7 +73,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   cudaError_t Broadcast(const Collective& collective, uint64_t bytes,
                         const tensorcast::stand_ins::PieceCopier& copy);
   void StrikeFaults();
-  // What it says stays: a caller that is told can only abort.
+  // The error stays: the program can then only abort.
   void Fail(ncclResult_t error);
   void HangUntilAborted();
   void Leave();
@@ -85,11 +85,11 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   tensorcast::stand_ins::Member::Gpu gpu_;
   std::atomic<bool> aborted_{false};
   std::thread joiner_;
-  std::unique_ptr<tensorcast::stand_ins::Member> member_;  // the joiner's, then the running work's
+  std::unique_ptr<tensorcast::stand_ins::Member> member_;  // used by the joiner, then by the running work
   absl::Mutex mutex_;
   ncclResult_t error_ ABSL_GUARDED_BY(mutex_) = ncclSuccess;
   bool joined_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // the program has been told that nothing is in progress
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // the program was told that nothing is in progress
   bool finalized_ ABSL_GUARDED_BY(mutex_) = false;
   int unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // work on streams
   bool running_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,9 +1,9 @@
-// What the ranks of a communicator share, in one process or in many: which has joined, the collective each
-// is at, and a ring through which the bytes go. Memory of the process that made the communicator's id, which
-// the others open through /proc while that process lives (NCCL needs it as long); so nothing outlives the
-// processes. A rank holds a lock on a byte of it, which the kernel takes away when its process ends.
+// The state that the ranks of a communicator share, in one process or several: which rank has joined, the
+// collective of each, and a ring for the bytes. It is memory of the process that made the communicator's id;
+// others open it through /proc while that process lives (NCCL needs it as long), so nothing outlives the
+// processes. Each rank locks a byte of it, and the kernel releases the lock when the rank's process ends.
 //
-// Thread-safe; each Member is used by one thread at a time, but for what says otherwise.
+// Thread-safe; one thread at a time uses each Member, except where noted.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct GroupId {
   uint64_t nonce = 0;
 };
 
-// What all ranks have to say in the same way.
+// The arguments that must be equal at all ranks.
 struct Collective {
   int32_t root = 0;
   int32_t type = 0;
@@ -37,15 +37,15 @@ struct Collective {
   std::string Described() const;
 };
 
-// The memory, which stays until all ranks have joined, or this process ends.
+// Makes the memory, which stays until all ranks have joined or this process ends.
 absl::StatusOr<GroupId> MakeGroup();
 
 class Member {
  public:
   using Gpu = std::array<char, 16>;  // its UUID
 
-  // As one of `world` ranks. NOT_FOUND: the id's maker is gone. INVALID_ARGUMENT: no id at all, or
-  // another rank has this GPU. A violation: the ranks disagree about how many they are, or one joins twice.
+  // Joins as one of `world` ranks. NOT_FOUND: the id's maker is gone. INVALID_ARGUMENT: not an id, or another
+  // rank has this GPU. Violation: the ranks disagree about their number, or one joins twice.
   static absl::StatusOr<std::unique_ptr<Member>> Join(const GroupId& id, int world, int rank, const Gpu& gpu);
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
@@ -54,13 +54,14 @@ class Member {
   int rank() const { return rank_; }
 
   enum class Wait { kDone, kStopped, kPeerGone };
-  // The waits end early when `stop` says so (from any thread), or a rank that is waited for is gone.
+  // The waits end early when `stop` returns true (from any thread), or an awaited rank is gone.
   using Stop = std::function<bool()>;
   Wait AwaitAll(const Stop& stop);
-  // Begins the collective, once all ranks have come to it. A violation: another rank has come to another one.
+  // Begins the collective once all ranks have reached it. Violation: another rank has reached a different
+  // one.
   Wait Begin(const Collective& collective, const Stop& stop);
-  // The next piece of the collective's bytes: gives it to all others, or takes it. `move` copies between the
-  // ring and this rank's memory; its false leaves the piece where it is, and is Moved::kFailed.
+  // Give passes the next piece of the collective's bytes to all other ranks; Take receives it. `move` copies
+  // between the ring and this rank's memory; if it returns false the piece stays, and the result is kFailed.
   enum class Moved { kDone, kStopped, kPeerGone, kFailed };
   using Move = std::function<bool(std::byte* piece)>;
   Moved Give(const Stop& stop, const Move& move);
@@ -75,16 +76,16 @@ class Member {
   Member(UniqueFd fd, Shared* shared, int world, int rank)
       : fd_(std::move(fd)), shared_(shared), world_(world), rank_(rank) {}
 
-  // For all other ranks.
+  // Waits until `ready` holds for all other ranks.
   Wait AwaitOthers(const Stop& stop, const std::function<bool(int rank)>& ready);
   bool IsGone(int rank) const;
 
-  const UniqueFd fd_;  // an open file of its own: the lock is the file's
+  const UniqueFd fd_;  // a separate open file, since the lock belongs to it
   Shared* const shared_;
   const int world_;
   const int rank_;
-  uint64_t collectives_ = 0;  // begun
-  uint64_t pieces_ = 0;       // given and taken, ever: the same number at all ranks
+  uint64_t collectives_ = 0;  // number of collectives begun
+  uint64_t pieces_ = 0;       // total number given and taken: equal at all ranks
 };
 
 }  // namespace tensorcast::stand_ins
