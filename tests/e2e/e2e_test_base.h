@@ -1,4 +1,4 @@
-// What the end-to-end tests share: a cluster of real processes with small pools and GPUs (tests/stand_ins),
+// Shared by the end-to-end tests: a cluster of real processes with small pools and GPUs (tests/stand_ins),
 // clients, and models.
 #pragma once
 
@@ -35,30 +35,30 @@ inline constexpr absl::Duration kStepTimeout = absl::Seconds(60);
 class E2eTest : public ::testing::Test {
  protected:
   void SetUp() override;
-  // Prints the logs of the processes when the test failed.
+  // Prints the processes' logs when the test failed.
   void TearDown() override;
 
-  // Options with the binary, a folder of their own, 192 MiB pools and two GPUs of 128 MiB a node.
+  // Options with the binary, a separate folder, 192 MiB pools and two GPUs of 128 MiB per node.
   ClusterOptions DefaultOptions() const;
   // Starts the cluster and a client for each daemon.
   void StartCluster(const ClusterOptions& options);
   void StartCluster() { StartCluster(DefaultOptions()); }
 
-  // Faults of this node's GPUs, in a cluster that is started with these options.
+  // Faults for this node's GPUs, in a cluster that is then started with these options.
   absl::StatusOr<std::shared_ptr<DeviceFaults>> AddDeviceFaults(ClusterOptions& options, int node);
-  // Lets no copy to or from these GPUs end until its delay is set to 0, which keeps a get to them in its
-  // middle for as long as a test wants, however fast the machine is.
+  // Lets no copy to or from these GPUs end until its delay is set to 0, which holds a get to them for as long
+  // as a test wants, however fast the machine is.
   static void HoldCopies(DeviceFaults& faults);
   static absl::Status AwaitHeldCopy(const DeviceFaults& faults);
 
   client::Client& client(int node) { return *clients_[node]; }
-  // A client of its own; another process's place in the tests.
+  // A separate client, which stands for another process in the tests.
   absl::StatusOr<std::unique_ptr<client::Client>> NewClient(int node);
   static RequestContext Context(absl::Duration timeout = kStepTimeout) {
     return RequestContext::Background(timeout);
   }
 
-  // A model of about that many bytes, made once per path.
+  // A model of about `bytes`, made once per path.
   std::string MakeModel(const std::string& name, uint64_t bytes, int shards = 1, uint64_t seed = 1);
   // Compares an attached replica with the model's files.
   absl::StatusOr<uint64_t> Compare(const client::Replica& replica, const std::string& model);
@@ -67,7 +67,7 @@ class E2eTest : public ::testing::Test {
   // as copies.
   absl::Status AwaitOriginsCompared(int node);
 
-  // Runs the tensorcast binary with these arguments; its exit code, and what it printed.
+  // Runs the tensorcast binary with these arguments; returns its exit code and its output.
   struct CommandResult {
     int exit_code = -1;
     std::string output;  // stdout and stderr

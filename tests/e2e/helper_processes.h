@@ -8,9 +8,9 @@
 
 namespace tensorcast {
 
-// Those that the daemon started to broadcast, and that have not ended.
+// The live processes that the daemon started for broadcasts.
 std::vector<pid_t> HelpersOf(pid_t daemon);
-// That keep the pool of the daemons of this state folder: none, or one.
+// The processes that keep the pool of this state folder's daemons: none, or one.
 std::vector<pid_t> KeepersOf(const std::string& state_dir);
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// What a process has open to the network.
+// The network ports that a process has open.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +7,7 @@
 
 namespace tensorcast {
 
-// The TCP ports, of IPv4 and IPv6, that a process of this network namespace or another listens on.
+// The TCP ports, of IPv4 and IPv6, on which a process listens, in this network namespace or another.
 std::set<int> ListeningPorts(pid_t pid);
 
 }  // namespace tensorcast

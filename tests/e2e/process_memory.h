@@ -1,4 +1,4 @@
-// Other processes' memory: changed behind their back, and counted.
+// Changes and measures the memory of other processes.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,13 @@
 
 namespace tensorcast {
 
-// Writes `written` over `found` wherever the process's shared memory, which is where a daemon has its pool,
-// holds it; how many places there were. PERMISSION_DENIED for a caller that is not root and may not trace it.
-// REQUIRES: both are of one length.
+// Writes `written` over `found` wherever the process's shared memory, which has a daemon's pool, contains it;
+// returns the number of places. PERMISSION_DENIED for a caller that is not root and may not trace the
+// process. REQUIRES: both have equal lengths.
 absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, const std::string& written);
 
-// What all host pools take of which these processes have a part open or mapped, each byte once. Only root
-// sees what they have mapped.
+// The memory of all host pools of which these processes have a part open or mapped, each byte counted once.
+// Only root sees what they have mapped.
 uint64_t HostPoolMemory(const std::vector<pid_t>& processes);
 
 }  // namespace tensorcast

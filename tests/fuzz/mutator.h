@@ -1,5 +1,5 @@
-// Random changes to an input, in the manner of a fuzzer but without its feedback: enough to keep a target
-// honest in builds that have no libFuzzer. Thread-compatible.
+// Random changes of an input, as a fuzzer makes them, but without its feedback: enough to exercise a target
+// in builds without libFuzzer. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace tensorcast::fuzz {
 
 class Mutator {
  public:
-  // The same seed and seeds, the same mutations.
+  // Equal arguments give equal mutations.
   Mutator(uint64_t random_seed, std::vector<std::string> seeds)
       : random_(random_seed), seeds_(std::move(seeds)) {}
 
-  // A seed with one to four changes.
+  // Returns a seed with one to four changes.
   std::string Next();
 
  private:

@@ -1,5 +1,6 @@
-// An input that is a program: each step takes what it needs off the front, and gets zeros once nothing is
-// left. So any bytes are a program, and a small change of them is one of what it does. Thread-compatible.
+// An input that is a program: each step takes the bytes that it needs off the front, and gets zeros once none
+// are left. Any bytes are thus a program, and a small change of the bytes is a small change of the program.
+// Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +23,9 @@ class Program {
     bytes_.remove_prefix(1);
     return byte;
   }
-  // Below `end`; REQUIRES: end > 0.
+  // A number below `end`. REQUIRES: end > 0.
   uint32_t Below(uint32_t end) { return (Byte() | uint32_t{Byte()} << 8) % end; }
-  // Where mistakes with numbers are made: near zero, near `near` on both sides, near the end of the type, or
+  // A number where errors are likely: near zero, near `near` on both sides, near the end of the type, or
   // anywhere.
   uint64_t Number(uint64_t near) {
     switch (Byte() % 6) {
@@ -42,7 +43,7 @@ class Program {
         return Below(uint32_t{1} << 16);
     }
   }
-  // At most `max` of them.
+  // Takes at most `max` bytes.
   std::string Bytes(size_t max) {
     std::string taken(bytes_.substr(0, max));
     bytes_.remove_prefix(taken.size());

@@ -1,5 +1,5 @@
-// The loopback transport with a gate in front of each fetch, so that a test can stop transfers in their
-// middle and look or do harm there. Thread-safe.
+// The loopback transport with a gate before each fetch, so that a test can stop transfers in the middle, to
+// inspect or disturb them. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace tensorcast::testing {
 
 class Gate {
  public:
-  // From now on fetches wait; up to `pass` of them are let through first.
+  // From now on fetches wait, except the next `pass` ones.
   void Hold(int pass = 0);
-  // Lets all go on that wait, and all later ones.
+  // Lets all waiting and later fetches go on.
   void Release();
-  // Blocks until this many wait.
+  // Blocks until `count` fetches wait.
   void AwaitHeld(int count);
 
-  // Runs `fetch` now or when the gate opens.
+  // Runs `fetch` now, or when the gate opens.
   void Enter(std::function<void()> fetch);
 
  private:
@@ -33,7 +33,7 @@ class Gate {
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// `gate` must outlive it.
+// `gate` must outlive the transport.
 std::unique_ptr<transport::Transport> NewGatedTransport(Gate* gate,
                                                         const transport::LoopbackOptions& options = {});
 

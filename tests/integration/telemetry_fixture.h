@@ -1,6 +1,6 @@
-// A cluster in one process. Its telemetry goes through the OpenTelemetry SDK to a real OTLP collector. The
-// acceptance criteria and the compatibility lines of the observability design have a test each, named after
-// them; the same with a process a role is `tensorcast otel-smoke`.
+// A cluster in one process with telemetry through the OpenTelemetry SDK to a real OTLP collector. Each
+// acceptance criterion and each compatibility line of the observability design has a test named after it;
+// `tensorcast otel-smoke` does the same with one process per role.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using otel::ReceivedSpan;
 using otel::testing::Collector;
 using otel::testing::OtelConfig;
 
-inline constexpr absl::Duration kArrival = absl::Seconds(30);  // only a hang takes so long
+inline constexpr absl::Duration kArrival = absl::Seconds(30);  // only a hang takes longer
 
 // The spans of one trace, by name.
 using Trace = std::multimap<std::string, ReceivedSpan>;
@@ -53,7 +53,7 @@ inline std::vector<ReceivedEvent> EventsNamed(const ReceivedSpan& span, std::str
   return events;
 }
 
-// Flips a byte of a replica in the daemon's memory, unnoticed by any process.
+// Flips a byte of a replica in the daemon's memory without notice.
 inline void Damage(TestNode& node, const std::string& replica_id) {
   auto lease = node.server().engine().LeaseReplica(replica_id);
   ASSERT_TRUE(lease.ok()) << lease.status();
@@ -89,8 +89,8 @@ class TelemetryFixture : public ::testing::Test {
     }
     return trace;
   }
-  // The request's trace once it is whole: these spans are in it, and of every span in it the parent (a call
-  // that is answered ends before the one that made it, so its span may come first).
+  // The request's trace once it is complete: it has these spans, and the parent of every span. (An answered
+  // call ends before its caller's span, so its span may arrive first.)
   Trace AwaitTrace(const RequestContext& context, const std::vector<std::string>& names) const {
     Trace trace;
     EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
@@ -107,7 +107,7 @@ class TelemetryFixture : public ::testing::Test {
                                [&](const auto& s) { return parents.contains(s.second.parent_span_id); });
   }
 
-  // Whether a log line with this text names the request's trace.
+  // Waits for a log line with this text that names the request's trace.
   bool AwaitLog(const RequestContext& context, std::string_view text) const {
     return collector_->WaitFor(kArrival, [&] {
       return std::ranges::any_of(collector_->logs(), [&](const ReceivedLog& log) {
@@ -121,7 +121,7 @@ class TelemetryFixture : public ::testing::Test {
     for (const ReceivedMetric& metric : collector_->metrics()) names.insert(metric.name);
     return names;
   }
-  // The latest value of a series; the sum over those that have these labels among theirs.
+  // The latest value of a series, summed over the series that have all of these labels.
   double Metric(const std::string& name, const otel::StringMap& labels) const {
     double sum = 0;
     for (const ReceivedMetric& metric : collector_->metrics()) {
@@ -133,8 +133,8 @@ class TelemetryFixture : public ::testing::Test {
     }
     return sum;
   }
-  // Collects until what arrived is as it should be. The SDK's own interval bounds each collection to half of
-  // itself, which a busy machine can miss again and again where it is short.
+  // Collects until `arrived` holds. The SDK's interval limits each collection to half of the interval, which
+  // a busy machine can miss repeatedly if it is short.
   bool AwaitMetrics(const std::function<bool()>& arrived) const {
     const SteadyTime deadline = SteadyNow() + kArrival;
     while (SteadyNow() < deadline) {
@@ -151,7 +151,7 @@ class TelemetryFixture : public ::testing::Test {
   }
 
   std::unique_ptr<Collector> collector_;
-  std::unique_ptr<otel::Telemetry> telemetry_;  // ends after the cluster, with what that had to say
+  std::unique_ptr<otel::Telemetry> telemetry_;  // ends after the cluster, and exports the cluster's last data
   TestCluster cluster_;
 };
 

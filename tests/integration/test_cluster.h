@@ -20,9 +20,9 @@
 
 namespace tensorcast::testing {
 
-inline constexpr uint64_t kTestChunkBytes = kMinChunkBytes;  // of images below 512 MiB
+inline constexpr uint64_t kTestChunkBytes = kMinChunkBytes;  // for images below 512 MiB
 
-// A daemon and clients of it. Stopping it keeps its folder, so that it can be started again.
+// A daemon and its clients. Stop keeps the daemon's folder, so that it can be started again.
 class TestNode {
  public:
   TestNode(std::string name, std::string state_dir)
@@ -35,7 +35,7 @@ class TestNode {
   Gate& gate() { return gate_; }
   const std::string& name() const { return name_; }
 
-  // Ends the daemon; clients see it go.
+  // Ends the daemon; clients notice.
   void Stop(absl::Duration grace = absl::ZeroDuration());
   bool running() const { return server_ != nullptr; }
 
@@ -52,22 +52,22 @@ class TestNode {
 
 class TestCluster {
  public:
-  // SQLite's file lies in the cluster's folder: restarts keep artifacts and keys.
+  // SQLite's file is in the cluster's folder: restarts keep artifacts and keys.
   explicit TestCluster(absl::Duration grant_ttl = absl::Seconds(10));
   ~TestCluster();
 
   using Change = std::function<void(daemon::DaemonOptions&)>;
-  // Starts a daemon and waits until it is registered. On one host all nodes share the local lane; give each a
-  // host id of its own to make them pull over the loopback transport.
+  // Starts a daemon and waits until it is registered. By default all nodes are on one host and use the local
+  // lane; separate host ids make them pull over the loopback transport.
   TestNode& AddNode(const std::string& name, const Change& change = nullptr);
   void StartNode(TestNode& node, const Change& change = nullptr);
 
   global_store::GlobalStoreServer& global_store() { return *global_store_; }
-  // At the same address.
+  // Restarts it at the same address.
   void RestartGlobalStore();
   void StopGlobalStore();
 
-  // Writes a safetensors file with these bytes where daemons may import from.
+  // Writes a safetensors file with these bytes in a folder from which daemons may import.
   std::string WriteModel(const std::string& name, const TestArtifact& artifact);
   const std::string& folder() const { return folder_.path(); }
 
@@ -81,16 +81,16 @@ class TestCluster {
   std::vector<std::unique_ptr<TestNode>> nodes_;
 };
 
-// A client that reaches the node by host:port, as those of other hosts do: paths that it names are opened by
-// the daemon.
+// A client that reaches the node by host:port, like a client of another host: the daemon opens the paths that
+// it names.
 std::unique_ptr<client::Client> RemoteClient(TestNode& node);
 
-// Its nodes do not share a host.
+// Puts the node on a host of its own.
 void OnItsOwnHost(daemon::DaemonOptions& options);
 
-RequestContext Soon();  // a context that ends when only a hang takes so long
+RequestContext Soon();  // a context that ends after a time that only a hang takes
 
-// The lanes that bytes were fetched over, in order of the report.
+// The lanes over which bytes were fetched, in the report's order.
 std::vector<std::string> LanesOf(const std::optional<TransferReport>& report);
 
 }  // namespace tensorcast::testing

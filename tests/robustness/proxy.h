@@ -1,6 +1,6 @@
-// A proxy between two processes, such as daemons: takes the connections of one, the receiver, and hands on
-// what either end says, with a fault in what the other says, the source. Real sockets on loopback; a thread
-// for each connection. Thread-safe.
+// A proxy between two processes, such as daemons: accepts the connections of the receiver, and forwards the
+// bytes of both ends, with a fault in those of the other end, the source. Real sockets on loopback; a thread
+// per connection. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace tensorcast {
 struct ProxyFault {
   enum class Kind {
     kNone,
-    kDelay,        // each 16 KiB come a millisecond later
-    kSingleBytes,  // everything, both ways, one byte a packet
-    kEnd,          // the connection ends in good order (FIN)
-    kReset,        // or with a reset (RST)
-    kSwallow,      // nothing comes any more, and the connection stays open
-    kTrickle,      // a byte comes every two seconds
-    kReplace,      // `bytes` stand where others were
-    kFlip,         // one bit is another
+    kDelay,        // each 16 KiB arrive a millisecond later
+    kSingleBytes,  // all bytes, both ways, in packets of one byte
+    kEnd,          // the connection ends normally (FIN)
+    kReset,        // the connection ends with a reset (RST)
+    kSwallow,      // no more bytes arrive, and the connection stays open
+    kTrickle,      // one byte arrives every two seconds
+    kReplace,      // `bytes` replace others
+    kFlip,         // one bit is flipped
   };
   Kind kind = Kind::kNone;
-  uint64_t after = 0;   // from this byte of a connection on, for all but the first three
-  int connections = 1;  // that it happens to; those that follow are left alone
+  uint64_t after = 0;   // from this byte of a connection on; not used by the first three
+  int connections = 1;  // number of affected connections; later ones have no fault
   std::string bytes;
 };
 
@@ -42,35 +42,35 @@ class Proxy {
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
-  // Where receivers connect to: "127.0.0.1:port".
+  // The address for receivers: "127.0.0.1:port".
   const std::string& address() const { return address_; }
-  // Connections that come before this is called wait for it.
+  // Earlier connections wait for this call.
   void ForwardTo(int port) { ForwardTo(absl::StrCat("127.0.0.1:", port)); }
   void ForwardTo(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Cut: nothing passes, and neither end is told, until it heals. Then all that was said arrives.
+  // Cut: no byte passes, and neither end is told, until Heal. Then all bytes arrive.
   void Cut() ABSL_LOCKS_EXCLUDED(mutex_);
   void Heal() ABSL_LOCKS_EXCLUDED(mutex_);
-  // For connections from now on.
+  // Sets the fault for connections from now on.
   void Set(const ProxyFault& fault) ABSL_LOCKS_EXCLUDED(mutex_);
-  // How many connections the last Set has happened to.
+  // The number of connections with the fault of the last Set.
   int faults_done() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Connection;
 
   void Accept() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The fault of one connection more; kNone where it is none's any more.
+  // The fault for one more connection; kNone when no more are to be affected.
   ProxyFault TakeFault() ABSL_LOCKS_EXCLUDED(mutex_);
   void Happened() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string Target() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return target_;
   }
-  // False when it is to end.
+  // Waits until bytes may pass; false when the proxy ends.
   bool AwaitPassage() ABSL_LOCKS_EXCLUDED(mutex_);
 
   UniqueFd listener_;
-  UniqueFd stop_;  // readable once it is to end
+  UniqueFd stop_;  // readable once the proxy is to end
   std::string address_;
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -79,7 +79,7 @@ class Proxy {
   ProxyFault fault_ ABSL_GUARDED_BY(mutex_);
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
   int happened_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::list<std::thread> connections_;  // the accepting thread's
+  std::list<std::thread> connections_;  // used by the accepting thread
   std::thread accepting_;
 };
 

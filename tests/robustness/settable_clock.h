@@ -1,6 +1,6 @@
-// The wall clock of one machine, set as a test likes: for processes under libfaketime, which reads the offset
-// from a file whenever they ask for the time. What only passes (CLOCK_MONOTONIC, CLOCK_BOOTTIME) is left
-// alone, as a real clock that is set leaves it. Thread-compatible.
+// A wall clock that tests set, for the processes of one simulated machine. They run under libfaketime, which
+// reads the offset from a file whenever they ask for the time. CLOCK_MONOTONIC and CLOCK_BOOTTIME are not
+// changed, as when a real clock is set. Thread-compatible.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@ namespace tensorcast {
 
 class SettableClock {
  public:
-  // Empty where libfaketime is there, else what to install.
+  // Empty if libfaketime is installed, else what to install.
   static std::string Missing();
-  // Right at first. The folder must exist.
+  // The clock is right at first. The folder must exist.
   explicit SettableClock(const std::string& folder);
 
-  // Of the processes on that machine.
+  // The environment for the processes on that machine.
   const Environment& environment() const { return environment_; }
-  // "+6h", "-6h", "+0": for all of them, from now on.
+  // Sets "+6h", "-6h", "+0" for all of them, from now on.
   void Set(const std::string& offset) const;
-  // libfaketime removes its shared memory when its process ends, but not when that is killed.
+  // libfaketime removes its shared memory when its process ends, but not when the process is killed.
   static void RemoveSharedMemoryOf(int killed);
 
  private:
-  const std::string offset_;  // a file
+  const std::string offset_;  // path of a file
   const Environment environment_;
 };
 
