@@ -1,5 +1,5 @@
-// A small certificate authority in a folder, for trying things out: its certificates are shown and issued
-// by hand. A cluster that has an authority of its own uses that.
+// A small certificate authority in a folder, for trials: certificates are issued and shown by hand. A cluster
+// with an authority of its own uses that one.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"

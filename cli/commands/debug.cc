@@ -1,5 +1,5 @@
-// `debug bundle`: what explains a failure, of every node that can be reached, in one archive. Each node and
-// the global store are asked under the caller's own name.
+// `debug bundle`: collects the records of every reachable node in one archive, to explain a failure. Each
+// node and the global store are asked under the caller's own name.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// The processes that a daemon starts and users never do, as hidden commands: the keeper of its host pool
-// (daemon/keeper), and the helper that broadcasts between GPUs (collective/helper).
+// Hidden commands for the processes that a daemon starts: the keeper of its host pool (daemon/keeper), and
+// the helper that broadcasts between GPUs (collective/helper).
 #include <memory>
 #include <string>
 #include <utility>

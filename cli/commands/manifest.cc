@@ -1,4 +1,5 @@
-// `tensorcast manifest`: the manifest of a model that is not stored, by this process and without a daemon.
+// `tensorcast manifest`: makes the manifest of a model that is not stored, in this process and without a
+// daemon.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-// `tensorcast metadata copy`: from SQLite to etcd or back, while no global store runs on either.
+// `tensorcast metadata copy`: copies from SQLite to etcd or back, while no global store runs on either.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // What a start refuses beyond the form of single values, and what the rooms read.
-// tests/e2e/config_check_e2e_test holds the refusals of the check and of real starts equal.
+// tests/e2e/config_check_e2e_test compares the refusals of the check with those of real starts.
 #include "cli/commands/server_options.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The two servers as commands: start, say so, serve until SIGTERM or SIGINT, drain.
+// The two servers as commands: start, report readiness, serve until SIGTERM or SIGINT, drain.
 #include <unistd.h>
 
 #include <algorithm>

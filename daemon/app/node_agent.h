@@ -1,5 +1,5 @@
-// Represents the node to the global store's link: reports what the node holds, and carries out what heartbeat
-// responses ask for. Thread-safe; used by the link's thread.
+// Represents the node to the global store's link: reports what the node holds, and carries out the
+// requests in heartbeat responses. Thread-safe; used by the link's thread.
 #pragma once
 
 #include "absl/time/time.h"

@@ -1,4 +1,4 @@
-// What a node concludes of the global store from how its calls end, over real sockets.
+// What a node concludes about the global store from the results of its calls, over real sockets.
 #include "daemon/global_store_link/global_store_client.h"
 
 #include <atomic>

@@ -35,7 +35,7 @@ class DamagedReplicas {
   };
 
   explicit DamagedReplicas(Options options) : options_(std::move(options)) {}
-  ~DamagedReplicas();  // Gives up what is under way.
+  ~DamagedReplicas();  // Cancels running replacements.
 
   // Returns when no caller gets the replica any more and its holders are told; the new one is made later.
   void Note(v1::DamagedReplica damaged);

@@ -88,7 +88,7 @@ class Ingester {
   absl::StatusOr<v1::PutArtifactResult> TakeMade(const RequestContext& context,
                                                  const std::string& artifact_id, NewArtifact& artifact,
                                                  const OnProgress& on_progress) const;
-  // Plans what is published with the artifact.
+  // Plans the difference that is published with the artifact.
   absl::Status PlanDifference(const RequestContext& context, const v1::DifferenceRequest& request,
                               NewArtifact& artifact) const;
   // Packs and publishes an artifact with a ready replica.

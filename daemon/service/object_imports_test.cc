@@ -1,4 +1,4 @@
-// Imports of what lies in object stores: with a client's credentials, joined, and with promised digests.
+// Imports from object stores: with a client's credentials, joined, and with promised digests.
 #include <fstream>
 #include <iterator>
 #include <span>

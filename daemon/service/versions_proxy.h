@@ -13,7 +13,7 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs calls that are answered at once, `waiting` those of version groups. Lifetimes as for
+// `quick` runs calls that are answered at once, `waiting` calls of version groups. Lifetimes as for
 // MakeGlobalStoreProxy.
 std::unique_ptr<grpc::Service> MakeVersionsProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                  GlobalStoreClient* client, rpc::Executor* quick,
