@@ -1,6 +1,6 @@
-// A global store on three members of etcd, beside etcd itself and beside one on SQLite. By 16 callers:
-// publications of small artifacts against etcd's own puts of as many bytes; keys resolved; and how long it
-// takes to lead with many artifacts. Medians of alternating runs:
+// Measures a global store on three members of etcd, beside etcd itself and beside a store on SQLite, with 16
+// callers: publications of small artifacts beside etcd's own puts of as many bytes; resolved keys; and the
+// time to begin to lead with many artifacts. Medians of alternating runs:
 //   etcd_benchmark --benchmark_repetitions=7 --benchmark_enable_random_interleaving=true
 #include <benchmark/benchmark.h>
 #include <grpcpp/channel.h>

@@ -1,4 +1,4 @@
-// Two global stores on a real etcd: which leads, which stands by, and what people are told of it.
+// Two global stores on a real etcd: which one leads, which one waits, and what people are told.
 #include "global_store/app/etcd_group.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Nodes and what they ask of the global store, over real sockets: grants, evictions, silence.
+// Nodes and their requests to the global store, over real sockets: grants, evictions, silence.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// Tasks, over a real socket: made, handed out, reported, taken back, and kept over a restart.
+// Tasks over a real socket: made, handed out, reported, cancelled, and kept over a restart.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Artifacts: durable facts, and what nodes found of the files that they were imported from.
+// Artifacts: durable facts, and the nodes' findings about the files that they were imported from.
 #include <algorithm>
 #include <utility>
 

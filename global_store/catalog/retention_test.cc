@@ -1,4 +1,4 @@
-// How many versions of a key are kept, and what becomes of the others.
+// How many versions of a key are kept, and what happens to the others.
 #include "global_store/catalog/retention.h"
 
 #include "global_store/directory/directory_test_fixture.h"

@@ -1,6 +1,6 @@
-// Versions that no key keeps any more. Their artifacts may go with their last copy: when a node asks to evict
-// that, or once no node has one. Deleting the artifact comes before the consent, and is a durable change, so
-// a key that is bound to it at the same time either keeps it or finds that it is gone.
+// Versions that no key keeps any more. Their artifacts may be deleted with the last copy: when a node asks to
+// evict it, or once no node has a copy. The artifact is deleted before the consent is given, and the deletion
+// is a durable change, so a concurrent bind of a key to it either keeps the artifact or finds it gone.
 #include <algorithm>
 #include <vector>
 

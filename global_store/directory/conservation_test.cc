@@ -1,4 +1,4 @@
-// What nodes say that they have, against what the directory knows.
+// Compares what nodes report that they hold with what the directory knows.
 #include "core/replica/inventory_digest.h"
 #include "global_store/directory/directory_test_fixture.h"
 

@@ -1,5 +1,5 @@
-// The directory with up to 100,000 artifacts, a key and a replica each, on 1,000 nodes: what each call costs,
-// which must hardly grow.
+// The directory with up to 100,000 artifacts, each with a key and a replica, on 1,000 nodes: the cost of each
+// call, which must hardly grow.
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
-// Random small worlds of nodes that fill, hold parts, wait for each other, stop and go, each doing what the
-// daemon does with the directory's answers: every transfer ends, and ends well while a node that has all of
-// it is there.
+// Random small worlds of nodes that fill, hold parts, wait for each other, stop and go, each acting on the
+// directory's answers as the daemon does. Every transfer ends, and succeeds while a node with the whole
+// artifact is there.
 #include <bitset>
 #include <random>
 

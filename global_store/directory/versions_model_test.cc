@@ -1,9 +1,9 @@
 // Versions of keys, the differences between them, and nodes that follow the keys: random publications, gets,
 // evictions, rollbacks and deletions, differences that are made wrong, and crashes of nodes and of the store.
 //
-// A node here is a daemon as far as versions concern it: it makes contents along the path that it is told,
-// believes the target's digest alone, evicts by consent, and reports. In no state that is reached is a ready
-// replica wrong, or is a bound key out of reach, unless a crash took its last copy.
+// A node here acts as a daemon as far as versions matter: it makes contents along the path that it is told,
+// trusts only the target's digest, evicts by consent, and reports. In every state that is reached, no ready
+// replica is wrong, and a bound key is out of reach only if a crash took its last copy.
 #include <algorithm>
 #include <cstdlib>
 #include <deque>

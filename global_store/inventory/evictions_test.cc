@@ -1,4 +1,4 @@
-// The inventory and the evictions as rooms of their own, without a directory.
+// The inventory and the evictions by themselves, without a directory.
 #include "global_store/inventory/evictions.h"
 
 #include <gmock/gmock.h>

@@ -39,7 +39,7 @@ struct MembershipOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
   // After a start, nodes that were here before get one node_ttl to come back: until then requests wait for
-  // what no node has. False where there cannot be other nodes (a daemon that works alone).
+  // what no node has. False where there cannot be other nodes (a daemon without a shared global store).
   bool awaits_nodes = true;
 };
 

@@ -1,4 +1,4 @@
-// The contract of MetadataStore on what runs in this process and its files.
+// The contract of MetadataStore on the backends that run in this process and its files.
 #include "global_store/metadata/metadata_store.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What only the SQLite backend promises: durability, exclusion, and clear words for every kind of bad file.
+// What only the SQLite backend promises: durability, exclusion, and clear errors for every kind of bad file.
 #include "global_store/metadata/metadata_store.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// A choice among many sources: once for each request for grants.
+// The cost of one choice among many sources, which each request for grants makes.
 
 #include <deque>
 #include <string>

@@ -1,5 +1,5 @@
-// Where a node's word is not enough: evictions wait for proofs of the copies that others report, and replicas
-// that a receiver accuses are digested again.
+// Handles claims of nodes that need evidence: evictions wait for proofs of the copies that other nodes
+// report, and replicas that a receiver accuses are digested again.
 #include <algorithm>
 #include <iterator>
 #include <utility>

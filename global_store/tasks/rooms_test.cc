@@ -1,4 +1,4 @@
-// The tasks as a room of their own, without a directory.
+// The tasks by themselves, without a directory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

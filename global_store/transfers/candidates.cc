@@ -1,4 +1,4 @@
-// Which replicas are shown to the scheduler for one request, and what the request is to it.
+// Makes the scheduler's input for one request: the query, and the replicas that may be sources.
 #include <algorithm>
 #include <limits>
 #include <utility>

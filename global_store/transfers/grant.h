@@ -23,7 +23,7 @@ struct GrantRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  // Given up before, or held and now giving nothing: offered when nothing else is left.
+  // Given up before, or held and now giving nothing: offered when no other source is left.
   std::vector<std::string> slow_replicas;
   absl::Duration timeout;  // the max time that the receiver expects to take; zero: unknown
   std::string required_lane;

@@ -1,5 +1,5 @@
-// Daemons of one host that want one artifact: one pulls it over the network, the others wait for it for a
-// moment and copy from it; the next takes over when it gives nothing.
+// Daemons of one host that want one artifact: one pulls it over the network, and the others wait for it
+// briefly and copy from it; the next one takes over when it gives nothing.
 #include <set>
 
 #include "global_store/directory/directory_test_fixture.h"

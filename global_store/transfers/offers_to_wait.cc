@@ -1,5 +1,5 @@
-// What a receiver may wait for when no source can give it bytes now: replicas that fill, nodes that are yet
-// to report what they hold, files of an import that another node reads.
+// What a receiver may wait for when no source can give it bytes now: replicas that fill, nodes that have not
+// reported yet, and files of an import that another node reads.
 #include <algorithm>
 #include <iterator>
 #include <set>

@@ -1,4 +1,5 @@
-// Nodes of different rates: what they say, or what was measured of them, decides about their sources.
+// Nodes with different rates: the rate that a node reports, or that was measured, affects the choice of its
+// sources.
 #include <set>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Shared origins as sources. A fleet that starts with no replica anywhere reads each chunk from the object
-// store once: every receiver reads a share of its own and has the rest from the others, as they fill.
+// Shared origins as sources. A fleet without any replica reads each chunk from the object store once: every
+// receiver reads its own share and gets the rest from the others as they fill.
 #include <algorithm>
 
 #include "global_store/transfers/transfers.h"

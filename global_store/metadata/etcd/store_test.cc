@@ -1,4 +1,4 @@
-// The metadata store on a real etcd: the contract, and what only several of them and their leaders can do.
+// The metadata store on a real etcd: the contract, and the behaviour of several stores and their leaders.
 #include "global_store/metadata/etcd/store.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// An etcd that wants certificates of its callers, and shows its own.
+// An etcd that requires certificates of its callers, and presents its own.
 #include <gtest/gtest.h>
 
 #include <memory>
