@@ -1,4 +1,4 @@
-// Which peers a server's listener accepts, which it refuses with a reason, and that nothing stops it.
+// Which peers a server's listener accepts, which it refuses with a reason, and that it never stops.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

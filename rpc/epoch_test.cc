@@ -1,4 +1,4 @@
-// One that leads no more: what it still says is not believed, and it notices before it says it.
+// A server that no longer leads: callers do not trust its answers, and it notices before it answers.
 #include "rpc/epoch.h"
 
 #include <gmock/gmock.h>

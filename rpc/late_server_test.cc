@@ -1,5 +1,5 @@
-// A client's process, which serves nothing, and a server in another process that comes after the first try. A
-// binary of its own: a server in this process would have gRPC's threads wait in it all the time.
+// A client in a process without a server, and a server in another process that starts after the client's
+// first attempt. A separate binary, since gRPC's threads would always wait in a server of this process.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-// What calls say about themselves: the spans on both ends, and the tc_rpc_* metrics.
+// The telemetry of calls: the spans at both ends, and the tc_rpc_* metrics.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>

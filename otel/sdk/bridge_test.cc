@@ -1,5 +1,5 @@
-// The shapes that the bridge gives to the SDK, through its in-memory exporters. Includes OpenTelemetry, so it
-// must not include what names our Abseil (see bridge.h).
+// What the bridge passes to the SDK, seen through in-memory exporters. Includes OpenTelemetry, so it must not
+// include a header that uses our Abseil (see bridge.h).
 #include "otel/sdk/bridge.h"
 
 #include <gmock/gmock.h>

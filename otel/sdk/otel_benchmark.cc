@@ -1,4 +1,4 @@
-// What instrumentation costs: off, against an empty loop; on, against the SDK's own calls in the same run.
+// The cost of instrumentation: off, beside an empty loop; on, beside the SDK's own calls in the same run.
 #include <benchmark/benchmark.h>
 
 #include "otel/api/flight_recorder.h"

@@ -1,4 +1,4 @@
-// The judge is protobuf: what it reads out of the bytes is what the span was told.
+// Protobuf decodes the bytes and must find what the span was given.
 #include "otel/sdk/otlp_encoders.h"
 
 #include <gtest/gtest.h>

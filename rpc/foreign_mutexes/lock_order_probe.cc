@@ -1,6 +1,6 @@
-// Preloaded into a process by tests: when the process ends, locks two mutexes of the distribution's Abseil in
-// both orders, which ends a process that checks the order (foreign_mutexes.h), then appends a line to the
-// file that TENSORCAST_LOCK_ORDER_PROBE names.
+// Tests preload it into a process. When the process ends, it locks two mutexes of the distribution's Abseil
+// in both orders, which ends a process that checks the order (foreign_mutexes.h). It then appends a line to
+// the file that TENSORCAST_LOCK_ORDER_PROBE names.
 #include <fcntl.h>
 #include <unistd.h>
 

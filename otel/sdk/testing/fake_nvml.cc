@@ -1,4 +1,4 @@
-// Two GPUs, as NVML would tell of them: the first half busy with 10 of 80 bytes used, the second broken.
+// Two GPUs as NVML would report them: the first is half busy with 10 of 80 bytes used, the second is broken.
 #include "otel/sdk/nvml_abi.h"
 
 namespace nvml = tensorcast::otel::sdk::nvml;
