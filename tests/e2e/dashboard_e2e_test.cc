@@ -1,5 +1,5 @@
-// `tensorcast dashboard` beside a real cluster: its documents are those of the commands, and what it cannot
-// reach it says.
+// `tensorcast dashboard` beside a real cluster: its documents equal those of the commands, and it reports
+// what it cannot reach.
 #include <gmock/gmock.h>
 
 #include <fstream>

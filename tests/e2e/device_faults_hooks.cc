@@ -1,6 +1,6 @@
-// Makes a build of the tensorcast program with fake devices that a test can have fail: linked with all of
-// the program's own objects into `tensorcast_with_device_faults`, which is not installed. Which process
-// has faults, and in which file they are, its environment says.
+// Makes a build of the tensorcast program with fake devices that a test can make fail: linked with all of the
+// program's own objects into `tensorcast_with_device_faults`, which is not installed. The environment says
+// whether a process has faults, and in which file they are.
 #include <cstdlib>
 
 #include "absl/log/check.h"

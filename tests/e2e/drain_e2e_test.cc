@@ -1,5 +1,5 @@
-// SIGTERM: a daemon ends what it has begun, begins nothing new, and exits with 0. `node drain` empties a
-// node, and its daemon goes on.
+// SIGTERM: a daemon ends its running work, begins no more, and exits with 0. `node drain` empties a node, and
+// its daemon goes on.
 #include <gmock/gmock.h>
 #include <signal.h>
 

@@ -17,7 +17,7 @@ namespace tensorcast {
 absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, const std::string& written);
 
 // The memory of all host pools of which these processes have a part open or mapped, each byte counted once.
-// Only root sees what they have mapped.
+// Only root sees their mappings.
 uint64_t HostPoolMemory(const std::vector<pid_t>& processes);
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// A node with a valid certificate that lies (tools/workshop/chaos/liar.h): what is not its own is neither
-// shut out nor lost, and no terminal obeys it.
+// A malicious node with a valid certificate (tools/workshop/chaos/liar.h): it can neither shut out other
+// nodes, nor make them lose replicas, nor control a terminal.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Servers at the limits that the system sets them: more visitors than they may have descriptors for.
+// Servers at the system's limits: more peers connect than they may have descriptors for.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
-// Every operation held in its middle, and there each process that takes part killed, or stopped for longer
-// than the others wait. What holds it: a GPU with copies that do not end, or a file on which reads or writes
-// do not (faulty_files.cc).
+// Every operation is held in its middle, and then each process that takes part is killed, or stopped for
+// longer than the others wait. The operation is held by a GPU with copies that do not end, or by a file on
+// which reads or writes do not end (faulty_files.cc).
 #include <gmock/gmock.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// The growth of the global store in small: what counts here is that everything is there and right.
+// The growth of the global store in small: checks that everything is there and right.
 #include "tests/scale/scale.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The product's CUDA code and GPU memory that it did not allocate: what another library of the process has
-// there can be copied out (a put of a framework's tensors), and nothing else can.
+// The product's CUDA code with GPU memory that it did not allocate: memory of another library in the process
+// can be copied out (a put of a framework's tensors); other memory cannot.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

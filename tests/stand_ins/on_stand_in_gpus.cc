@@ -1,5 +1,5 @@
-// on_stand_in_gpus GPUS BYTES COMMAND [ARGUMENT...]: runs a command on a host with so many GPUs of so many
-// bytes each, as far as programs that are linked with the stand-ins can tell; the exit code is the command's.
+// on_stand_in_gpus GPUS BYTES COMMAND [ARGUMENT...]: runs a command on a host with GPUS GPUs of BYTES bytes
+// each, as programs see it that are linked with the stand-ins. The exit code is the command's.
 #include <spawn.h>
 #include <sys/wait.h>
 

@@ -1,5 +1,5 @@
-// The product's CUDA code when a device's context breaks under it: that device is unhealthy from then on,
-// what was there is given back without a call that could hang, and the others work on.
+// The product's CUDA code when a device's context breaks: that device is unhealthy from then on, its memory
+// is given back without a call that could hang, and the other devices work on.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

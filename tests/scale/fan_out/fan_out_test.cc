@@ -1,4 +1,4 @@
-// The policies keep what they promise in the small fan-outs, and the network shares as it says.
+// The policies meet their requirements in the small fan-outs, and the network shares rates as documented.
 #include <cctype>
 #include <numeric>
 #include <random>

@@ -1,11 +1,11 @@
-// A stand-in for the CUDA runtime: those of its functions that the product calls, on a host without a GPU.
-// The real header is included, so the compiler compares every signature with the real one.
+// A stand-in for the CUDA runtime: the functions that the product calls, on a host without a GPU. The real
+// header is included, so the compiler compares every signature with the real one.
 //
-// It does what CUDA's documentation promises and no more, and is stricter where hardware might let a mistake
-// pass: what a correct program never does ends the process with a message (Violation), such as a call with
-// another device current than the one it is for, memory used or freed while a copy may still run on it, or
-// two streams on the same bytes with nothing that says which comes first. Copies to and from ordinary host
-// memory are asynchronous here too, which CUDA allows and seldom does.
+// It does what CUDA's documentation promises and no more, and is stricter where hardware might accept a
+// mistake. A call that a correct program never makes ends the process with a message (Violation): for example
+// a call while the wrong device is current, memory used or freed while a copy may still run on it, or two
+// streams that use the same bytes in no defined order. Copies to and from ordinary host memory are
+// asynchronous here too, which CUDA allows and seldom does.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// A stand-in for NCCL: those of its functions that the product calls, as a shared library for programs on the
-// stand-in for the CUDA runtime. The real header is included, so the compiler compares every signature with
-// the real one.
+// A stand-in for NCCL: the functions that the product calls, as a shared library for programs on the stand-in
+// for the CUDA runtime. The real header is included, so the compiler compares every signature with the real
+// one.
 //
 // It does what NCCL's documentation promises and no more, and is stricter where the real library would hang
-// or hand out other bytes: what a correct program never does ends the process with a message (Violation),
-// such as ranks that broadcast different things, a call while another is in progress, or a communicator that
-// is used after it was aborted.
+// or return other bytes. A call that a correct program never makes ends the process with a message
+// (Violation): for example ranks that broadcast different things, a call while another is in progress, or the
+// use of a communicator after it was aborted.
 #include <nccl.h>
 
 #include <cstring>
