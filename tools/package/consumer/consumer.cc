@@ -1,4 +1,4 @@
-// The least engine: asks for a model of a daemon that is not there, and is told so.
+// A minimal engine: requests a model from a daemon that does not exist, and prints the error.
 #include <cstdio>
 
 #include <tensorcast/client.h>

@@ -1,4 +1,4 @@
-// A client gets a mapped view of a replica that is ready: what every engine after the first pays.
+// A client gets a mapped view of a ready replica: the cost for every engine after the first.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"

@@ -1,5 +1,5 @@
-// ResolveKey against a real global store by many callers at once, beside a call that does nothing on a server
-// that is set up the same way; with certificates, beside the same without.
+// ResolveKey at a real global store with many concurrent callers, beside a call that does nothing on a server
+// with the same setup; with certificates, beside the same in clear.
 #include <memory>
 #include <utility>
 

@@ -1,5 +1,6 @@
-// Whether `explain` names a bottleneck that was made on purpose, and its share of the time. Each measurement
-// is a cluster of its own on hosts with links of their own: undisturbed, with each bottleneck, and with all.
+// Measures whether `explain` names a bottleneck that was made on purpose, and its share of the time. Each
+// measurement has a new cluster on hosts with separate links: undisturbed, with each bottleneck, and with
+// all.
 #include <algorithm>
 #include <cmath>
 #include <fstream>

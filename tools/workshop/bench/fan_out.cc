@@ -1,4 +1,4 @@
-// One model, many receivers: daemons on hosts of their own, each behind a link of a given rate.
+// One model, many receivers: daemons on separate hosts, each behind a link of a given rate.
 #include <signal.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// What reaches a GPU of this machine and leaves it, beside what the machine's GPUs, their links and NCCL do
-// by themselves.
+// Transfers to and from the GPUs of this machine, beside the max rates of the GPUs, their links and NCCL.
 #include <algorithm>
 #include <functional>
 #include <numeric>

@@ -1,4 +1,4 @@
-// Arrays of a client to a ready replica: a client's first put, the later ones, and what they take of memory.
+// A client's arrays to a ready replica: the client's first put, later puts, and the memory that they take.
 #include <algorithm>
 #include <fstream>
 #include <map>

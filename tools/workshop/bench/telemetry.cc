@@ -1,8 +1,8 @@
-// What telemetry costs: the same work on two clusters of real processes, one with everything on, sent to a
-// collector in a process of its own, the other with telemetry off.
+// The cost of telemetry: the same work on two clusters of real processes, one with all telemetry on, sent to
+// a collector in a process of its own, the other with telemetry off.
 //
-// A pair is one measurement on each, in turn, and which comes first alternates. The clusters are started anew
-// every few pairs: where the memory of a process happens to lie moves a figure by more than telemetry does.
+// A pair is one measurement on each, in turn, in alternating order. The clusters are restarted every few
+// pairs, since the place of a process's memory changes a figure by more than telemetry does.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// How a new version of weights reaches nodes that have the one before: what a put with a base costs, and how
-// much sooner a difference is there than the whole. Weights are bf16 from N(0, 0.02); in each step some of
-// them move by one representable value. That chunks came by difference is read from each transfer's report.
+// How a new version of weights reaches nodes with the previous one: the cost of a put with a base, and how
+// much sooner a difference arrives than the whole image. Weights are bf16 from N(0, 0.02); each step moves
+// some of them by one representable value. Each transfer's report tells that chunks came by difference.
 #include <algorithm>
 #include <atomic>
 #include <bit>

@@ -1,9 +1,9 @@
-// The client process that chaos starts, and sometimes kills: one operation, then the end.
+// The client process that chaos starts, and sometimes kills: it runs one operation and ends.
 //   chaos_victim DAEMON[,DAEMON...] OPERATION ARTIFACT LOCATION LANE MODEL TIMEOUT_SECONDS --ready-fd N
-// "get", "partial-get" and "cancelled-get" get at all of the daemons at once; everything else is asked of the
-// first. It writes a line to the descriptor when it is connected and about to begin; on success the artifact
-// id is its last line of output. Exit codes: 0 done and every byte right, 1 the operation failed, 2 usage, 3
-// a wrong byte.
+// "get", "partial-get" and "cancelled-get" get at all of the daemons at once; all other operations use the
+// first one. It writes a line to the descriptor when it is connected and about to begin; on success the
+// artifact id is its last line of output. Exit codes: 0 done and every byte right, 1 the operation failed, 2
+// usage, 3 a wrong byte.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the commands of tensorcast-bench refuse and print without a cluster. tests/e2e has them as processes.
+// What the commands of tensorcast-bench refuse and print without a cluster. tests/e2e runs them as processes.
 #include "tools/workshop/commands/commands.h"
 
 #include <gmock/gmock.h>

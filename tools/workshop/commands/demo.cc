@@ -1,5 +1,5 @@
-// The main job on real parts: one global store and two daemons as processes, a model put on one node and
-// brought to the other over each lane, attached, and compared with the file byte for byte.
+// The main job with real processes: one global store and two daemons. A model is put on one node, brought to
+// the other over each lane, attached, and compared with the file byte for byte.
 #include <unistd.h>
 
 #include <algorithm>

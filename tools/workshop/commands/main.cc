@@ -1,4 +1,4 @@
-// The program `tensorcast-bench <command>`. `tensorcast` becomes it for the commands that users have.
+// The program `tensorcast-bench <command>`. `tensorcast` starts it in its place for some of its commands.
 #include <exception>
 
 #include "absl/log/initialize.h"
