@@ -10,10 +10,10 @@
 
 namespace tensorcast::client {
 
-// `tensors` in the order of the base that the options name, where they differ from its tensors in nothing but
-// bytes and order: chunks of two versions are compared at the same place of their images. In all other cases
-// the tensors keep their order, also where the base is not found: the daemon then says why it made no
-// difference. Asks the daemon only where a base is named.
+// Returns `tensors` in the order of the base's tensors, if options.base names a base whose tensors have the
+// same names, dtypes and shapes. A difference compares chunks at the same place of both images, so equal
+// order keeps it small. In all other cases the tensors keep their order. An unknown base is not an error
+// here: the daemon later says why it made no difference. Asks the daemon only if the options name a base.
 std::vector<PutTensor> InOrderOfBase(Session& session, const RequestContext& operation,
                                      std::span<const PutTensor> tensors, const PutOptions& options);
 

@@ -1,5 +1,6 @@
-// What Changes has: the parts of the target's image in which elements may have changed, and what tells which
-// they are. Private to this folder. Immutable once made, but for the elements that Of read last.
+// The state of Changes: the parts of the target's image in which elements may have changed, and the
+// differences or base bytes that tell which elements did. Private to this folder. Immutable after Find,
+// except for the elements that Changes::Of read last, which `mutex` guards.
 #pragma once
 
 #include <cstddef>
@@ -20,60 +21,61 @@
 
 namespace tensorcast::client {
 
-// A part of the target's image.
+// A part of the target's image in which elements may have changed.
 struct ChangedPart {
-  ByteRange range;     // in the image
-  bool whole = false;  // nothing tells which of its elements changed
-  // What tells it: a chunk of the differences, or where `base` is not null as many bytes to compare with.
-  uint32_t chunk = 0;
-  const std::byte* base = nullptr;
-  uint32_t width = 1;  // bytes of an element, beside `base`
+  ByteRange range;                  // in the image
+  bool whole = false;               // it is unknown which of its elements changed
+  uint32_t chunk = 0;               // this chunk of the differences tells it, if `base` is null
+  const std::byte* base = nullptr;  // range.bytes bytes of the base's image to compare with, or null
+  uint32_t width = 1;               // bytes of an element; used with `base`
 };
 
-// Memory of one thread.
+// Reused memory of one thread.
 struct ChangesReader {
   ChunkRebuilder rebuilder;
   std::vector<uint64_t> marks;
   std::vector<uint32_t> offsets;
 };
 
-// The attached image of a replica.
+// The attached image of the replica that the changes lead to.
 struct Changes::Target {
-  // Calls visit(tensor, range) for the bytes of the image in `range` that belong to the tensors.
+  // Calls visit(tensor, overlap) for each tensor that shares bytes with `range` of the image. `tensor` is an
+  // index into `places`.
   void ForOverlaps(ByteRange range, absl::FunctionRef<void(size_t, ByteRange)> visit) const;
-  // INVALID_ARGUMENT unless there is memory of the right size for each tensor, or none.
+  // INVALID_ARGUMENT unless `memory` has, for each tensor, either as many bytes as the tensor or none.
   absl::Status Check(std::span<const std::span<std::byte>> memory) const;
 
   std::string artifact_id;
   std::shared_ptr<const Manifest> manifest;
   std::span<const std::byte> image;
-  std::vector<uint32_t> chunks;   // that it has, ascending
-  std::vector<uint32_t> tensors;  // that it shows, by their places in the layout, ascending
-  std::vector<ByteRange> places;  // of those tensors in the image
+  std::vector<uint32_t> chunks;   // the chunks that the replica has, ascending
+  std::vector<uint32_t> tensors;  // the requested tensors, as indices into the layout, ascending
+  std::vector<ByteRange> places;  // the bytes of those tensors in the image
 };
 
 struct Changes::State {
-  // Calls `visit` with the elements of `part` that changed, in bytes from its beginning, some thousands at a
-  // time. False: they are not known, and the part counts as whole; some may have been visited.
+  // Calls `visit` with the changed elements of `part`, some thousands at a time, as byte offsets in the part.
+  // False: the changed elements are not known, and the whole part counts as changed; `visit` may have been
+  // called for some of it.
   bool Visit(const ChangedPart& part, ChangesReader& reader,
              absl::FunctionRef<void(const ChangedElements&)> visit) const;
-  // Reads the elements of `part` into `elements`, unless they are there.
+  // Sets `elements` to the changed elements of `part`, unless `part` was the last one that was read.
   void Read(const ChangedPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   Target target;
   ChangesSource source = ChangesSource::kWhole;
   std::string base_id;
-  std::unique_ptr<Replica> base;                      // to compare with
-  std::vector<std::unique_ptr<Replica>> differences;  // that the decoders read
+  std::unique_ptr<Replica> base;                      // compared with the target (kComparison), else null
+  std::vector<std::unique_ptr<Replica>> differences;  // keep the memory that `decoders` read
   std::vector<DifferenceDecoder> decoders;
   std::vector<const DifferenceDecoder*> path;
   std::vector<ChangedPart> parts;  // ascending, without overlaps
 
   absl::Mutex mutex;
   ChangesReader reader ABSL_GUARDED_BY(mutex);
-  const ChangedPart* read ABSL_GUARDED_BY(mutex) = nullptr;  // these are its elements:
-  std::vector<uint32_t> elements ABSL_GUARDED_BY(mutex);     // offsets from its beginning, ascending
-  bool known ABSL_GUARDED_BY(mutex) = false;                 // false: it counts as whole
+  const ChangedPart* read ABSL_GUARDED_BY(mutex) = nullptr;  // the part that was read last
+  std::vector<uint32_t> elements ABSL_GUARDED_BY(mutex);     // its changed elements: byte offsets, ascending
+  bool known ABSL_GUARDED_BY(mutex) = false;                 // false: the whole part counts as changed
 };
 
 }  // namespace tensorcast::client

@@ -1,4 +1,4 @@
-// A connection to a store daemon: the channel, both services' stubs, and what the daemon said of itself.
+// A connection to a store daemon: the channel, the stubs of its services, and the path of its handle socket.
 // Private to this folder. Thread-safe.
 #pragma once
 
@@ -24,25 +24,25 @@ namespace tensorcast::client {
 
 class DaemonLink {
  public:
-  // Finds the daemon and connects to it, as Client::Connect has it.
+  // Finds the daemon and connects to it; errors as Client::Connect.
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const ClientOptions& options);
 
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
-  v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too
+  v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // the daemon passes its calls on
   v1::Records::Stub& records() const { return *records_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const std::string& address() const { return address_; }
 
-  // FAILED_PRECONDITION, with the reason, when the daemon's handle socket is not on this host: the daemon can
-  // be managed but its bytes cannot be reached. PERMISSION_DENIED when this user may not look.
+  // FAILED_PRECONDITION when the daemon's handle socket is not on this host: this process can manage the
+  // daemon, but cannot reach its bytes. PERMISSION_DENIED when this user may not reach the socket.
   absl::Status CheckHandleSocket(const std::string& path) const;
-  // The handle socket's path, and errors as CheckHandleSocket's. Asks the daemon the first time, and again
-  // where the path that it gave is not there.
+  // The handle socket's path. Asks the daemon the first time, and again when the known path no longer exists.
+  // Errors as CheckHandleSocket.
   absl::StatusOr<std::string> HandleSocket(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials);
-  // One try of Connect.
+  // One attempt of Connect: waits for the daemon's handshake.
   absl::Status Greet(RequestContext context, absl::Duration timeout, bool in_clear);
 
   const std::string address_;
@@ -54,11 +54,12 @@ class DaemonLink {
   std::string handle_socket_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The context of one operation of the library: the caller's, with a request id and a trace where it has none.
+// The context of one operation of the library: the caller's context, plus a request id and a trace if it has
+// none.
 RequestContext OperationContext(const RequestContext& context);
 
-// The pages of a list in one message. Pages are read one after another, so what changes meanwhile may or may
-// not be in it.
+// Reads all pages of a list into one message. Pages are read one after another, so a change that happens
+// meanwhile may be missing from the result.
 template <class Stub, class Request, class Response>
 absl::StatusOr<Response> AllPages(Stub& stub,
                                   grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -75,7 +76,7 @@ absl::StatusOr<Response> AllPages(Stub& stub,
   return all;
 }
 
-// Runs an operation in a span of its own, the parent of the calls that it makes.
+// Runs an operation in its own span, which is the parent of the calls that the operation makes.
 template <class Work>
 auto InSpan(std::string_view name, const RequestContext& context, Work work) {
   RequestContext operation = OperationContext(context);

@@ -1,5 +1,5 @@
-// The element types of DLPack, for arrays that come from other libraries; Replica::Dlpack has the other way.
-// Used by the Python package, too. Pure functions.
+// Converts DLPack's element types to DType, for arrays of other libraries; Replica::Dlpack converts the other
+// way. The Python package uses it, too. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Which tensors of a put are handed over, since they lie in memory that nothing can change any more. Private
-// to this folder.
+// Finds the tensors of a put that the daemon can copy by itself, because it can reach their memory and
+// nothing can change that memory any more. Such tensors are handed over instead of streamed. Private to this
+// folder.
 #pragma once
 
 #include <span>
@@ -11,9 +12,9 @@
 
 namespace tensorcast::client {
 
-// Those in sealed memfds that this process has mapped and still has open, and those in replicas of host
-// memory that it holds, as far as it has not written to them. A small tensor is streamed: that costs less.
-// REQUIRES: `layout` is that of the tensors, in their order.
+// Returns the tensors of at least 64 KiB that lie in a sealed memfd that this process has mapped and still
+// has open, or in a host replica that this process holds and did not write to at that place. Streaming a
+// smaller tensor costs less. REQUIRES: layout.tensors describes `tensors`, in the same order.
 std::vector<HandedMemory> FindHandedTensors(std::span<const PutTensor> tensors, const ImageLayout& layout);
 
 }  // namespace tensorcast::client

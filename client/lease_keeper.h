@@ -1,8 +1,8 @@
-// Takes the leases of a client's host replicas again after their daemon was restarted, where that still has
-// the very memory that is mapped here (daemon/keeper). Private to this folder.
+// Takes the leases of a client's host replicas again after the daemon was restarted, if the daemon still has
+// the same memory that this process has mapped (daemon/keeper). Private to this folder.
 //
-// A thread of its own, from the first replica on. Thread-safe. What fails is tried again for as long as the
-// replica lives; one that the daemon does not have any more stays lost.
+// Runs a thread from the first Watch on. Thread-safe. While the daemon cannot be reached, the keeper retries
+// for as long as the replica lives. After any other error the replica stays lost.
 #pragma once
 
 #include <sys/types.h>
@@ -24,12 +24,12 @@ class LeaseKeeper {
  public:
   // `link` must outlive it.
   explicit LeaseKeeper(DaemonLink* link) : link_(link) {}
-  // Gives up a call that is under way.
+  // Cancels the call that is in progress and ends the thread.
   ~LeaseKeeper();
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  // Of this artifact in host memory. Does not keep it.
+  // Watches the lease of `claimed`, a replica of this artifact in host memory. Holds only a weak pointer.
   void Watch(const std::string& artifact_id, const std::shared_ptr<ClaimedReplica>& claimed);
 
  private:
@@ -39,7 +39,8 @@ class LeaseKeeper {
   };
 
   void Run();
-  // OK also when there is nothing to be had: then it is not watched any more.
+  // Takes the lease once more. An error means that the keeper should retry. OK means that it should not: the
+  // lease was taken, or cannot be taken any more.
   absl::Status TakeAgain(const std::string& artifact_id, ClaimedReplica& claimed);
 
   DaemonLink* const link_;
@@ -48,7 +49,7 @@ class LeaseKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Watched> watched_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
-  pid_t process_ = -1;  // that has the thread
+  pid_t process_ = -1;  // the process that runs the thread; a forked child has a copy of this object only
 };
 
 }  // namespace tensorcast::client

@@ -1,5 +1,5 @@
-// Where this process has mapped replicas of host memory. A tensor that lies there need not be streamed when
-// it is put: the daemon of that memory has its bytes. Private to this folder. Thread-safe.
+// The addresses at which this process has mapped host replicas. A put need not stream a tensor that lies in
+// such a mapping, because the daemon that owns the memory has its bytes. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ class MappedImages {
     std::string pool_id;
     std::string replica_id;
     uint64_t image_offset = 0;
-    bool writable = false;  // this process may have changed it, in pages of its own
+    bool writable = false;  // copy-on-write: this process may have private pages with other bytes
   };
 
-  // All of the process, of every client in it.
+  // The mappings of all clients in this process.
   static MappedImages& OfProcess();
 
   // `image` is the mapping of `place` until Remove.
   void Add(std::span<const std::byte> image, Place place);
   void Remove(std::span<const std::byte> image);
-  // nullopt for bytes that do not lie within one of them.
+  // nullopt unless all of `bytes` lie within one mapping.
   std::optional<Place> Find(std::span<const std::byte> bytes) const;
 
  private:

@@ -1,5 +1,6 @@
-// What a caller's words name: a key is as good as an artifact id, and both stand for the replicas of this
-// daemon's node where a replica's id is wanted. Private to this folder. Thread-safe.
+// Resolves the names that callers give. A call that takes an artifact accepts a key or an artifact id. A call
+// that takes a replica id accepts both too: they stand for this node's replicas of the artifact. Private to
+// this folder. Thread-safe.
 #pragma once
 
 #include <string>
@@ -16,16 +17,18 @@ namespace tensorcast::client {
 // INVALID_ARGUMENT for an empty name.
 absl::Status CheckNamed(std::string_view artifact);
 
-// What a key binds, its files among it; of an artifact that is named by its id, that id alone. NOT_FOUND for
-// a key that does not exist; UNAVAILABLE where the global store does not confirm what the key means.
+// `artifact` is a key or an artifact id. For a key, returns its binding, with its files; for an artifact id,
+// returns a binding with only that id. NOT_FOUND for a key that does not exist; UNAVAILABLE if the global
+// store does not confirm the key.
 absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
                                   std::string_view artifact);
-// The artifact id of that.
+// The artifact id of BindingOf.
 absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
                                          std::string_view artifact);
 
-// Makes `call` with the id of each replica of this node that `name` stands for: a replica's id, or a key or
-// an artifact id of which the node has replicas. NOT_FOUND where it has none; the first error ends it.
+// Calls `call` with the id of each replica of this node that `name` stands for. `name` is a replica id, a key
+// or an artifact id. NOT_FOUND if the node has no such replica; otherwise the first error ends it and is
+// returned.
 absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,
                               absl::FunctionRef<absl::Status(const std::string& replica_id)> call);
 

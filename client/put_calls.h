@@ -1,5 +1,4 @@
-// What the calls that make an artifact share: a put of tensors, and an import of files. Private to this
-// folder.
+// Code that a put of tensors and an import of files share. Private to this folder.
 #pragma once
 
 #include <span>
@@ -21,16 +20,17 @@ using OnPutResponse = absl::FunctionRef<absl::Status(v1::PutArtifactResponse&&)>
 absl::Status SetPutOptions(const PutOptions& options, v1::PutArtifactRequest& request);
 absl::Status SetPutOptions(const PutOptions& options, v1::ImportArtifactRequest& request);
 
-// Follows the events of a put or an import to its result. `once` is one attempt; while the daemon is not
-// available the whole is tried again, since a restarted daemon knows nothing of an earlier attempt.
+// Runs a put or an import: follows its events and returns its result. `once` makes one attempt. While the
+// daemon is unavailable the whole operation is retried, since a restarted daemon has forgotten the earlier
+// attempt.
 absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestContext& operation,
                                                 const PutOptions& options, const std::string& what,
                                                 absl::FunctionRef<absl::Status(OnPutResponse)> once);
 
 absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message);
 
-// One attempt at an import, for which `files` are handed to the daemon; empty: the daemon opens the path
-// itself.
+// One attempt of an import. `files` are descriptors that the daemon receives; if it is empty, the daemon
+// opens the path itself.
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
                         v1::ImportArtifactRequest& request, OnPutResponse on_response);
 

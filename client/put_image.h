@@ -1,5 +1,5 @@
-// The image of a put, as its tensors make it up: any piece of it can be written out, without an image of the
-// whole. Private to this folder.
+// The image that the tensors of a put make up. Write gives any piece of it, so the client never needs memory
+// for the whole image. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,19 @@
 
 namespace tensorcast::client {
 
-// Thread-safe, but for each thread's number, which one thread uses at a time.
+// Thread-safe, except that only one thread at a time may use the same `thread` number.
 class PutImage {
  public:
-  // Borrows the tensors. INVALID_ARGUMENT as AssignOffsets and of addresses, naming the tensor;
-  // FAILED_PRECONDITION for GPU memory without `devices`, which may be null. Up to `threads` write.
+  // Borrows the tensors. `devices` may be null if no tensor is in GPU memory (else FAILED_PRECONDITION). Up
+  // to `threads` threads call Write. INVALID_ARGUMENT, with the tensor's name, if a tensor has host and GPU
+  // memory, and as AssignOffsets.
   static absl::StatusOr<PutImage> Create(std::span<const PutTensor> tensors, DeviceRuntime* devices,
                                          int threads);
 
   const ImageLayout& layout() const { return layout_; }
   bool on_devices() const { return on_devices_; }
-  // Writes image bytes from `offset` on: tensors' bytes, zeros between them. REQUIRES: they are in the image.
+  // Fills `to` with the image's bytes from `offset` on: bytes of tensors, and zeros between them. `thread` is
+  // below `threads`. Returns after copies from GPUs have ended. REQUIRES: the image has these bytes.
   absl::Status Write(int thread, uint64_t offset, HostSpan to) const;
 
  private:
@@ -41,7 +43,7 @@ class PutImage {
   DeviceRuntime* devices_;
   ImageLayout layout_;
   bool on_devices_ = false;
-  mutable std::vector<Streams> streams_;  // of each thread
+  mutable std::vector<Streams> streams_;  // by thread number
 };
 
 }  // namespace tensorcast::client

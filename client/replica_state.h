@@ -1,5 +1,5 @@
-// What a Replica has: the daemon's answer, the manifest, and where the replica is attached its lease and its
-// memory. Private to this folder. Made by one thread, then only read.
+// The state of a Replica: the daemon's answer, the manifest and, for an attached replica, its lease and its
+// memory. Private to this folder. One thread makes it; after that it is only read.
 #pragma once
 
 #include <memory>
@@ -19,22 +19,22 @@
 namespace tensorcast::client {
 
 struct Replica::State {
-  // Gives the memory back, for a GPU in the order that the daemon needs: closed first, then acknowledged.
+  // Gives the memory back. GPU memory is first closed, then acknowledged: the daemon needs this order.
   ~State();
 
-  // INVALID_ARGUMENT for a result with values that do not exist.
+  // INVALID_ARGUMENT for a result with enum values that this library does not know.
   static absl::StatusOr<std::unique_ptr<State>> Of(v1::MaterializeReplicaResult result);
   const std::string& artifact_id() const { return result.artifact_id(); }
   const std::string& replica_id() const { return result.replica().replica_id(); }
-  // Maps or opens what was claimed; `device_runtime` may be null where that is not device memory. DATA_LOSS
-  // when the handles do not fit the manifest.
+  // Maps or opens the claimed memory. `device_runtime` may be null for host memory. DATA_LOSS when the
+  // handles do not fit the manifest.
   absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
                       bool copy_on_write);
   // Lists the chosen tensors, with their addresses where the replica is attached.
   void MakeViews();
 
   v1::MaterializeReplicaResult result;
-  Location location;  // as the result has it, like the transfer
+  Location location;  // from `result`, like `transfer`
   std::optional<TransferReport> transfer;
 
   std::shared_ptr<const Manifest> manifest;
@@ -42,8 +42,8 @@ struct Replica::State {
   std::vector<TensorView> tensors;  // as chosen.tensors
 
   std::shared_ptr<ClaimedReplica> claimed;  // null: not attached
-  std::span<const std::byte> image;         // of host memory; chunks that were not chosen may not be readable
-  DevicePtr device;                         // of device memory, opened with `devices`
+  std::span<const std::byte> image;         // host memory; chunks that were not chosen may not be readable
+  DevicePtr device;                         // device memory, opened with `devices`
   DeviceRuntime* devices = nullptr;
 
  private:

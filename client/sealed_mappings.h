@@ -1,6 +1,6 @@
-// Which memory of this process is the mapping of a memfd that is sealed for good, as the kernel tells it
-// (/proc/self): a tensor there can be handed to a daemon by its descriptor. Private to this folder.
-// Thread-compatible; a picture of the moment in which it was read.
+// Reads from /proc/self which memory of this process maps a memfd that is sealed against changes. A tensor in
+// such memory can be handed to the daemon by descriptor. A SealedMappings is a snapshot of the moment when it
+// was read. Private to this folder. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace tensorcast::client {
 
-// Whether a private mapping has pages of its own in place of the file's, because a process wrote to it. True
-// where the kernel does not tell.
+// Whether `bytes` of a private mapping include private pages, which exist after this process wrote to them.
+// True if the kernel does not tell.
 bool HasOwnPages(std::span<const std::byte> bytes);
 
 class SealedMappings {
@@ -30,10 +30,10 @@ class SealedMappings {
 
   static SealedMappings Read();
 
-  // Where `bytes` lie in a memfd that is sealed WRITE | SHRINK | GROW, and has those very bytes; nullopt
-  // where they lie in no such memory, or this process has no descriptor of it any more.
+  // The place of `bytes` in a memfd that is sealed WRITE | SHRINK | GROW and holds exactly these bytes.
+  // nullopt if `bytes` do not lie in such memory, or if this process has no descriptor of the memfd any more.
   std::optional<Place> Find(std::span<const std::byte> bytes) const;
-  // A descriptor of a file that Find named, of this object.
+  // The descriptor of a file that Find returned. This object owns it.
   int fd(const FileId& file) const { return files_.at(file).get(); }
 
  private:
@@ -48,7 +48,7 @@ class SealedMappings {
   void OpenFiles();
 
   std::map<uintptr_t, Mapping> mappings_;  // of memfds, by their addresses
-  std::map<FileId, UniqueFd> files_;       // those of them that are sealed
+  std::map<FileId, UniqueFd> files_;       // the sealed memfds among the mapped ones
 };
 
 }  // namespace tensorcast::client

@@ -1,4 +1,4 @@
-// What the calls of one client share. Private to this folder. Thread-safe.
+// The state that all calls of one Client share. Private to this folder. Thread-safe.
 #pragma once
 
 #include <list>
@@ -15,19 +15,19 @@
 
 namespace tensorcast::client {
 
-// What a get or a put does in its tries, in messages that have it in front already.
+// The operation that error messages name when one attempt of a get or put fails.
 inline constexpr char kAsking[] = "ask the daemon";
 
 using Manifests = std::list<std::shared_ptr<const Manifest>>;
 
-// The manifests of the artifacts that were used last. Thread-safe.
+// The manifests of the 16 artifacts that were used last. Thread-safe.
 class ManifestCache {
  public:
   Manifests All() const {
     absl::MutexLock lock(&mutex_);
     return kept_;
   }
-  // It is the last used from now on.
+  // Adds the manifest as the last used one, and drops the oldest if there are too many.
   void Keep(const std::shared_ptr<const Manifest>& manifest) {
     absl::MutexLock lock(&mutex_);
     kept_.remove_if([&manifest](const auto& kept) { return kept->id() == manifest->id(); });
@@ -42,7 +42,7 @@ class ManifestCache {
   Manifests kept_ ABSL_GUARDED_BY(mutex_);  // the last used first
 };
 
-// Held by the client and by each get of it that runs in the background.
+// The Client and each of its background gets hold a reference.
 struct Session {
   Session(std::unique_ptr<DaemonLink> link_to_daemon, const ClientOptions& options)
       : telemetry(options.telemetry),
@@ -51,7 +51,7 @@ struct Session {
         leases(link.get()),
         devices(options.devices) {}
 
-  const std::shared_ptr<void> telemetry;  // ends after all else
+  const std::shared_ptr<void> telemetry;  // declared first, so that it ends after all other members
   const std::shared_ptr<DaemonLink> link;
   AdminClient calls;  // over the link
   ManifestCache manifests;

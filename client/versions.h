@@ -1,6 +1,6 @@
-// The calls of proto/versions.proto with the contract's own messages as their results, for the command line,
-// Python and the tests, as AdminClient has the others. Not part of the installed package. Thread-safe. Errors
-// and clocks as in tensorcast/client.h.
+// VersionsClient: the calls of proto/versions.proto with its messages as their results, for the command line,
+// Python and the tests. AdminClient has the other calls. Not part of the installed package. Thread-safe.
+// Errors and clocks as in tensorcast/client.h.
 #pragma once
 
 #include <memory>
@@ -29,19 +29,19 @@ class VersionsClient {
 
   // A node's id or name, and the location there.
   using Targets = std::vector<std::pair<std::string, Location>>;
-  // The targets are kept at the key's newest version, of whatever number they are. What is wrong with one of
-  // them is in its result.
+  // From now on the global store keeps the targets at the key's newest version. Takes any number of targets.
+  // An error that concerns one target is in that target's result.
   absl::StatusOr<v1::FollowKeyResponse> FollowKey(const RequestContext& context, std::string_view key,
                                                   const Targets& targets);
-  // Of one key, or of all. All pages in one.
+  // The followers of one key, or of all keys if `key` is empty. Returns all pages in one response.
   absl::StatusOr<v1::ListFollowersResponse> ListFollowers(const RequestContext& context,
                                                           std::string_view key);
-  // No targets: everywhere. What is there stays.
+  // Ends the following of the key at these targets; no targets: at all. Existing replicas stay.
   absl::StatusOr<v1::UnfollowKeyResponse> UnfollowKey(const RequestContext& context, std::string_view key,
                                                       const Targets& targets);
 
-  // One poll of a member of a version group. It is tried again until the context ends while the daemon or the
-  // global store cannot be reached.
+  // One poll by a member of a version group. Retries until the context ends while the daemon or the global
+  // store cannot be reached.
   absl::StatusOr<v1::AgreeOnVersionResponse> AgreeOnVersion(const RequestContext& context,
                                                             const v1::AgreeOnVersionRequest& request);
 

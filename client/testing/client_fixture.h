@@ -1,4 +1,4 @@
-// What the tests of this folder share: a client of a fake daemon in the same process.
+// The fixture of this folder's tests: a client of a fake daemon in the same process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace tensorcast::client {
 
-// Device memory as far as a client goes: opened, closed.
+// A DeviceRuntime that only opens and closes exported memory, and records these calls.
 class StubDevices final : public DeviceRuntime {
  public:
   std::string_view backend() const override { return backend_name; }
@@ -44,8 +44,8 @@ class StubDevices final : public DeviceRuntime {
   std::string backend_name = "cuda";
   std::vector<std::string> opened;
   std::vector<uint64_t> closed;
-  absl::Status open_error;  // of each call
-  absl::Status close_error;
+  absl::Status open_error;   // returned by each OpenIpc
+  absl::Status close_error;  // returned by each CloseIpc
 
  private:
   std::vector<DeviceInfo> devices_;

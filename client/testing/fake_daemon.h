@@ -1,6 +1,6 @@
-// A daemon in a test's own process: real gRPC, a real handle socket and a real host pool, but no engine. It
-// keeps what is put, attaches it, and does what a test tells it to. For this folder's tests. Thread-safe
-// where the client can reach it.
+// A daemon in the test's process, with real gRPC, a real handle socket and a real host pool, but without an
+// engine. It stores puts, serves attaches, and fails as a test asks. For this folder's tests. Its RPCs are
+// thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,26 +35,26 @@ class FakeDaemon {
   const std::string& address() const { return address_; }
   HandleServer& handles() { return *handles_; }
 
-  // Stops and starts again at the same address, with what was put and the keys: a restart.
+  // StopServing and then Serve act like a restart at the same address: artifacts and keys stay.
   void StopServing();
   void Serve();
 
-  // Set before the call that they are for.
+  // Behaviour of the next calls. A test sets it before the call.
   std::atomic<int> unavailable_materializes{0};  // the next N fail
   std::atomic<bool> hang_materialize{false};     // until cancelled
   std::atomic<bool> hang_after_result{false};    // until cancelled, after progress of kBytesAfterResult
   static constexpr uint64_t kBytesAfterResult = 7;
-  std::atomic<int> unavailable_puts{0};  // the next N fail, their offers taken
+  std::atomic<int> unavailable_puts{0};  // the next N fail after their offers were taken
   std::atomic<bool> corrupt_manifest{false};
   std::atomic<bool> device_claims{false};          // tickets give device memory
-  std::atomic<uint64_t> image_bytes_of_claims{0};  // that they tell; 0: the true ones
+  std::atomic<uint64_t> image_bytes_of_claims{0};  // the image size that claims report; 0: the true size
   std::atomic<bool> hide_handle_socket{false};
   std::function<absl::Status(const v1::ImportArtifactRequest&)> on_import;
 
   void SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision,
               const std::string& files_id = "");
   void RemoveKey(const std::string& key, bool tell_watchers = true);
-  // Keeps the difference between two artifacts, and tells of it where the target is described.
+  // Stores the difference between two artifacts; a description of the target then lists it.
   void KeepDifference(const std::string& base_id, const std::string& target_id,
                       const EncodedDifference& difference);
   void ForgetDifferences();
@@ -79,12 +79,12 @@ class FakeDaemon {
   };
   using Watcher = std::pair<std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>, rpc::Finisher>;
 
-  // As it is told to clients.
+  // The path that clients are told.
   std::string handle_socket() const {
     return hide_handle_socket ? "/elsewhere/handles.sock" : handles_->path();
   }
   absl::StatusOr<std::string> Keep(const v1::PutArtifactRequest& put);
-  // In small pieces.
+  // Sends the manifest in small pieces.
   absl::Status SendManifest(const Manifest& manifest,
                             rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer);
   absl::StatusOr<std::string> Store(ImageLayout layout, std::span<const std::byte> image,

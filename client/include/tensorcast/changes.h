@@ -1,22 +1,22 @@
-// What differs between two versions of a model, and how memory that a program owns is brought from one to the
-// other without touching what is equal: an engine with weights that must stay at their addresses, a module
-// that trains on, an export for another system.
+// Finds the elements that differ between two versions of a model, and writes only those into memory that a
+// program owns. For an engine whose weights must stay at their addresses, a module that goes on training, or
+// an export for another system.
 //
 //   auto target = client->Get(context, "policy");                       // version N+1, whole, in host memory
 //   auto changes = Changes::Find(*client, context, version_n, **target);
 //   if (!changes.ok()) return changes.status();
-//   auto written = (*changes)->WriteTo(context, my_tensors);            // that hold version N, or a part of
-//   N+1
+//   // `my_tensors` hold version N, or version N and parts of version N+1.
+//   auto written = (*changes)->WriteTo(context, my_tensors);
 //
-// The elements that changed come from the differences that the store has (PutOptions::base). Where there are
-// none both images are compared. Either tells *which* elements; their values are always those of the target.
-// The daemon compared its bytes with their digests. So writing twice, or once more after a write that broke
-// off anywhere, is harmless and ends with the target.
+// The differences that the store has (PutOptions::base) tell which elements changed. If the store has none,
+// both images are compared. The values always come from the target, whose bytes the daemon has compared with
+// their digests. A write may therefore be repeated, also after one that ended early: the memory then holds
+// the target's elements.
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.
 //
-// Errors: as the calls of Client that it makes. A difference that cannot be had or decoded is not an error:
-// its elements are compared, or written whole.
+// Errors: those of the Client calls that this class makes. A difference that the store cannot deliver, or
+// that cannot be decoded, is not an error: the images are compared, or its elements are written whole.
 #pragma once
 
 #include <cstddef>
@@ -34,41 +34,42 @@
 
 namespace tensorcast::client {
 
-// Where the changed elements are known from.
+// What told which elements changed.
 enum class ChangesSource : uint8_t {
-  kSame,         // base and target are one artifact
-  kDifferences,  // of the store
-  kComparison,   // of both images, on this host
-  kWhole,        // nothing tells: every element counts as changed
+  kSame,         // base and target are one artifact: nothing changed
+  kDifferences,  // differences that the store has
+  kComparison,   // a comparison of both images on this host
+  kWhole,        // unknown: every element counts as changed
 };
 std::string_view ChangesSourceName(ChangesSource source);  // "same", "differences", "comparison", "whole"
 
-// Of one tensor.
+// The changes of one tensor.
 struct TensorChanges {
-  // So many of its elements changed, or may have, that the tensor is better taken whole: more than a quarter,
-  // any of less than a byte (F4, F6), or one that a difference does not describe. The lists are then empty.
+  // True: the caller should take the whole tensor, and both lists are empty. The reason is that more than a
+  // quarter of its elements changed, that some changed and are smaller than a byte (F4, F6), or that the
+  // changed elements are not known.
   bool whole = false;
-  std::vector<int64_t> indices = {};   // of the changed elements, in row-major order, ascending
-  std::vector<std::byte> values = {};  // of those elements in the target, one after another
+  std::vector<int64_t> indices = {};   // row-major indices of the changed elements, ascending
+  std::vector<std::byte> values = {};  // the target's values of those elements, packed
 };
 
 struct WrittenChanges {
-  uint64_t elements = 0;     // that were written one by one
-  uint64_t whole_bytes = 0;  // that were copied in rows
+  uint64_t elements = 0;     // elements that were written one by one
+  uint64_t whole_bytes = 0;  // bytes that were copied in larger pieces
 };
 
 struct ChangesOptions {
-  // Where no differences lead from the base to the target: get the base, if it is not here, and compare both.
-  // False: everything counts as changed (kWhole), which costs a write no more than a comparison.
+  // If no differences lead from the base to the target, get the base and compare both images. If false,
+  // every element counts as changed (kWhole), which costs a write no more than a comparison.
   bool compare = true;
 };
 
 class Changes {
  public:
-  // `base` is a key or an artifact id; empty: unknown (kWhole). `target` is attached in host memory, whole
-  // or in part (GetOptions::tensors). Gets the differences at "cpu", or the base to compare with.
-  // FAILED_PRECONDITION for a target elsewhere, NOT_FOUND for a key that does not exist, and where neither
-  // differences nor the base to compare with can be had.
+  // `base` is a key or an artifact id; empty: unknown (kWhole). `target` must be attached in host memory,
+  // whole or in part (GetOptions::tensors). Gets the differences at "cpu", or the base to compare with.
+  // FAILED_PRECONDITION if `target` is not in host memory. NOT_FOUND if the key does not exist, or if the
+  // store has neither differences nor the base.
   static absl::StatusOr<std::unique_ptr<Changes>> Find(Client& client, const RequestContext& context,
                                                        std::string_view base, const Replica& target,
                                                        const ChangesOptions& options = {});
@@ -78,21 +79,21 @@ class Changes {
 
   ChangesSource source() const;
   const std::string& base_id() const;  // empty where no base was named
-  size_t differences() const;          // that are read, for kDifferences
+  size_t differences() const;          // number of differences that are read (kDifferences)
 
-  // The changes of target.tensors()[tensor], which it must have. Cheapest in ascending order: tensors that
-  // share a chunk are decoded once.
+  // The changes of target.tensors()[tensor]. REQUIRES: tensor < target.tensors().size(). Calls are cheapest
+  // in ascending order of tensors, because a chunk that two tensors share is then decoded once.
   TensorChanges Of(size_t tensor) const;
 
-  // Writes the target's elements where they changed into `tensors`, which has memory of the caller for each
-  // of target.tensors(), in their order: as many bytes as the tensor, packed, or none for one to leave out.
-  // Uses up to four threads. What is written is the target's, wherever an error (CANCELLED,
-  // DEADLINE_EXCEEDED) ends it. INVALID_ARGUMENT for memory of another size.
+  // Writes the changed elements into `tensors`, which has the caller's memory for each of target.tensors(),
+  // in their order: either as many bytes as the packed tensor, or none, which leaves the tensor out. Uses up
+  // to four threads. After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with
+  // the target's values. INVALID_ARGUMENT for memory of another size.
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
 
-  // Compares memory, given as for WriteTo, with the digests of the target's manifest. The tensors that
-  // differ. DATA_LOSS where the memory of the target itself does not match them.
+  // Compares memory, given as for WriteTo, with the digests of the target's manifest. Returns the indices of
+  // the tensors that differ. DATA_LOSS if the target's own memory does not match the digests.
   static absl::StatusOr<std::vector<size_t>> Differing(const RequestContext& context, const Replica& target,
                                                        std::span<const std::span<std::byte>> tensors);
 

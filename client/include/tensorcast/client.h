@@ -12,22 +12,25 @@
 //               << tensor.host.data() << "\n";
 //   }
 //
-// Ownership: a Replica is a lease, and may outlive the Client that made it. What is passed to a call is
-// borrowed until the call returns.
+// Ownership: a Replica is a lease, and may outlive the Client that made it. Arguments of a call are borrowed
+// until the call returns.
 //
-// Threading: Client is thread-safe. All calls block, except StartGet. Callbacks run on the thread that does
-// the work: the caller's, or that of the background get; no lock is held meanwhile.
+// Threading: Client is thread-safe. All calls block, except StartGet. Callbacks run without a lock on the
+// thread that does the work: the caller's thread, or the thread of the background get.
 //
 // Time: every deadline (RequestContext::deadline, PendingGet::Wait) is by the steady clock, SteadyNow() plus
 // a duration, so that setting the machine's clock changes nothing. KeyInfo::updated is wall time, for people.
 //
-// Errors: UNAVAILABLE when the daemon (or, for what it does not know itself, the global store behind it)
-// cannot be reached; NOT_FOUND for unknown keys, artifacts and replicas; RESOURCE_EXHAUSTED when a pool is
-// full; FAILED_PRECONDITION when the bytes cannot be reached from this process, since the daemon is another
-// host's or no device runtime was given, or when a compare-and-swap finds another revision; DATA_LOSS when no
-// source has intact bytes; DEADLINE_EXCEEDED and CANCELLED as the context asks. Only UNAVAILABLE is
-// retried, within the deadline and for at most ten seconds, and not where the daemon says that the global
-// store is away for longer than a restart takes.
+// Errors:
+//   UNAVAILABLE          the daemon cannot be reached, or it needs the global store and cannot reach that
+//   NOT_FOUND            an unknown key, artifact or replica
+//   RESOURCE_EXHAUSTED   a pool is full
+//   FAILED_PRECONDITION  this process cannot reach the bytes, because the daemon runs on another host or no
+//                        device runtime was given; or a compare-and-swap found another revision
+//   DATA_LOSS            no source has intact bytes
+//   DEADLINE_EXCEEDED, CANCELLED   as the context asks
+// The client retries only UNAVAILABLE, within the deadline and for at most ten seconds. It does not retry if
+// the daemon says that the global store is away for longer than a restart takes.
 #pragma once
 
 #include <cstddef>
@@ -55,22 +58,23 @@ namespace tensorcast::client {
 // What one client's calls share; private to the library.
 struct Session;
 
-// PEM files that make connections to host:port mutual TLS; all empty: in clear. Read again when they change.
+// PEM files for mutual TLS on connections to host:port; if all are empty, the connection is unencrypted. The
+// client reads the files again when they change.
 struct ClientCertificates {
   std::string ca;            // the authorities that are trusted
-  std::string certificate;   // of this program: an operator's or a client's
-  std::string key;           // of that certificate; not readable by every user
-  std::string trust_domain;  // of the names that are accepted; empty: that of the certificate
+  std::string certificate;   // this program's: an operator's or a client's
+  std::string key;           // private key of `certificate`; must not be readable by every user
+  std::string trust_domain;  // of the peers that are accepted; empty: the domain of `certificate`
 };
 
 struct ClientOptions {
   // unix:/path, /path or host:port. Empty: TENSORCAST_DAEMON, else the first daemon that listens in
-  // $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast. There the daemon's own
-  // user is given its operator's socket (daemon.sock), every other user its client's (client.sock).
+  // $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast. In such a folder the
+  // daemon's own user connects to the operator's socket (daemon.sock), every other user to client.sock.
   std::string daemon;
   ClientCertificates certificates = {};
-  absl::Duration connect_timeout = absl::Seconds(5);  // for the answer of a daemon that is there
-  // How long to wait for a daemon that is not there yet, for a program that is started beside it.
+  absl::Duration connect_timeout = absl::Seconds(5);  // max wait for the answer of a daemon that listens
+  // How long to wait until a daemon listens, for a program that is started at the same time as the daemon.
   absl::Duration wait_for_daemon = absl::ZeroDuration();
   Cancellation cancellation;         // of Connect only; each call has a context of its own
   DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
@@ -81,28 +85,28 @@ struct ClientOptions {
 
 struct GetOptions {
   std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
-  std::string lane;              // force "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
-  bool wait_for_space = false;   // until the deadline, when the pool is full of replicas in use
+  std::string lane;              // use only "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
+  bool wait_for_space = false;   // if the pool is full of replicas in use, wait until the deadline
   bool attach = true;            // false: make the replica on the daemon's node, and only describe it
-  // Only these tensors; empty: all. Each is a name, or a pattern of names: `*` any text, `?` any character,
-  // `[a-z]` one of those, `[!a-z]` one of the others. Brings only the missing chunks that these tensors lie
-  // in. Works only for "cpu", since only host memory can hold a part of an image. INVALID_ARGUMENT for a name
-  // or pattern that matches no tensor.
+  // Only these tensors; empty: all. Each entry is a name, or a pattern of names: `*` matches any text, `?`
+  // any character, `[a-z]` one of the listed characters, `[!a-z]` any other character. Brings only the
+  // missing chunks that hold these tensors. Works only for "cpu", since only host memory can hold a part of
+  // an image. INVALID_ARGUMENT for a name or pattern that matches no tensor.
   std::vector<std::string> tensors = {};
-  // Host memory is mapped so that this process may write to it, for libraries with tensors that cannot be
-  // read-only: written pages are private copies, and no other process sees them. If the pool has reserved
-  // huge pages, as many more must be free; otherwise the mapping is read-only (Replica::writable).
+  // Map host memory so that this process may write to it, for libraries with tensors that cannot be
+  // read-only. Written pages are private copies, which no other process sees. If the pool uses reserved huge
+  // pages, as many more must be free; otherwise the mapping is read-only (Replica::writable).
   bool copy_on_write = false;
-  // The global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the daemon may
-  // then answer from its memory, and marks that answer as unconfirmed.
+  // The global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the daemon
+  // answers from its memory when the store is away, and marks that answer as unconfirmed.
   bool confirmed = false;
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
-  // Write the version over a replica of an earlier one in the daemon's host memory, which is gone then, so
-  // that one image is held instead of two. FAILED_PRECONDITION with the reason where that replica is in use,
-  // is a last copy, or lies in memory that cannot be written to; with wait_for_space its readers are waited
-  // for. Where there is no earlier version the get is an ordinary one. Not with `tensors`, `lane` or another
-  // location than "cpu".
+  // Write this version over a replica of an earlier version in the daemon's host memory, so that the host
+  // holds one image instead of two. The earlier replica is then gone. FAILED_PRECONDITION, with the reason,
+  // if that replica is in use, is a last copy, or lies in memory that cannot be written to; wait_for_space
+  // waits for its readers. If the host has no earlier version, the get is an ordinary one. Cannot be combined
+  // with `tensors`, `lane` or a location other than "cpu".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
@@ -113,49 +117,49 @@ struct PutTensor {
   DType dtype = DType::kU8;
   std::vector<uint64_t> shape;       // empty: a scalar
   std::span<const std::byte> bytes;  // in host memory
-  // Else: on a GPU of ClientOptions::devices, packed, from any allocator. Writes to it must have ended: no
-  // stream is waited for.
+  // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. Writes to
+  // it must have ended before the put, which waits for no stream.
   DevicePtr device = {};
 };
 
 struct PutOptions {
   std::optional<std::string> key;
   std::optional<uint64_t> expected_revision;  // compare-and-swap; 0: the key must not exist yet
-  // How many versions the key keeps from now on, the current one among them: 1 to 1000. Unset: what an
-  // earlier put gave, else what the global store's configuration says.
+  // How many versions the key keeps from now on, including the current one: 1 to 1000. Unset: the number
+  // that an earlier put gave, else the number in the global store's configuration.
   std::optional<uint32_t> keep;
-  bool durable = false;  // packed to disk before Put returns
-  // One of the daemon's daemon.archives ("s3://bucket/prefix"): Put returns after the artifact was packed
-  // there too, with the daemon's credentials. If only that fails, the artifact is stored, and the error says
-  // so. Empty: no archive.
+  bool durable = false;  // write the artifact to disk before Put returns
+  // One of the daemon's daemon.archives ("s3://bucket/prefix"). Put returns after the daemon wrote the
+  // artifact there too, with its own credentials. If only that step fails, the artifact is stored, and the
+  // error says so. Empty: no archive.
   std::string archive;
-  bool manifest_beside = false;  // of an import: write the manifest beside the model
+  bool manifest_beside = false;  // import only: write the manifest beside the model
   std::string location = "cpu";
-  bool wait_for_space = false;
-  bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
-  bool pin = false;     // as GetOptions::pin
-  // For an import of a folder with a key: binds the files beside the tensors (config.json, tokenizer) too. If
-  // false, only the tensors are put, and the key keeps its files if names, dtypes and shapes of the tensors
-  // are the same.
+  bool wait_for_space = false;  // as GetOptions::wait_for_space
+  bool verify = false;          // import only: read the files twice; ABORTED if they changed meanwhile
+  bool pin = false;             // as GetOptions::pin
+  // Import of a folder with a key only: bind the files beside the tensors (config.json, tokenizer) too. If
+  // false, only the tensors are put. The key then keeps its previous files, provided that names, dtypes and
+  // shapes of the tensors are unchanged.
   bool files = true;
-  // For a put of tensors with a key: paths of files and folders on this host. Their files are bound with the
-  // tensors, as one more revision. A file has its name; a folder gives the files that an import would take.
+  // Put of tensors with a key only: paths of files and folders on this host, which the key binds with the
+  // tensors as one more revision. A file keeps its name; a folder gives the files that an import would take.
   std::vector<std::string> files_at;
   // Publish also the difference from an earlier version, so that a node that holds that version pulls little.
-  // "auto": the artifact that the key names before the put; a key, or an artifact id; "none": no difference.
-  // Empty: what daemon.difference_base says. Tensors that differ from those of the base in nothing but bytes
-  // and order are put in the base's order.
+  // "auto": from the artifact that the key names before the put; a key or an artifact id: from that artifact;
+  // "none": no difference; empty: as daemon.difference_base says. If the tensors have the names, dtypes and
+  // shapes of the base's tensors, they are put in the base's order.
   std::string base;
   bool require_difference = false;  // without a difference the put fails and publishes nothing
   std::function<void(const TransferProgress&)> on_progress;
 };
 
-// An artifact that makes the image of `target_id` from that of `base_id`.
+// A difference: an artifact that makes the image of `target_id` from the image of `base_id`.
 struct DifferenceInfo {
-  std::string artifact_id;  // its own
+  std::string artifact_id;  // of the difference itself
   std::string base_id;
   std::string target_id;
-  uint64_t image_bytes = 0;  // its own
+  uint64_t image_bytes = 0;  // of the difference itself
 };
 
 struct PutResult {
@@ -166,13 +170,13 @@ struct PutResult {
   std::string files_id;  // the artifact of the files that the key binds with the tensors; empty: none
   std::optional<TransferReport> transfer;
   std::optional<DifferenceInfo> difference;  // published with the artifact
-  std::string no_difference;                 // why none was made where one was asked for, for people
+  std::string no_difference;                 // for people: why a requested difference was not made
 };
 
-// What a file of this host was imported as.
+// The artifact that a file of this host was imported as.
 struct ImportedFile {
   std::string artifact_id;
-  size_t files = 1;  // of that import; more than one: the file is a shard, and the artifact has more than it
+  size_t files = 1;  // files of that import; if more than one, this file is only a shard of the artifact
 };
 
 struct KeyInfo {
@@ -180,16 +184,16 @@ struct KeyInfo {
   std::string artifact_id;
   uint64_t revision = 0;
   absl::Time updated;        // wall time
-  bool deleted = false;      // in watches
-  bool unconfirmed = false;  // when resolved: as Replica::key_unconfirmed
+  bool deleted = false;      // only in watches: the key was deleted
+  bool unconfirmed = false;  // only from ResolveKey: as Replica::key_unconfirmed
   std::string files_id;      // the artifact of the files that are bound with the tensors; empty: none
-  uint32_t keep = 0;         // versions that it keeps, with the current one; 0: unknown (in watches)
+  uint32_t keep = 0;         // versions that the key keeps, with the current one; 0: unknown (in watches)
   struct Version {
     std::string artifact_id;
     uint64_t revision = 0;
     absl::Time bound;  // wall time
   };
-  std::vector<Version> earlier = {};  // that it was bound to before and still keeps, the newest first
+  std::vector<Version> earlier = {};  // earlier versions that the key still keeps, the newest first
 };
 
 // A snapshot of the daemon, for programs that use it.
@@ -198,13 +202,13 @@ struct NodeStatus {
     Location location;
     uint64_t capacity_bytes = 0;
     uint64_t used_bytes = 0;
-    uint64_t pinned_bytes = 0;  // of leased and pinned replicas, which eviction cannot take
+    uint64_t pinned_bytes = 0;  // in leased and pinned replicas, which are not evicted
   };
   std::string node_id;
   std::string name;
   bool draining = false;
   bool global_store_reachable = false;
-  std::string global_store_error;  // why it is not reachable, or does not take this node
+  std::string global_store_error;  // why the store is not reachable, or does not accept this node
   std::vector<Pool> pools;
   uint32_t replicas = 0;
   uint32_t active_transfers = 0;
@@ -212,10 +216,10 @@ struct NodeStatus {
 
 class Client {
  public:
-  // Connects, and waits for the daemon's side of the handshake. UNAVAILABLE when no daemon listens there (at
-  // once, or after wait_for_daemon), or when it does not answer within connect_timeout; PERMISSION_DENIED
-  // when this user may not connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for
-  // certificates that do not fit together.
+  // Connects, and returns after the daemon has answered the handshake. UNAVAILABLE when no daemon listens at
+  // the address (at once, or after wait_for_daemon), or when the daemon does not answer within
+  // connect_timeout; PERMISSION_DENIED when this user may not connect; CANCELLED by options.cancellation;
+  // INVALID_ARGUMENT for certificates that do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   // The address of the daemon that this client is connected to: unix:/path or host:port.
@@ -224,24 +228,24 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // `artifact` is a key or an artifact id. Makes a replica at options.location where there is none yet, from
-  // whichever source is nearest, and attaches to it.
+  // `artifact` is a key or an artifact id. Attaches to its replica at options.location. If there is none yet,
+  // the daemon first makes one from the nearest source.
   absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options = {});
   // Gets at several locations at once: returns a replica for each of `locations`, in their order. "gpu:all"
-  // stands for every GPU of the daemon, by ordinal. Missing chunks come to the node once, and the other
-  // locations are filled from the first while they arrive. All or none: the first error, which names its
+  // stands for every GPU of the daemon, by ordinal. Missing chunks come to the node once; the daemon copies
+  // them from the first location to the others as they arrive. All or none: the first error, which names its
   // location, cancels the rest. `options.location` is ignored; several threads call `on_progress`.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
                                                               const GetOptions& options = {});
   // The files that the key binds with its tensors (config.json, tokenizer), as a replica in which each file
-  // is a tensor of bytes, named by its path. NOT_FOUND where the key binds none. For the files of the same
-  // revision as a Replica of tensors, get its Replica::files_id instead.
+  // is a tensor of bytes, named by its path. NOT_FOUND if the key binds no files. To get the files of the
+  // same revision as a Replica of tensors, get the artifact Replica::files_id() instead.
   absl::StatusOr<std::unique_ptr<Replica>> GetFiles(const RequestContext& context, std::string_view key,
                                                     const GetOptions& options = {});
-  // A get in the background. The client may be destroyed before it ends.
+  // Starts a get in the background and returns. The client may be destroyed before the get ends.
   std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
                                        const GetOptions& options = {});
 
@@ -249,29 +253,29 @@ class Client {
   // that no second image is needed. Tensors in a memfd that is sealed WRITE | SHRINK | GROW, and tensors of a
   // replica that this process holds, are handed over instead, and the daemon copies them from there.
   // Tensors must not change until Put returns: the daemon stores each byte as it was when it was read.
-  // INVALID_ARGUMENT, with the tensor's name, if its bytes do not fit its shape, its name repeats, or its
-  // address is not on that GPU.
+  // INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape, if its name repeats,
+  // or if its address is not on the GPU that PutTensor::device names.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
   // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
   // its own permissions apply, and hands them to the daemon of its host, which reads them. A daemon at
-  // host:port opens the path itself, on its own host and below its daemon.import_roots. The daemon also reads
-  // a URI ("s3://bucket/prefix"): below its daemon.origins with its own credentials. A daemon of this host
+  // host:port opens the path itself, on its own host and below its daemon.import_roots. `path` may also be a
+  // URI ("s3://bucket/prefix"). The daemon reads a URI below its daemon.origins with its own credentials. It
   // reads any other URI with the credentials of this process (AWS_*, profiles, HF_TOKEN; see
-  // objects/client_credentials.h), for this import only.
+  // objects/client_credentials.h), for this import only, provided that it runs on this host.
   // NOT_FOUND or PERMISSION_DENIED if the files cannot be opened, INVALID_ARGUMENT if they are not a model or
   // not regular files.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
-  // The latest artifact that this daemon's node imported from the file. NOT_FOUND if it did not import it, if
-  // the file's size or mtime has changed since, or if it lies outside the daemon's import_roots: the daemon
-  // keeps no origin that it cannot read again.
+  // The latest artifact that this daemon's node imported from the file. NOT_FOUND if the node did not import
+  // the file, if the file's size or mtime has changed since, or if the file lies outside the daemon's
+  // import_roots: the daemon keeps no origin that it cannot read again.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
-  // Binds the key to `artifact`, under the next revision. `artifact` is an id, or a key that names the
-  // artifact now, and then the files of that key are bound too. FAILED_PRECONDITION if the key has another
-  // revision than `expected_revision` (0: if it exists).
+  // Binds the key to `artifact`, under the next revision. `artifact` is an artifact id, or another key: then
+  // the artifact and the files that this other key binds now. FAILED_PRECONDITION if the key has another
+  // revision than `expected_revision` (0: if the key exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
@@ -282,14 +286,14 @@ class Client {
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision = std::nullopt);
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
-  // Calls `on_key`, on this thread, for each key, then for each change, until the context ends (returns its
-  // error) or `on_key` returns false (returns OK). Reconnects by itself.
+  // Calls `on_key`, on this thread, for each existing key, then for each change. Returns the context's error
+  // when the context ends, and OK when `on_key` returns false. Reconnects by itself.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 
-  // A pinned replica of this node is not evicted until it is unpinned, leased or not. `replica` is its id; a
-  // key or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND where it has
-  // none. For operators: a client pins what its own get or put makes, by their option `pin`.
+  // Pins or unpins replicas of this node. A pinned replica is not evicted, leased or not. `replica` is a
+  // replica id; a key or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND
+  // if the node has none. Needs the operator role; a client pins what it gets or puts by the option `pin`.
   absl::Status SetPinned(const RequestContext& context, std::string_view replica, bool pinned);
 
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);

@@ -1,14 +1,15 @@
-// What a get gives: a replica of an artifact, attached to this process, and its tensors where they lie.
+// A Replica is the result of a get: a replica of an artifact, attached to this process, and its tensors in
+// place, without a copy.
 //
 //   for (const TensorView& tensor : replica->tensors()) Use(tensor.name, tensor.shape, tensor.host);
 //   const absl::StatusOr<TensorView> embedding = replica->Find("model.embed_tokens.weight");
 //
-// Ownership: a Replica is the lease. While it lives the store daemon neither evicts nor rewrites what it
-// shows; destroying it unmaps the memory (for a GPU: closes the handle, then tells the daemon) and ends the
-// lease. Whatever was borrowed from it, its views above all, ends with it. A Replica may outlive the Client
-// that made it, but not the DeviceRuntime that opened it.
+// Ownership: a Replica is a lease. While it lives, the daemon neither evicts nor rewrites the replica's
+// bytes. The destructor unmaps the memory (for a GPU: closes the handle, then tells the daemon) and ends the
+// lease. Views and everything else that was borrowed from a Replica must not be used after it is destroyed. A
+// Replica may outlive the Client that made it, but not the DeviceRuntime that opened it.
 //
-// Thread-safe: nothing in it changes but lost() and Check().
+// Thread-safe: only the results of lost() and Check() change.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +41,10 @@ struct TensorView {
   DevicePtr device;                 // the address in this process, of a replica on a GPU; else null
 };
 
-// A tensor as DLPack has it (https://github.com/dmlc/dlpack, DLTensor of version 1.1 and later): fill in a
-// DLTensor from it, field by field. Borrowed like the view; `shape` and `strides` are its own. `byte_offset`
-// is 0, the strides are those of a packed row-major tensor, in elements (packed too where they have less than
-// a byte). Read-only, which DLPack can say since version 1.0.
+// The fields of a DLTensor of DLPack 1.1 and later (https://github.com/dmlc/dlpack). `data` is borrowed like
+// a TensorView; the DlpackView owns `shape` and `strides`. The tensor is read-only, which a
+// DLManagedTensorVersioned can say. `byte_offset` is 0. The strides count elements of a packed row-major
+// tensor; elements smaller than a byte are packed too.
 struct DlpackView {
   void* data = nullptr;     // an address of the device
   int32_t device_type = 0;  // kDLCPU 1, kDLCUDA 2
@@ -65,50 +66,49 @@ class Replica {
   const std::string& replica_id() const;
   const Location& location() const;
 
-  // The tensors that were asked for (GetOptions::tensors), in the image's order. Of a replica that is not
-  // attached (GetOptions::attach), the descriptions alone.
+  // The requested tensors (GetOptions::tensors), in the image's order. If the replica is not attached
+  // (GetOptions::attach), `host` and `device` of each are empty.
   const std::vector<TensorView>& tensors() const;
-  // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when it is not among those
-  // that were asked for.
+  // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when that tensor was not
+  // requested.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
-  // FAILED_PRECONDITION for a replica that is not attached, and on fake GPUs, with addresses that no other
-  // library can use. REQUIRES: `tensor` is one of this replica.
+  // FAILED_PRECONDITION for a replica that is not attached, or that is on a fake GPU, whose addresses no
+  // other library can use. REQUIRES: `tensor` belongs to this replica.
   absl::StatusOr<DlpackView> Dlpack(const TensorView& tensor) const;
-  // All tensors as they lie, each at a multiple of 256 bytes and zeros between them; empty but for an
-  // attached replica in host memory of which all were asked for.
+  // The whole image: all tensors, each at a multiple of 256 bytes, with zeros between them. Empty unless the
+  // replica is attached in host memory and all tensors were requested.
   std::span<const std::byte> image() const;
   // Whether this process may write to the tensors in host memory: see GetOptions::copy_on_write.
   bool writable() const;
-  // Both are of the whole artifact, whatever tensors were asked for.
+  // image_bytes and tensor_count describe the whole artifact, also when only some tensors were requested.
   uint64_t image_bytes() const;
   size_t tensor_count() const;
-  // What the artifact was put with, or its files carry: "format" for example.
+  // The metadata that the artifact was put with, or that its imported files carry: "format" for example.
   const std::map<std::string, std::string>& metadata() const;
 
-  // The artifact of the files (config.json, tokenizer) that the key bound with these tensors; empty: none, or
-  // it was asked for by id. Client::Get gets it like any other.
+  // The artifact of the files (config.json, tokenizer) that the key bound with these tensors, for
+  // Client::Get. Empty if the key binds no files, or if the get named an artifact id.
   const std::string& files_id() const;
-  // The revision of the key that it was asked for by; 0 when it was asked for by id.
+  // The revision of the key that the get named; 0 if the get named an artifact id.
   uint64_t key_revision() const;
   // True when the global store did not answer: the key is as the daemon last knew it, and may mean another
   // artifact by now.
   bool key_unconfirmed() const;
-  // How it came to this node; nullopt when it was already there.
+  // How the bytes came to this node; nullopt when the replica already existed.
   const std::optional<TransferReport>& transfer() const;
-  // True once the daemon went away. The bytes stay readable, but the lease is over: for a new one, Get again.
-  // False again when the daemon came back with this memory (daemon.keep_pool): then the client took the lease
-  // again by itself, for as long as it lives.
+  // True after the daemon went away. The bytes stay readable, but the lease is over: call Get for a new one.
+  // Becomes false again when the daemon comes back with this memory (daemon.keep_pool): the client then takes
+  // the lease again by itself, as long as the Client lives.
   bool lost() const;
-  // OK: attached, and no damage is known (also of a replica that is not attached). UNAVAILABLE: it is
-  // lost(). DATA_LOSS: the daemon found that the bytes no longer match their digests (bad memory),
-  // and says where. The daemon gives that replica to no client any more; what was read of it lately may be
-  // wrong. Its memory stays mapped and leased for as long as this object lives. Get again gives another
-  // replica, which the daemon takes from a good source by itself. Looks at what the daemon reported; makes no
-  // call.
+  // OK: no damage is known, or the replica is not attached. UNAVAILABLE: the replica is lost().
+  // DATA_LOSS, with the place: the daemon found that the bytes no longer match their digests (bad memory).
+  // The daemon then gives this replica to no other client, and bytes that were read recently may be wrong.
+  // The memory stays mapped and leased while this object lives. Another Get returns another replica, which
+  // the daemon fills from a good source. Check reads what the daemon last reported and makes no call.
   absl::Status Check() const;
-  // Digests what is attached in host memory and compares it with the artifact's digests: DATA_LOSS, with the
-  // chunk. Of every chunk that the tensors asked for lie in; at the speed of memory. FAILED_PRECONDITION for
-  // other places.
+  // Computes the digests of every chunk that holds a requested tensor, at the speed of memory, and compares
+  // them with the manifest. DATA_LOSS, with the chunk, where they differ. FAILED_PRECONDITION for a replica
+  // that is not attached in host memory.
   absl::Status Verify() const;
 
  private:
@@ -129,8 +129,8 @@ class PendingGet {
   PendingGet(const PendingGet&) = delete;
   PendingGet& operator=(const PendingGet&) = delete;
 
-  // Blocks until the get ends, at most to the deadline: then DEADLINE_EXCEEDED, while the get goes on and can
-  // be waited for again. The result is handed out once; after that FAILED_PRECONDITION.
+  // Blocks until the get ends. DEADLINE_EXCEEDED at the deadline: the get goes on, and Wait may be called
+  // again. Returns the result once; FAILED_PRECONDITION after that.
   absl::StatusOr<std::unique_ptr<Replica>> Wait(SteadyTime deadline);
   void Cancel();
 

@@ -1,11 +1,11 @@
-// OpenTelemetry for programs that link the client library: traces, metrics and logs of what it does, sent to
-// a collector.
+// OpenTelemetry for programs that link the client library: sends the library's traces, metrics and logs to a
+// collector.
 //
 //   auto telemetry = StartTelemetry({.endpoint = "http://localhost:4317"});
 //   if (!telemetry.ok()) return telemetry.status();
 //   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/client.sock", .telemetry = *telemetry});
 //
-// Nothing that is instrumented ever waits for an exporter: what cannot be sent is dropped and counted.
+// Instrumented code never waits for an exporter: records that cannot be sent are dropped and counted.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@
 
 namespace tensorcast::client {
 
-// What is left empty is as the environment says (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_*,
-// OTEL_TRACES_SAMPLER and its argument, ...), else the OpenTelemetry SDK's default.
+// The environment (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER and its argument, ...), else
+// the OpenTelemetry SDK, gives the value of each empty field.
 struct TelemetryOptions {
   std::string endpoint;              // of the collector
   std::string exporter;              // "otlp_grpc" (default), "otlp_http", "console", "none"
@@ -25,9 +25,9 @@ struct TelemetryOptions {
   std::string service_name;          // "tensorcast-client" by default
 };
 
-// Turns telemetry on for this process, from now until the last copy of what it returns is gone: then what is
-// left is sent, within five seconds, and telemetry is off. INVALID_ARGUMENT names what is wrong in the
-// options or the environment; FAILED_PRECONDITION when it is on already. Thread-safe.
+// Turns telemetry on for this process. When the last copy of the returned pointer is destroyed, telemetry
+// sends the remaining records within five seconds and turns off. INVALID_ARGUMENT names the wrong value in
+// the options or the environment; FAILED_PRECONDITION when telemetry is on already. Thread-safe.
 absl::StatusOr<std::shared_ptr<void>> StartTelemetry(const TelemetryOptions& options);
 
 }  // namespace tensorcast::client
