@@ -1,7 +1,7 @@
-// An operation of the client library under way on a thread of its own, so that Python can wait for it in
-// steps (Ctrl-C), by a descriptor (asyncio), or not at all. The thread never enters the interpreter: it
-// leaves its result, its progress and its news to callers that hold the GIL, so that neither a finalized
-// interpreter nor one that is busy can stop it.
+// Call: an operation of the client library that runs on its own thread. Python can wait for it in steps
+// (Ctrl-C), by a descriptor (asyncio), or not at all. The thread never enters the interpreter, so neither a
+// busy interpreter nor a finalized one can stop it. It stores its result, progress and news, and callers that
+// hold the GIL fetch them.
 //
 // Threading: every method is called with the GIL, and from any thread. After a fork the child's copy is an
 // empty shell: its methods raise, and its destructor leaves everything to the parent.
@@ -27,7 +27,7 @@ class Call {
  public:
   struct State;
 
-  // What the operation tells while it runs. Thread-safe.
+  // Receives progress and news from the operation while it runs. Thread-safe.
   class Listener {
    public:
     explicit Listener(State* state) : state_(state) {}
@@ -37,7 +37,7 @@ class Call {
    private:
     State* const state_;
   };
-  // Runs on the call's thread, without the GIL, and without touching any object of Python.
+  // Runs on the call's thread, without the GIL. It must not touch any Python object.
   using Work = absl::AnyInvocable<absl::StatusOr<Maker>(const RequestContext&, const Listener&) &&>;
 
   // `borrowed` is kept until the work has ended. `traceparent` may be empty.
@@ -47,16 +47,17 @@ class Call {
   ~Call();
   Call(Call&& other) noexcept = default;
 
-  // Waits at most so long for the end, or for news that were not taken. True: there is either.
+  // Waits at most `seconds` until the call has ended or has news for Take. False: neither happened.
   bool Wait(double seconds);
-  // Readable once Wait would return true.
+  // A file descriptor that becomes readable when Wait would return true.
   int Descriptor();
   void Cancel();
-  // (bytes done, bytes in all, bytes that were there before, what it waits for), or None before any.
+  // (bytes done, total bytes, bytes that were already present, what the call waits for), or None before the
+  // first progress report.
   nanobind::object Progress();
-  // The news since the previous Take, in their order.
+  // The news since the previous Take, in the order of arrival.
   nanobind::list Take();
-  // Of a call that has ended, once. Raises its error.
+  // The result, or raises the call's error. REQUIRES: the call has ended. May be called once.
   nanobind::object Result();
 
  private:
@@ -64,8 +65,8 @@ class Call {
   nanobind::object borrowed_;
 };
 
-// Cancels every call there is and waits, for a few seconds at most, until they have ended. At the
-// interpreter's exit: threads that wait for calls never come back from it.
+// Cancels every call and waits at most a few seconds until they have ended. Runs at the interpreter's exit.
+// Threads that wait for a call never return to Python after it.
 void CancelAllCalls();
 
 void BindCall(nanobind::module_& module);

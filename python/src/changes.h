@@ -1,4 +1,5 @@
-// What changed between two versions, and writes into memory that Python owns.
+// Binds client::Changes: the elements that changed between two versions, and writes of them into memory that
+// Python owns.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,7 +1,7 @@
-// A connection to a store daemon, and how a call on it starts and ends: what every group of the native
-// Client's methods is written with.
+// A connection to a store daemon, and the templates that start a call on it and convert its result. All
+// methods of Python's native Client are written with them.
 //
-// Threading: Connection is thread-safe; Start and Made are called with the GIL and on a call's thread.
+// Threading: Connection is thread-safe. Start is called with the GIL. Made is called on a call's thread.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -31,8 +31,8 @@ struct CallOptions {
   std::string traceparent;
 };
 
-// The connections to one daemon. What is for programs of the host alone is made when it is first wanted: the
-// CUDA runtime, which takes a while and memory of each GPU, and the connection for administration.
+// The connections to one daemon. The CUDA runtime, which costs time and memory of each GPU, and the
+// connections for administration and versions are made when they are first needed.
 class Connection {
  public:
   static absl::StatusOr<std::unique_ptr<Connection>> Open(client::ClientOptions options);
@@ -48,7 +48,7 @@ class Connection {
 
   client::ClientOptions options_;  // not changed after Open
   absl::Mutex mutex_;
-  // Before the clients that use it.
+  // Declared before the clients that use it, so that it is destroyed after them.
   std::unique_ptr<DeviceRuntime> devices_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<client::Client> plain_;
   std::unique_ptr<client::Client> with_gpus_ ABSL_GUARDED_BY(mutex_);
@@ -56,13 +56,13 @@ class Connection {
   std::unique_ptr<client::VersionsClient> versions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What Python calls Client: its methods are in client.cc, administration.cc and versions.cc.
+// The object behind Python's Client; its methods are in client.cc, administration.cc and versions.cc.
 struct Client {
   std::shared_ptr<Connection> connection;
   ProcessMark process;
 };
 
-// `convert(value)` when the result is asked for.
+// A Maker that calls `convert(value)` with the GIL, when Python asks for the result.
 template <class T, class Convert>
 absl::StatusOr<Maker> Made(absl::StatusOr<T> result, Convert convert) {
   if (!result.ok()) return result.status();
@@ -75,7 +75,7 @@ inline absl::StatusOr<Maker> Made(const absl::Status& status) {
   return Maker([] { return nanobind::object(nanobind::none()); });
 }
 
-// What the work of a call is given.
+// The argument of a call's work.
 struct Caller {
   const std::shared_ptr<Connection>& connection;
   const RequestContext& context;
@@ -92,7 +92,7 @@ struct Caller {
   }
 };
 
-// Starts `work(caller)`.
+// Starts a call that runs `work(caller)`. Raises in a forked child.
 template <class Work>
 Call Start(const Client& client, const CallOptions& options, Work work,
            nanobind::object borrowed = nanobind::none()) {
@@ -105,7 +105,7 @@ Call Start(const Client& client, const CallOptions& options, Work work,
       options.deadline, options.traceparent, std::move(borrowed));
 }
 
-// A method of Python's Client that starts `work(caller, arguments...)`.
+// Makes a method of Python's Client that starts `work(caller, arguments...)`.
 template <class... Arguments, class Work>
 auto Method(Work work) {
   return [work](const Client& client, Arguments... arguments, const CallOptions& options) {
@@ -114,8 +114,8 @@ auto Method(Work work) {
   };
 }
 
-// Binds Python's Client and what makes one, then its methods: those of programs (client.cc), those of
-// operators (administration.cc), and those about the versions of keys (versions.cc).
+// Binds Python's Client and the function that connects one, then its methods: for programs (client.cc), for
+// operators (administration.cc), and about the versions of keys (versions.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 void BindTransfers(nanobind::class_<Client>& type);
 void BindAdministration(nanobind::class_<Client>& type);

@@ -1,6 +1,6 @@
-// Statuses as Python's exceptions: tensorcast/errors.py has the tree, and chooses among it by the code's
-// name. And what a fork leaves to the parent: a child has copies of our objects, but neither the threads that
-// work for them nor connections that it may speak on; mapped memory is all that it can go on using.
+// Raises statuses as Python exceptions, and guards objects against use after a fork. tensorcast/errors.py has
+// the exception classes and selects one by the name of the status code. A forked child has copies of our
+// objects, but not their threads, and must not use their connections. It can only go on using mapped memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,18 +12,18 @@
 
 namespace tensorcast::python {
 
-// With the GIL. `status` is an error.
+// Called with the GIL. REQUIRES: `status` is an error.
 [[noreturn]] void Raise(const absl::Status& status);
 
-// Of a call in a process that was forked: threads and connections stayed with its parent.
+// Raises the error of a call in a forked child: threads and connections stayed with the parent.
 [[noreturn]] void RaiseForked();
 
-// The process that something was made in. Immutable.
+// Remembers the process in which an object was made. Immutable.
 class ProcessMark {
  public:
   ProcessMark() : pid_(getpid()) {}
   bool Forked() const { return getpid() != pid_; }
-  // With the GIL. Raises in a child.
+  // Called with the GIL. Raises in a forked child.
   void Check() const {
     if (Forked()) RaiseForked();
   }
@@ -32,8 +32,8 @@ class ProcessMark {
   const pid_t pid_;
 };
 
-// Owns the object in this process. In one that is forked from it the object is never destroyed: what that
-// would tell the daemon is the parent's to say.
+// Owns the object in this process. A forked child never destroys its copy, because the destructor would talk
+// to the daemon in the parent's name.
 template <class T>
 std::shared_ptr<T> LeftAloneAfterFork(std::unique_ptr<T> object) {
   return std::shared_ptr<T>(object.release(), [mark = ProcessMark()](T* owned) {

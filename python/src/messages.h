@@ -1,4 +1,4 @@
-// The contract's messages as dictionaries of Python.
+// Converts the messages of proto/ to Python dictionaries.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,11 +11,12 @@ class Message;
 
 namespace tensorcast::python {
 
-// Every field by its name in the .proto file: messages as dictionaries (None where unset), repeated fields as
-// lists, enumerations by their names, times and durations as seconds. With the GIL.
+// A dictionary with every field, keyed by its name in the .proto file. Message fields become dictionaries
+// (None if unset), repeated fields lists, enum values their names, times and durations seconds. Called with
+// the GIL.
 nanobind::dict DictOf(const google::protobuf::Message& message);
 
-// A list of `convert(value)` for each of `values`. With the GIL.
+// A list of `convert(value)` for each of `values`. Called with the GIL.
 template <class Values, class Convert>
 nanobind::list ListOf(Values&& values, Convert convert) {
   nanobind::list made;

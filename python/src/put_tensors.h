@@ -1,4 +1,4 @@
-// The arrays of other libraries, as Client::Put takes them: borrowed, by DLPack or the buffer protocol.
+// Borrows arrays of other libraries for Client::Put, by DLPack or the buffer protocol.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,11 +11,12 @@ namespace tensorcast::python {
 
 struct PutTensors {
   std::vector<client::PutTensor> tensors;
-  nanobind::object keeper;  // while it lives the tensors' memory does
+  nanobind::object keeper;  // keeps the tensors' memory alive
 };
 
-// `tensors` has (name, dtype or None, shape or None, array) of each: None means the array's own. With the
-// GIL; raises for what is not a packed array, naming it.
+// `tensors` has a tuple (name, dtype or None, shape or None, array) for each tensor; None stands for the
+// dtype or shape of the array. Called with the GIL. Raises, with the tensor's name, for an array that is not
+// packed or not an array.
 PutTensors BorrowTensors(const nanobind::list& tensors);
 
 }  // namespace tensorcast::python

@@ -1,7 +1,7 @@
-// A replica and its tensors, as Python sees them: memory that is shown and never copied. Every tensor, and
+// Python's Replica and its tensors. Python reads the tensors in place, without a copy. Every tensor, and
 // every view that another library takes of it, keeps the replica's lease.
 //
-// Threading: with the GIL, from any thread; nothing changes after construction.
+// Threading: called with the GIL, from any thread; the objects are immutable.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,16 +14,18 @@
 
 namespace tensorcast::python {
 
-// As Python's Replica. `lifetime` outlives the replica: the device runtime that opened it.
+// Makes Python's Replica. It keeps `lifetime`, which owns the device runtime that opened the replica, until
+// the replica is destroyed.
 nanobind::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr<void> lifetime);
 
-// The replica of an object that MakeReplica made, and what keeps it. Raises TypeError for another object.
+// The replica of an object that MakeReplica made; the pointer keeps the replica alive. Raises TypeError for
+// another object.
 std::shared_ptr<const client::Replica> ReplicaOf(nanobind::handle object);
 
-// As Python's RawBytes: memory that the object owns, and that may be written to.
+// Makes Python's RawBytes, which owns these bytes and lets Python write to them.
 nanobind::object MakeRawBytes(std::vector<std::byte> bytes);
 
-// What a transfer tells, as a dictionary.
+// A transfer report as a dictionary; None without a report.
 nanobind::object TransferSummary(const std::optional<TransferReport>& report);
 
 void BindReplica(nanobind::module_& module);

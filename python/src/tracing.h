@@ -1,4 +1,4 @@
-// Spans of Python code, and what exports them: tensorcast/tracing.py is their interface.
+// Binds spans for Python code, and the telemetry that exports them, for tensorcast/tracing.py.
 #pragma once
 
 #include <nanobind/nanobind.h>

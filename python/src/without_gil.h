@@ -1,16 +1,16 @@
-// Waiting without the GIL, such that an interpreter that exits meanwhile ends well.
+// WithoutGil waits without the GIL, and lets the interpreter exit safely meanwhile.
 //
-// A thread that comes back for the GIL of an interpreter that is being finalized is ended there and then, by
-// unwinding its stack (until Python 3.13), which ends the process where that stack is C++. So before
-// finalization begins no thread may be on its way back, and none may come after.
+// When the interpreter is being finalized, it ends every thread that asks for the GIL, by unwinding the
+// thread's stack (until Python 3.13). If that stack has C++ frames, the unwinding ends the whole process.
+// Therefore no thread may ask for the GIL once finalization has begun.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace tensorcast::python {
 
-// Gives the GIL up for its scope. Where the interpreter exits meanwhile the scope never ends, but in the
-// thread that does it.
+// Releases the GIL for its scope. If the interpreter exits meanwhile, the destructor never returns, except in
+// the thread that runs the exit.
 class WithoutGil {
  public:
   WithoutGil() : thread_(PyEval_SaveThread()) {}
@@ -22,8 +22,8 @@ class WithoutGil {
   PyThreadState* const thread_;
 };
 
-// With the GIL, in the thread that exits: from now on no other comes back. Waits until those that are on
-// their way have.
+// Called with the GIL, in the thread that runs the exit. From now on no other thread takes the GIL back.
+// Waits until threads that are already taking it have it.
 void BlockGilReturns();
 
 }  // namespace tensorcast::python
