@@ -1,13 +1,13 @@
-// A client's own credentials for one import: "put s3://..." works with a client's permission to read the
-// bucket, while the daemon of the host has no credentials and lists no origins.
+// A client's own credentials for one import: "put s3://..." works if the client may read the bucket. The
+// daemon of the host then needs neither credentials nor a listed origin.
 //
 //   client  FindClientCredentials: environment, profile, web identity, container, instance; HF_TOKEN
 //      │    Hand: a sealed memfd, offered on the handle socket as files are
 //      ▼
-//   daemon  Take: into Secrets; OpenForClient: a store of this one import
+//   daemon  Take: into Secrets; OpenForClient: a store for only this import
 //
 // The secrets pass through no message and no log, are in no core file of either process, and are gone with
-// the last reader of the import. The format between the two is of one release; see the source.
+// the last reader of the import. Client and daemon must be of the same release to read the memfd's format.
 //
 // Values and functions without state; thread-safe. Messages name no secret.
 #pragma once
@@ -29,29 +29,32 @@
 namespace tensorcast::objects {
 
 struct ClientCredentials {
-  std::optional<Credentials> keys;  // of s3:// and gs://
-  Secret hub_token;                 // of hf://
-  // Where the client itself would read; empty: AWS's endpoint of the region, and Hugging Face's hub.
+  std::optional<Credentials> keys;  // for s3:// and gs://
+  Secret hub_token;                 // for hf://
+  // The endpoints that the client would use; empty: AWS's endpoint of `region`, and Hugging Face's hub.
   std::string s3_endpoint;
   std::string region = "us-east-1";
   std::string hub_endpoint;
 };
 
-// What this process would read the URI with; nullopt: it has none, or the URI's scheme has none. Errors are
-// those of the place that should have given them.
+// The credentials that this process would use to read the URI. nullopt if it has none, or if the URI's scheme
+// takes none. Errors are those of the provider that should have given the credentials.
 absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const RequestContext& context,
                                                                        const std::string& uri,
                                                                        const Environment& environment);
 
-// A memory file for the handle socket. RESOURCE_EXHAUSTED where the system gives none.
+// Writes the credentials to a sealed memfd, which the caller offers on the handle socket. RESOURCE_EXHAUSTED
+// if the system gives no memfd.
 absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials);
-// INVALID_ARGUMENT for anything but what Hand made: another file may change while it is read, or hang.
+// Reads a memfd that Hand made. INVALID_ARGUMENT for any other file: such a file could change or block while
+// it is read.
 absl::StatusOr<ClientCredentials> Take(int memory_file);
 
-// A store for the one import of `uri`, which reads nothing beside it, not even the hub's cache of this host.
-// `environment`: this process's. A loopback or link-local address is read only where that names it as an
-// endpoint: a service there may trust the daemon and not the client. `rates`: of all reads of this process;
-// null: no limit. INVALID_ARGUMENT for a URI that no credentials are for.
+// A store for the import of `uri`. It reads only objects of that URI, and not the hub's cache of this host.
+// `environment` is this process's. The store connects to a loopback or link-local address only if
+// `environment` names it as an endpoint, because a service there may trust the daemon but not the client.
+// `rates` limits all reads of this process; null: no limit. INVALID_ARGUMENT for a URI with a scheme that
+// takes no credentials.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
                                                            ClientCredentials credentials,
                                                            const Environment& environment,

@@ -1,6 +1,5 @@
-// Opens what lies outside of this host, whatever its kind: "s3://", "gs://", "https://", "http://" and
-// "hf://"; and files, by their paths. One store serves all imports of a process and keeps its connections.
-// Thread-safe.
+// Opens objects of every kind by URI ("s3://", "gs://", "https://", "http://", "hf://"), and files by path.
+// One store serves all imports of a process and keeps its connections. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,30 +20,31 @@
 namespace tensorcast::objects {
 
 struct OpenOptions {
-  // Read once, here: AWS_*, HF_*, XDG_CACHE_HOME and HOME, as AWS's and Hugging Face's own tools read them.
-  // AWS_CA_BUNDLE is for all kinds.
+  // Read once, when a store is opened: AWS_*, HF_*, XDG_CACHE_HOME and HOME, as AWS's and Hugging Face's
+  // tools read them. AWS_CA_BUNDLE is used for all kinds of URIs.
   Environment environment = ProcessEnvironment();
-  // What may be read; each redirect is checked, too. Absent: all that a user's own process can reach.
+  // The places that may be read; each redirect is checked, too. Absent: no restriction.
   std::optional<Origins> origins;
-  // Of a client that brings its own; null: those of the environment, which for gs:// are HMAC keys.
+  // Credentials that a client brings. Null: those of the environment, which for gs:// are HMAC keys.
   std::shared_ptr<CredentialSource> credentials;
-  std::optional<Secret> hub_token;  // of a client that brings its own; absent: the environment's
-  // Opens what is named by a path, and the files of the hub's cache; null: neither is read.
+  std::optional<Secret> hub_token;  // a token that a client brings; absent: the environment's token
+  // Opens paths and the files of the hub's cache. Null: neither is read.
   std::shared_ptr<const ObjectStore> files;
   HttpLimits limits;
-  std::shared_ptr<ReadRates> rates;  // of all stores of a process; null: no limit
+  std::shared_ptr<ReadRates> rates;  // limits all stores of a process; null: no limit
 };
 
-// The endpoint of S3-compatible stores that the environment names; empty: AWS's.
+// The endpoint of S3-compatible stores that the environment names; empty: AWS's own endpoint.
 std::string S3Endpoint(const Environment& environment);
-// All endpoints that it names, for Origins::Parse.
+// All endpoints that the environment names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
 
-// Writes to s3://. Of `options` it has no files and no hub, and it does not ask `origins` which objects may
-// be written: that is the caller's to do. A redirect leads to another region of AWS, or is an error.
+// Opens a writer for s3://. It ignores the files and the hub of `options`. It does not check against
+// `origins` which objects may be written: the caller must do so. A redirect may lead only to another region
+// of AWS; any other redirect is an error.
 std::shared_ptr<S3Writer> OpenWriter(OpenOptions options);
 
-// A store that finds what lies at a URI of each kind, or at a path.
+// Opens a store that finds objects by a URI of any kind, or by a path.
 std::unique_ptr<ObjectStore> OpenObjects(OpenOptions options);
 
 }  // namespace tensorcast::objects

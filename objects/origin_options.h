@@ -1,6 +1,6 @@
-// What a daemon may read outside of its host, which of it stays as it is, and how fast it is read: the
-// configuration keys `daemon.origins`, `daemon.immutable_origins`, `daemon.limits.objects` and
-// `daemon.limits.origin`. A value; thread-compatible.
+// The configuration of a daemon's reads outside its host: the places that it may read (`daemon.origins`), the
+// places with immutable objects (`daemon.immutable_origins`) and the max rates (`daemon.limits.objects` and
+// `daemon.limits.origin`). A value; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ namespace tensorcast::objects {
 struct OriginOptions {
   std::vector<std::string> prefixes;            // as Origins::Parse; none: nothing is read
   std::vector<std::string> immutable_prefixes;  // of objects that are never replaced or deleted
-  uint64_t max_rate = 0;                        // of reads, bytes a second; 0: no limit
-  uint64_t max_rate_of_origin = 0;              // of reads from one server
+  uint64_t max_rate = 0;                        // of all reads, in bytes per second; 0: no limit
+  uint64_t max_rate_of_origin = 0;              // of reads from one server, in bytes per second; 0: no limit
 
-  // With the endpoints that the environment names. INVALID_ARGUMENT for a text that is not a prefix or not an
-  // endpoint.
+  // Parses `prefixes`, together with the endpoints that the environment names. INVALID_ARGUMENT for a text
+  // that is not a prefix or not an endpoint.
   absl::StatusOr<Origins> Parse(const Environment& environment) const;
 
-  // Tells of an object whether it stays as it is: its version can be read by its name, whatever is written
-  // after it (IsImmutableVersion), or it is below a prefix that is declared so. INVALID_ARGUMENT as of Parse.
+  // Makes a function that tells whether an object is immutable: its version stays readable whatever is
+  // written later (IsImmutableVersion), or it is below one of `immutable_prefixes`. INVALID_ARGUMENT as
+  // Parse.
   absl::StatusOr<std::function<bool(const ObjectIdentity&)>> ParseImmutable() const;
 
   void FromConfig(ConfigReader& config) {
@@ -39,8 +40,8 @@ struct OriginOptions {
   void Validate(Findings& findings) const;
 };
 
-// Whether the version is that of an S3 VersionId (not "null", the version that a write replaces), or a
-// SHA-256 of a commit of a hub, or of a packed file of ours.
+// Whether the object's version can never get other bytes: an S3 VersionId (except "null", which a write
+// replaces), a SHA-256 at a commit of a hub, or a packed file of TensorCast.
 bool IsImmutableVersion(const ObjectIdentity& object);
 
 }  // namespace tensorcast::objects

@@ -1,6 +1,6 @@
-// Asks providers one after another, keeps what the first of them gives, and asks again before it expires: a
-// read that takes hours goes on with new keys. One caller asks at a time; others go on with the keys that are
-// still good, or wait. Thread-safe.
+// Asks providers one after another and keeps the first credentials that one gives. Asks again before these
+// expire, so a read that takes hours goes on with new keys. One caller at a time asks the providers; other
+// callers use the current keys while these are valid, else they wait. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -31,12 +31,12 @@ class CredentialChain final : public CredentialSource {
   const std::function<absl::Time()> wall_clock_;  // credentials expire at a time of day
   absl::Mutex mutex_;
   bool asking_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const Credentials> current_ ABSL_GUARDED_BY(mutex_);    // null: there are none
+  std::shared_ptr<const Credentials> current_ ABSL_GUARDED_BY(mutex_);    // null: no provider has any
   absl::Time good_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // current_ may be given
   absl::Time ask_again_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
-// Environment, profile, web identity, container, instance: the order of AWS's own tools.
+// A chain of environment, profile, web identity, container and instance: the order of AWS's own tools.
 std::shared_ptr<CredentialSource> MakeDefaultCredentials(std::shared_ptr<HttpClient> http,
                                                          const Environment& environment);
 

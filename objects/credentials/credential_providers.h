@@ -1,5 +1,6 @@
-// The places that may have credentials; each call asks its place again. A provider returns nullopt if it is
-// not configured, and an error if it is but has no credentials. Only the client has state; thread-safe.
+// The providers that look for credentials; each call of a provider looks again. A provider returns nullopt if
+// it is not configured, and an error if it is configured but gives no credentials. Providers have no state
+// apart from the HttpClient; thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,10 +19,10 @@ using CredentialProvider = std::function<absl::StatusOr<std::optional<Credential
 
 // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
 CredentialProvider EnvironmentCredentials(Environment environment);
-// The profile of the shared files. FAILED_PRECONDITION, naming the setting, where AWS's tools would take the
-// credentials from a role of another profile, a sign-in session or a program.
+// The profile in AWS's shared files. FAILED_PRECONDITION, with the name of the setting, if the profile takes
+// its credentials from a role of another profile, a sign-in session or a program.
 CredentialProvider ProfileCredentials(Environment environment);
-// A role for a token in a file (AWS_WEB_IDENTITY_TOKEN_FILE, or the profile's), from STS.
+// A role that STS grants for a token in a file (AWS_WEB_IDENTITY_TOKEN_FILE, or the profile's setting).
 CredentialProvider WebIdentityCredentials(std::shared_ptr<HttpClient> http, Environment environment);
 // The endpoint of an ECS task or EKS pod (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI).
 CredentialProvider ContainerCredentials(std::shared_ptr<HttpClient> http, Environment environment);

@@ -1,5 +1,5 @@
-// Keys for an S3-compatible store, and where they come from. Keys of a role end; a source gives others before
-// they do. Sources are thread-safe. Messages name the place of a key, never the key.
+// Keys for an S3-compatible store, and the source that gives them. Keys of a role expire; the source gives
+// new keys before that. Sources are thread-safe. Messages name the place of a key, never the key.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 namespace tensorcast::objects {
 
 struct Credentials {
-  std::string access_key_id;  // public: it stands in each signed request
+  std::string access_key_id;  // public: each signed request carries it
   Secret secret_access_key;
   Secret session_token;  // empty: the keys are not a role's
   absl::Time expires = absl::InfiniteFuture();
@@ -24,15 +24,15 @@ struct Credentials {
 class CredentialSource {
  public:
   virtual ~CredentialSource() = default;
-  // Null: there are none here, and requests are anonymous. UNAVAILABLE: there are, and they cannot be had
-  // now.
+  // Null: no credentials are configured, and requests are anonymous. UNAVAILABLE: credentials are configured,
+  // but their provider does not give them now.
   virtual absl::StatusOr<std::shared_ptr<const Credentials>> Get(const RequestContext& context) = 0;
-  // A server said that these have expired: the next Get gives others where there are others.
+  // Called after a server said that these credentials have expired: the next Get asks for new ones.
   virtual void Refuse(const Credentials& /*refused*/) {}
 };
 
-// The same keys for as long as they are held: those that a client brings with its import. PERMISSION_DENIED
-// once they have expired.
+// Always gives the same keys: those that a client brings with its import. PERMISSION_DENIED once they have
+// expired.
 class FixedCredentials final : public CredentialSource {
  public:
   explicit FixedCredentials(Credentials credentials)

@@ -1,4 +1,4 @@
-// The settings that AWS's own tools read: variables of the environment, and the profile of the shared files
+// Reads the settings of AWS's own tools: environment variables, and the profile in the shared files
 // (~/.aws/credentials and ~/.aws/config, "Configuration and credential file settings in the AWS CLI"). Values
 // and functions without state; thread-safe.
 #pragma once
@@ -12,12 +12,12 @@
 
 namespace tensorcast::objects {
 
-// The value of a variable; empty: it is not set. Tests give their own.
+// Gives the value of an environment variable; empty: it is not set. Tests pass their own function.
 using Environment = std::function<std::string(std::string_view name)>;
 Environment ProcessEnvironment();
 
-// Of the profile that AWS_PROFILE names, else "default": "aws_access_key_id" and so on. Where both files have
-// a setting, credentials counts.
+// The settings ("aws_access_key_id" and so on) of the profile that AWS_PROFILE names, else of "default". If
+// both files have a setting, the value in the credentials file counts.
 struct Profile {
   std::string name;
   std::map<std::string, std::string, std::less<>> settings;
@@ -25,13 +25,13 @@ struct Profile {
   std::string Get(std::string_view setting) const;
 };
 
-// NOT_FOUND when AWS_PROFILE names a profile that neither file has. Files that are missing are empty.
+// NOT_FOUND when AWS_PROFILE names a profile that neither file has. A missing file counts as empty.
 absl::StatusOr<Profile> ReadProfile(const Environment& environment);
 
-// AWS_REGION, AWS_DEFAULT_REGION, the profile's, else us-east-1.
+// AWS_REGION, else AWS_DEFAULT_REGION, else the profile's region, else us-east-1.
 std::string ConfiguredRegion(const Environment& environment);
 
-// The whole of a small file, without the white space at its end. NOT_FOUND, PERMISSION_DENIED and others.
+// The content of a small file, without trailing white space. Errors: NOT_FOUND, PERMISSION_DENIED and others.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
 }  // namespace tensorcast::objects

@@ -1,8 +1,9 @@
-// The files that huggingface_hub downloaded to this host. Its layout:
+// Reads the cache of files that huggingface_hub downloaded to this host. Its layout:
 //
 //   models--org--name/refs/<revision>             a file with the commit
-//   models--org--name/snapshots/<commit>/<path>   links to
-//   models--org--name/blobs/<name>                the bytes; 64 digits are their SHA-256, 40 are git's
+//   models--org--name/snapshots/<commit>/<path>   a link to a blob
+//   models--org--name/blobs/<name>                the bytes; a name of 64 digits is their SHA-256, one of
+//                                                 40 digits is git's id
 //
 // Nothing is written there. Stateless; thread-safe.
 #pragma once
@@ -21,23 +22,22 @@
 
 namespace tensorcast::objects {
 
-// HF_HUB_CACHE, else hub in HF_HOME, else huggingface/hub in the user's cache folder.
+// $HF_HUB_CACHE, else $HF_HOME/hub, else huggingface/hub in the user's cache folder.
 std::string HubCacheFolder(const Environment& environment);
-// HF_TOKEN, else the file that `hf auth login` writes. Empty: there is none.
+// The token in HF_TOKEN, else in the file that `hf auth login` writes. Empty if there is none.
 Secret HubToken(const Environment& environment);
 
-// The folder of the revision's files. NOT_FOUND when it is not in the cache. Some of its files may be
-// missing.
+// The folder with the files of the name's revision. NOT_FOUND when the cache does not have the revision. Some
+// of its files may be missing.
 absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name);
 
-// The SHA-256 that the object's identity promises in hexadecimal, by the name of its blob or by the version
-// that a hub gives large files; empty: it promises none.
+// The SHA-256, in hexadecimal, that the object's identity promises: in the name of its blob, or in the
+// version that a hub gives to large files. Empty if the identity promises none.
 std::string PromisedSha256(const ObjectIdentity& identity);
-// DATA_LOSS when `sha256` (Sha256::Hex) is not what the object's identity promises. OK where it promises
-// nothing.
+// DATA_LOSS when `sha256` (Sha256::Hex) differs from PromisedSha256. OK if the identity promises none.
 absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256);
 
-// The SHA-256 of bytes that come in pieces, in their order. Thread-compatible.
+// Computes the SHA-256 of bytes that are added in pieces. Thread-compatible.
 class Sha256 {
  public:
   Sha256();
@@ -46,7 +46,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void Add(ConstHostSpan bytes);
-  std::string Hex();  // once
+  std::string Hex();  // ends the computation; call it once
 
  private:
   struct State;

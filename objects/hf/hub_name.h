@@ -1,5 +1,5 @@
-// What lies on a model hub: "hf://org/name[@revision][/path]". A '/' in a revision is written %2F. Values and
-// pure functions; thread-compatible.
+// The name of a repository, folder or file on a model hub: "hf://org/name[@revision][/path]". A '/' in a
+// revision is written %2F. Values and pure functions; thread-compatible.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct HubName {
   std::string revision = "main";  // a branch, a tag or a commit
   std::string path;               // of a file or a folder; empty: the whole repository
 
-  // INVALID_ARGUMENT for anything else, and for components that a path or a URL could read as others.
+  // INVALID_ARGUMENT for another form, and for components that a path or a URL could read as something else.
   static absl::StatusOr<HubName> Parse(std::string_view uri);
 
   std::string Uri() const;

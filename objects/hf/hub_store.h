@@ -1,9 +1,10 @@
-// Models of a hub that speaks Hugging Face's HTTP, behind core/source's interfaces. A revision becomes its
-// commit when it is found, so what was found stays what it is: objects are "hf://org/name@<commit>/<path>",
-// in version "sha256:<digest>" for large files and "git:<id>" for others. Thread-safe.
+// Models of a hub that speaks Hugging Face's HTTP API, behind core/source's interfaces. Finding a revision
+// replaces it by its commit, so later pushes do not change the result: objects are
+// "hf://org/name@<commit>/<path>", with version "sha256:<digest>" for large files and "git:<id>" for others.
+// Thread-safe.
 //
-// Large files lie on other hosts, where signed redirects lead that expire. A reader keeps such a redirect for
-// as long as it works, and asks for another one when it does not. The token goes to the hub alone.
+// The hub redirects reads of large files to other hosts, by signed URLs that expire. A reader uses such a URL
+// as long as it works, then asks the hub for a new one. The token is sent only to the hub.
 #pragma once
 
 #include <functional>
@@ -20,17 +21,17 @@ namespace tensorcast::objects {
 struct HubOptions {
   std::string endpoint = "https://huggingface.co";
   Secret token;  // empty: requests are anonymous
-  // Whether files may be read where the hub redirects to.
+  // OK if the hub's redirect `from` -> `to` may be followed.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow = [](const Url&, const Url&) {
     return absl::OkStatus();
   };
-  std::function<bool(const Url&)> may_be_local;  // HttpRequest's
-  // Where huggingface_hub keeps what it downloaded, and the store of files that opens it. What is there in
-  // whole, by its safetensors files, is read there, also where the hub is away. Null: everything is from the
-  // hub.
+  std::function<bool(const Url&)> may_be_local;  // as HttpRequest::may_be_local
+  // The folder of huggingface_hub's downloads, and the store that opens files there. A model that has all its
+  // safetensors files in that folder is read from there, also when the hub cannot be reached. If `files` is
+  // null, everything is read from the hub.
   std::string cache_folder;
   std::shared_ptr<const ObjectStore> files;
-  bool offline = false;  // the hub is not asked
+  bool offline = false;  // never ask the hub
 };
 
 std::unique_ptr<ObjectStore> MakeHubStore(std::shared_ptr<HttpClient> http, HubOptions options);

@@ -1,20 +1,20 @@
-// A client for HTTP/1.1 over libcurl. Each request runs on the thread of its caller, on a connection that is
-// kept for the next request to the same server: readers read side by side by calling from several threads,
-// and none waits for another's TLS.
+// A client for HTTP/1.1 over libcurl. Each request runs on its caller's thread. Its connection is kept for
+// the next request to the same server. To read in parallel, call from several threads: each uses a connection
+// of its own.
 //
-// A request ends when its context does, at once. Otherwise it lives as long as bytes arrive: a transfer that
-// makes progress is slow, and only one that brings no byte for HttpLimits::stall is dead. What may work the
-// next time (5xx, 429, timeouts, lost connections, short bodies) is tried again after a jittered pause, a
-// bounded number of times, and counted: in HttpCounts and in the metrics tc_object_*. A server that has never
-// answered gets fewer attempts. A ranged read goes on where the last attempt ended.
+// A request ends at once when its context ends. Otherwise it goes on while bytes arrive, however slowly; a
+// transfer stalls if no byte arrives for HttpLimits::stall. Failures that may pass (5xx, 429, timeouts, lost
+// connections, short bodies) are retried after a jittered pause, a bounded number of times. HttpCounts and
+// the metrics tc_object_* count them. A server that has never answered gets fewer attempts. A ranged read
+// goes on where the last attempt ended.
 //
-// Redirects are followed here, not by libcurl: each is asked for first (HttpRequest::may_follow), none leads
-// from https to http, and no header of the request's own goes to another origin.
+// HttpClient follows redirects itself, not by libcurl. HttpRequest::may_follow decides about each one. A
+// redirect never leads from https to http, and the headers of a request are never sent to another origin.
 //
 // Thread-safe. Errors name the request by its `subject`, never by its URL, which may be signed: UNAVAILABLE
 // (all attempts failed), FAILED_PRECONDITION (the object is not the one that is read), DATA_LOSS (the server
 // cannot serve ranges), PERMISSION_DENIED (an address or a redirect that is not allowed, a certificate that
-// is not trusted), CANCELLED, DEADLINE_EXCEEDED. A status that is not tried again is a reply, not an error.
+// is not trusted), CANCELLED, DEADLINE_EXCEEDED. An HTTP status that is not retried is a reply, not an error.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,7 @@ class HttpClient {
   std::atomic<uint64_t> retries_after_lost_connection_ = 0;
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<HttpSession>> idle_ ABSL_GUARDED_BY(mutex_);  // the last used is the last
-  std::set<std::string> answered_ ABSL_GUARDED_BY(mutex_);                  // origins, at least once
+  std::set<std::string> answered_ ABSL_GUARDED_BY(mutex_);  // origins that answered at least once
 };
 
 }  // namespace tensorcast::objects

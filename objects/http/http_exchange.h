@@ -1,6 +1,6 @@
-// One attempt at an HTTP request, and what its reply is taken for: the headers, and the body in memory or, of
-// a ranged read, straight in the caller's memory. Nothing is believed of the server: a body is written only
-// where it is the asked range of the asked version.
+// Receives the reply of one attempt of an HTTP request: its headers, and its body. The body of a ranged read
+// goes straight into the caller's memory, any other body into a string. The server is not trusted: bytes of a
+// ranged read are written only if the reply is the requested range of the requested version.
 //
 // One owner thread: the one that runs the request. Errors name the request by its subject.
 #pragma once
@@ -16,23 +16,23 @@ namespace tensorcast::objects {
 
 class HttpExchange {
  public:
-  // Borrows both. `done`: bytes of a ranged read that earlier attempts brought; this one adds its own.
+  // Borrows both. `done` counts the bytes of a ranged read that earlier attempts brought; this attempt adds
+  // its bytes.
   HttpExchange(const HttpRequest& request, uint64_t& done) : request_(request), done_(done) {}
 
-  // Take what arrived: a line of the headers, a part of the body. False ends the transfer; refusal() says
-  // why.
+  // Take a header line or a part of the body that arrived. False ends the transfer; refusal() says why.
   bool AddHeader(std::string_view line);
   bool AddBody(std::string_view data);
 
   HttpReply& reply() { return reply_; }
   uint64_t received() const { return received_; }  // of headers and bodies: the progress of the transfer
   uint64_t body_bytes() const { return body_bytes_; }
-  // Why the exchange ended the transfer; OK: it did not. FAILED_PRECONDITION: it is not the object that is
-  // read. DATA_LOSS: the server cannot serve ranges.
+  // Why the exchange ended the transfer; OK: it did not. FAILED_PRECONDITION: the server sent another object
+  // or version. DATA_LOSS: the server cannot serve ranges.
   const absl::Status& refusal() const { return refusal_; }
 
-  // Whether all of the range is there, or the reply has none. UNAVAILABLE: the body is short. Called when the
-  // transfer succeeded.
+  // Called after the transfer succeeded. UNAVAILABLE if the body of a ranged read is short. OK if the range
+  // is complete, or if the reply brings no range.
   absl::Status Finish();
 
  private:

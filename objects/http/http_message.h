@@ -1,5 +1,4 @@
-// What an HTTP request asks and what its reply says, for HttpClient and all that read objects with it.
-// Values, with no thread and no connection; thread-compatible.
+// The HTTP request and reply of HttpClient. Values without a thread or a connection; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +22,26 @@ namespace tensorcast::objects {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpLimits {
-  absl::Duration connect = absl::Seconds(3);  // the look-up of the name and the handshake included
-  absl::Duration stall = absl::Seconds(30);   // without a byte
-  int attempts = 6;
-  int first_attempts = 2;  // at a server that has never answered: its address may be wrong
-  absl::Duration first_pause = absl::Milliseconds(100);  // doubles each time; a random part of it is waited
-  absl::Duration max_pause = absl::Seconds(10);          // also of what a server asks for
+  absl::Duration connect = absl::Seconds(3);  // includes the look-up of the name and the handshake
+  absl::Duration stall = absl::Seconds(30);   // max time without a byte
+  int attempts = 6;                           // max attempts of a request
+  int first_attempts = 2;  // max attempts at a server that has never answered: its address may be wrong
+  absl::Duration first_pause = absl::Milliseconds(100);  // doubles each time; the wait is a random part of it
+  absl::Duration max_pause = absl::Seconds(10);          // also limits a pause that a server asks for
 };
 
 struct HttpOptions {
   std::string ca_bundle;  // a file of certificates; empty: the system's
   HttpLimits limits;
-  std::shared_ptr<ReadRates> rates;  // of ranged reads; null: no limit
+  std::shared_ptr<ReadRates> rates;  // limits ranged reads; null: no limit
 };
 
 // A range of an object, read straight into the caller's memory.
 struct RangedRead {
   uint64_t offset = 0;
   HostSpan destination;  // never empty
-  // Of the version that is read. A reply with another one is refused before a byte of it is written.
+  // Both identify the version that is read. A reply for another version is refused before any byte is
+  // written.
   std::string etag;           // as the server sent it; empty: not known
   uint64_t object_bytes = 0;  // of the whole object
 };
@@ -50,31 +50,32 @@ struct HttpRequest {
   std::string subject;  // for errors: "read s3://bucket/name"
   std::string method = "GET";
   Url url;
-  HttpHeaders headers;    // for the origin of `url` alone
+  HttpHeaders headers;    // sent only to the origin of `url`
   std::string_view body;  // borrowed for the call; sent with any method but GET and HEAD
   std::optional<RangedRead> read;
-  // Gives further headers for the origin of `url`, anew for each attempt: a signature or a token.
+  // Called for each attempt: gives further headers for the origin of `url`, for example a signature or a
+  // token.
   std::function<absl::StatusOr<HttpHeaders>(const Url&)> authorize;
-  // Without it a redirect is a reply as others are.
+  // OK if a redirect may be followed. Null: a redirect is returned as the reply.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  // Whether the URL, the first or that of a redirect, may lead to a loopback or link-local address. Where
-  // not, no connection to one is made, whatever the name resolves to. Null: every URL may.
+  // Whether a URL (of the request or of a redirect) may lead to a loopback or link-local address. If not, no
+  // connection to such an address is made, whatever the host name resolves to. Null: every URL may.
   std::function<bool(const Url&)> may_be_local;
-  bool use_proxy = true;             // the one that the environment names, if any
-  std::optional<HttpLimits> limits;  // in place of the client's
+  bool use_proxy = true;             // use the proxy that the environment names, if any
+  std::optional<HttpLimits> limits;  // replaces HttpOptions::limits
 };
 
 struct HttpReply {
   int status = 0;
   HttpHeaders headers;  // names in lower case
   std::string body;     // empty after a ranged read that succeeded
-  Url url;              // that gave the reply, after redirects
+  Url url;              // the URL that gave the reply, after redirects
 
-  std::string_view Header(std::string_view lower_case_name) const;  // empty: it is not there
+  std::string_view Header(std::string_view lower_case_name) const;  // empty: the reply has no such header
 };
 
-// A reply that is not 2xx as an error: 401, 403 PERMISSION_DENIED; 404, 410 NOT_FOUND; 412, 416
-// FAILED_PRECONDITION; others UNAVAILABLE. `detail`: what the server said of it. OK for 2xx.
+// Converts the reply's status. OK for 2xx; PERMISSION_DENIED for 401 and 403; NOT_FOUND for 404 and 410;
+// FAILED_PRECONDITION for 412 and 416; UNAVAILABLE for others. `detail` is the server's explanation.
 absl::Status StatusOfReply(std::string_view subject, const HttpReply& reply, std::string_view detail = "");
 
 }  // namespace tensorcast::objects

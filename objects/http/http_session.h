@@ -16,7 +16,7 @@
 
 namespace tensorcast::objects {
 
-// How a transfer ended. After kWhole and kFailed a retry has no use; after the others it may succeed.
+// How a transfer ended. After kWhole and kFailed a retry is of no use; after the others it may succeed.
 enum class HttpEnd : uint8_t {
   kWhole,      // the reply is complete, whatever its status
   kTimedOut,   // no connection in time, or no byte for HttpLimits::stall
@@ -27,7 +27,7 @@ enum class HttpEnd : uint8_t {
 
 class HttpSession {
  public:
-  // `origin`: what its connections are kept for.
+  // `origin` is the server for which the session keeps its connections.
   explicit HttpSession(std::string origin);
   ~HttpSession();
   HttpSession(const HttpSession&) = delete;

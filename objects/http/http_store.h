@@ -1,7 +1,8 @@
 // Objects of any HTTP server behind core/source's interfaces: "https://host/path". The version of an object
-// is "etag:<ETag>", else "modified:<Last-Modified>", which has a grain of a second and so is not traceable. A
-// URL that ends at a '/' is a folder: its objects can be opened, but HTTP has no list of them. A URL with a
-// query is refused: it may be signed, and URIs are kept and shown. Thread-safe.
+// is "etag:<ETag>", else "modified:<Last-Modified>", which counts whole seconds and is therefore not
+// traceable. A URL that ends with '/' is a folder: its objects can be opened, but HTTP cannot list them. A
+// URL with a query is refused, because the query may be a signature and URIs are stored and shown.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,9 +15,9 @@
 namespace tensorcast::objects {
 
 struct HttpStoreOptions {
-  // Whether a redirect may be followed. Null: none is.
+  // OK if a redirect may be followed. Null: no redirect is followed.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  std::function<bool(const Url&)> may_be_local;  // HttpRequest's
+  std::function<bool(const Url&)> may_be_local;  // as HttpRequest::may_be_local
 };
 
 std::unique_ptr<ObjectStore> MakeHttpStore(std::shared_ptr<HttpClient> http, HttpStoreOptions options);

@@ -1,5 +1,5 @@
-// Addresses that lead to this host or its link: loopback, link-local (where clouds have their metadata
-// services) and unspecified ones, also as IPv4 within IPv6. A service there often trusts every caller. Pure
+// Recognises local addresses: loopback, link-local (which clouds use for their metadata services) and
+// unspecified ones, also as IPv4 within IPv6. A service at such an address often trusts every caller. Pure
 // functions; thread-safe.
 #pragma once
 
@@ -10,8 +10,9 @@
 namespace tensorcast::objects {
 
 bool IsLocalAddress(const sockaddr& address);
-// By what the text says alone, without asking a name server: "localhost" and what is below it, and any
-// spelling of such an address that a resolver takes ("127.1", "0x7f000001"). Without the brackets of IPv6.
+// Whether the text `host` is local, without asking a name server: "localhost", a name below it, or any
+// spelling of a local address that a resolver accepts ("127.1", "0x7f000001"). An IPv6 address has no
+// brackets here.
 bool IsLocalHost(std::string_view host);
 
 }  // namespace tensorcast::objects

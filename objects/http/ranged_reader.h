@@ -1,5 +1,5 @@
-// An object of a server as an ObjectReader: what all that is read over HTTP shares. How a range is asked for
-// is the server's kind's own. Thread-safe, as the functions have to be.
+// An ObjectReader for an object of a server, shared by all stores that read over HTTP. Each store gives the
+// function that requests a range. Thread-safe, provided that the given functions are.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,13 @@ namespace tensorcast::objects {
 // Reads the range in the version that was opened, or fails as ObjectReader::Read does.
 using ReadRange = std::function<absl::Status(const RequestContext&, const RangedRead&)>;
 
-// The traits of what is read over a network: requests wait for answers more than for bytes, so several are
-// under way, and each brings several MiB. `lane` outlives the reader: a literal.
+// The traits of objects that are read over a network. Latency dominates there, so several requests run at the
+// same time, and each brings several MiB. `lane` must outlive the reader: pass a literal.
 ObjectTraits NetworkTraits(std::string_view lane);
 
-// `etag`: of the version, for the ranges; empty where the server's replies have none that can be compared.
-// `check`: whether the object is the same still, where the reads themselves do not show it; null: they do.
+// `etag` identifies the version in RangedRead; empty if the server's replies have no ETag to compare. `check`
+// tells whether the object is still the same, for servers that do not show a change in their reads; else
+// null.
 std::shared_ptr<ObjectReader> MakeRangedReader(
     ObjectIdentity identity, std::string etag, ObjectTraits traits, ReadRange read,
     std::function<absl::Status(const RequestContext&)> check = nullptr);
@@ -28,7 +29,7 @@ std::shared_ptr<ObjectReader> MakeRangedReader(
 // INVALID_ARGUMENT unless `name` is a path below `folder`, without empty, "." and ".." components.
 absl::Status CheckBelow(std::string_view folder, std::string_view name);
 
-// FAILED_PRECONDITION unless `now` is what was opened before.
+// FAILED_PRECONDITION unless `now` is the same object and version as `before`.
 absl::Status CheckSameObject(const ObjectIdentity& before, const ObjectIdentity& now);
 
 }  // namespace tensorcast::objects

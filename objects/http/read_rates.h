@@ -1,5 +1,5 @@
-// The max rates at which objects are read: of all together, and of each server. Shared by all clients of a
-// process. Thread-safe.
+// Limits the rate at which objects are read: the total of all servers, and each server by itself. Shared by
+// all clients of a process. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,12 @@ namespace tensorcast::objects {
 
 class ReadRates {
  public:
-  // Bytes a second; 0: no limit.
+  // Max rates of all reads together and of each server, in bytes per second; 0: no limit.
   ReadRates(uint64_t all, uint64_t of_origin) : of_origin_(of_origin), all_(all) {}
 
-  // Takes its turn to read so many bytes of a server ("https://host:port"), and waits for it: those that
-  // read at once wait one after another. CANCELLED or DEADLINE_EXCEEDED: the context ended first.
+  // Reserves a turn to read `bytes` from the server `origin` ("https://host:port"), and waits for the turn.
+  // Concurrent callers get their turns one after another. CANCELLED or DEADLINE_EXCEEDED if the context ends
+  // first.
   absl::Status Await(const RequestContext& context, const std::string& origin, uint64_t bytes,
                      std::string_view subject);
 

@@ -1,7 +1,7 @@
-// A text that must not leave the process by accident: a key, a token. It has no way to be printed, compared
-// or converted; only Reveal gives it away, at the place that sends or signs. Its bytes lie in pages of their
-// own that core files leave out, and are wiped. What a place makes of them (a header, a signature) is that
-// place's to keep short-lived. Copies share the bytes. Immutable; thread-safe.
+// A text that must not leave the process by accident: a key, a token. A Secret cannot be printed, compared or
+// converted; only Reveal returns the text, for the code that sends or signs it. That code must keep what it
+// makes of the text (a header, a signature) short-lived. The bytes lie in separate pages that core files
+// leave out, and are wiped at the end. Copies share the bytes. Immutable; thread-safe.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Secret {
   bool empty() const { return bytes_ == nullptr; }
   std::string_view Reveal() const;
 
-  // What a message gets that a secret is put into.
+  // Lets messages take a Secret: they get "[secret]".
   template <typename Sink>
   friend void AbslStringify(Sink& sink, const Secret&) {
     sink.Append("[secret]");

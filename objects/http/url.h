@@ -1,7 +1,7 @@
-// Absolute http and https URLs, in the one form in which they are compared, signed and sent. A text that two
-// readers could take for two URLs is refused, so that what a rule was asked about is what is connected to.
-// Values and pure functions; thread-compatible. INVALID_ARGUMENT for what is not such a URL; messages leave
-// out the query, which may be signed.
+// Absolute http and https URLs, in the single form in which they are compared, signed and sent. An ambiguous
+// text is refused, so that the URL that a rule has checked is the URL that the client connects to. Values and
+// pure functions; thread-compatible. INVALID_ARGUMENT for a text that is not such a URL. Messages leave out
+// the query, which may be a signature.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Url {
   std::string path;    // percent-encoded; begins with '/'
   std::string query;   // percent-encoded, without the '?'
 
-  // The host as it stands in a Host header: with the port unless it is the scheme's own.
+  // The value of a Host header: the host, with the port unless it is the scheme's default port.
   std::string Authority() const;
   std::string Origin() const;  // "https://host:port"
   std::string Text() const;
@@ -31,14 +31,15 @@ struct Url {
 
 // Refuses user names, fragments, spaces, control characters and backslashes.
 absl::StatusOr<Url> ParseUrl(std::string_view text);
-// Where a Location header in the reply of `base` leads.
+// The URL that a Location header in a reply from `base` names.
 absl::StatusOr<Url> ResolveLocation(const Url& base, std::string_view location);
 bool SameOrigin(const Url& a, const Url& b);
 
-// Every byte but RFC 3986's unreserved ones as %XX; '/' stays in a path. This is also SigV4's encoding.
+// Encode every byte except RFC 3986's unreserved ones as %XX; EncodePath keeps '/'. This is also SigV4's
+// encoding.
 std::string EncodePath(std::string_view path);
 std::string EncodeComponent(std::string_view text);
-// A '%' that no two hexadecimal digits follow stays.
+// Decodes %XX. A '%' without two hexadecimal digits after it stays.
 std::string DecodePercent(std::string_view text);
 // "a=b&c=d", encoded, in the given order.
 std::string EncodeQuery(const std::vector<std::pair<std::string, std::string>>& parameters);

@@ -1,6 +1,6 @@
-// Reads the XML that S3 and STS answer with: elements and text, whole documents in memory. Attributes,
-// comments and prefixes of namespaces are dropped; a document type is refused, so no entity can expand. A
-// pure function; thread-safe.
+// Parses the XML of S3 and STS replies: elements and text, whole documents in memory. Attributes, comments
+// and namespace prefixes are dropped. A document type is refused, so no entity can expand. A pure function;
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace tensorcast::objects {
 
 struct XmlElement {
   std::string name;
-  std::string text;  // of itself, without its children's
+  std::string text;  // without the text of its children
   std::vector<XmlElement> children;
 
-  // Of the first child of that name; empty: there is none.
+  // The text of the first child of that name; empty: there is no such child.
   std::string_view TextOf(std::string_view child) const;
 };
 
-// The root element. INVALID_ARGUMENT for a document that is not well-formed, or is nested deeper than theirs.
+// Returns the root element. INVALID_ARGUMENT for a document that is not well-formed or is nested too deeply.
 absl::StatusOr<XmlElement> ParseXml(std::string_view document);
 
 }  // namespace tensorcast::objects

@@ -1,6 +1,6 @@
-// Which places outside a daemon may read with its own credentials, for any client that asks: the list
-// `daemon.origins`. What is not listed is refused, also where reading it would need no credentials, since the
-// daemon may reach what the client does not. Immutable; thread-safe.
+// The list `daemon.origins`: the places outside its host that a daemon may read with its own credentials, for
+// any client that asks. A place that is not listed is refused even if it needs no credentials, since the
+// daemon may reach places that the client cannot reach. Immutable; thread-safe.
 //
 // An entry is a prefix: "s3://bucket/models/", "gs://bucket/", "https://host:8443/models/", "hf://" (every
 // repository) or "hf://org/". Scheme, host, port and bucket are compared exactly, and paths up to a '/': the
@@ -20,24 +20,24 @@ namespace tensorcast::objects {
 class Origins {
  public:
   // `endpoints`: URLs of the stores and hubs that the operator configured for this process (AWS_ENDPOINT_URL,
-  // HF_ENDPOINT). They count as listed for what is read through them, and may be local addresses.
+  // HF_ENDPOINT). Reads through an endpoint need no entry for it, and an endpoint may be a local address.
   // INVALID_ARGUMENT for an entry that is not such a prefix.
   static absl::StatusOr<Origins> Parse(const std::vector<std::string>& prefixes,
                                        const std::vector<std::string>& endpoints = {});
 
   Origins() = default;  // nothing may be read
 
-  // PERMISSION_DENIED when the URI is not below an entry, or its path could be read as another one ("..",
-  // "%2e", an empty component). INVALID_ARGUMENT for what is not a URI of a known scheme.
+  // PERMISSION_DENIED when the URI is not below an entry, or when its path is ambiguous ("..", "%2e", an
+  // empty component). INVALID_ARGUMENT for a text that is not a URI of a known scheme.
   absl::Status Check(std::string_view uri) const;
 
-  // Whether a request that was allowed may go on to `to`. Of an object of https:// or http:// that has to be
-  // listed itself. `hub`: of hf://, with files on other hosts: by https to any host that is not local,
-  // or within an endpoint.
+  // Whether an allowed request may follow a redirect to `to`. For https:// and http:// objects, `to` must be
+  // listed itself. `hub` is true for hf://, which has files on other hosts: then `to` may be any https
+  // URL that leads to no local host, or a URL of the same endpoint.
   absl::Status CheckRedirect(const Url& from, const Url& to, bool hub) const;
 
-  // Whether connections to local addresses may be made for this URL: those of endpoints, and of entries that
-  // name such an address themselves.
+  // Whether this URL may lead to a local address: true for endpoints, and for entries that name a local
+  // address themselves.
   bool MayBeLocal(const Url& url) const;
 
  private:

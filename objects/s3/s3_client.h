@@ -1,11 +1,11 @@
-// The requests to an S3-compatible store: AWS, MinIO, Ceph, SeaweedFS, Cloudflare R2, and Google's through
-// its XML API. Each is signed for the place that it goes to, at the time that it goes.
+// Sends requests to an S3-compatible store: AWS, MinIO, Ceph, SeaweedFS, Cloudflare R2, and Google's through
+// its XML API. Each attempt is signed for its endpoint and its time.
 //
-// A bucket may lie in another region, or at another endpoint, than the options say: the store answers with a
-// redirect. Its place is asked for (S3Options::may_follow), kept, and signed for. Of a Location only
-// scheme, host and port count: no server chooses which object is read.
+// A bucket may lie in another region, or at another endpoint, than the options say: the store then answers
+// with a redirect. If S3Options::may_follow allows the new place, the client remembers it and signs for it.
+// The client takes only scheme, host and port from a Location, so no server chooses which object is read.
 //
-// Thread-safe. Errors are HttpClient's and StatusOfReply's, and name the object by its URI.
+// Thread-safe. Errors are those of HttpClient and StatusOfReply, and name the object by its URI.
 #pragma once
 
 #include <cstdint>
@@ -32,39 +32,39 @@
 
 namespace tensorcast::objects {
 
-// Begins the version of an object in a bucket that keeps versions.
+// The prefix of ObjectIdentity's version for an object in a bucket that keeps versions.
 inline constexpr std::string_view kS3VersionId = "version:";
 
 struct S3Options {
   std::string scheme = "s3";  // of the URIs; "gs" for Google's
-  std::string endpoint;       // "https://host:9000"; empty: AWS's of the region
+  std::string endpoint;       // "https://host:9000"; empty: AWS's endpoint of `region`
   std::string region = "us-east-1";
-  // Where the name of the bucket goes: into the path, or in front of the host. kAuto: into the path of an
-  // endpoint of one's own, or where the name has a dot, which certificates of AWS's hosts do not cover.
+  // Where a URL has the bucket's name: in the path, or in front of the host. kAuto: in the path if `endpoint`
+  // is set or if the name has a dot, which the certificates of AWS's hosts do not cover; else in front.
   enum class Addressing { kAuto, kPath, kVirtualHost } addressing = Addressing::kAuto;
   std::shared_ptr<CredentialSource> credentials;  // null: requests are anonymous
-  // Whether requests may go on to another place. Null: to AWS's other regions alone.
+  // OK if requests may be redirected to another place. Null: only to other regions of AWS.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  std::function<bool(const Url&)> may_be_local;        // HttpRequest's
+  std::function<bool(const Url&)> may_be_local;        // as HttpRequest::may_be_local
   std::function<absl::Time()> wall_clock = absl::Now;  // signatures have the time of day
 };
 
 struct S3Name {
   std::string bucket;
-  std::string key;  // as it is, not encoded; may be empty, or end at a '/'
+  std::string key;  // not encoded; may be empty, or end with '/'
 
-  // "<scheme>://bucket/key". INVALID_ARGUMENT for anything else, and for a name that no bucket can have.
+  // Parses "<scheme>://bucket/key". INVALID_ARGUMENT for another form, and for an invalid bucket name.
   static absl::StatusOr<S3Name> Parse(std::string_view scheme, std::string_view uri);
 };
 
-// An object as HEAD shows it.
+// The properties of an object, from a HEAD request.
 struct S3Object {
   uint64_t bytes = 0;
   std::string etag;
   std::string version_id;  // empty: the bucket keeps no versions
 };
 
-// A request about one object, or about a bucket where the key is empty.
+// A request about an object, or about a bucket if the key is empty.
 struct S3Call {
   std::string verb;  // for errors: "read"
   std::string method = "GET";
@@ -75,7 +75,7 @@ struct S3Call {
   std::optional<RangedRead> read = std::nullopt;
 };
 
-// A reply that is not 2xx as an error, with the store's own words.
+// As StatusOfReply, with the store's error message as the detail.
 absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply);
 
 class S3Client {
@@ -85,18 +85,19 @@ class S3Client {
   const S3Options& options() const { return options_; }
   std::string UriOf(const S3Name& name) const;
 
-  // Of the version that HEAD showed.
+  // The identity of the version that HEAD showed.
   ObjectIdentity IdentityOf(const S3Name& name, const S3Object& object) const;
 
-  // A reply of any status; redirects and credentials that have expired are dealt with.
+  // Returns a reply of any status. Follows redirects, and sends again with new credentials after the old ones
+  // have expired.
   absl::StatusOr<HttpReply> Send(const RequestContext& context, const S3Call& call);
 
   absl::StatusOr<S3Object> Head(const RequestContext& context, const S3Name& name,
                                 std::string_view version_id = "");
   absl::Status Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
                     const RangedRead& read);
-  // What lies right below the prefix `name.key`: names without it, those of folders without their '/'.
-  // Ascending. `max_names`: more are not asked for. Without a delimiter all keys below the prefix.
+  // The names directly below the prefix `name.key`, without the prefix, ascending; names of folders have no
+  // '/'. Stops asking for pages after `max_names`. With an empty delimiter, all keys below the prefix.
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& context, const S3Name& name,
                                                 size_t max_names = ~size_t{0},
                                                 std::string_view delimiter = "/");
@@ -107,7 +108,7 @@ class S3Client {
     std::string region;
   };
   absl::StatusOr<Place> PlaceOf(const std::string& bucket);
-  // Where the reply says that the bucket is; nullopt: it says nothing new.
+  // The place that the reply names for the bucket; nullopt: the reply names no new place.
   std::optional<Place> MovedTo(const std::string& bucket, const Place& from, const HttpReply& reply) const;
   bool IsVirtualHost(const std::string& bucket, const Place& place) const;
   Url UrlOf(const S3Call& call, const Place& place) const;

@@ -1,15 +1,15 @@
 // Writes objects to S3-compatible buckets, lists and removes them, and ends uploads that a crash left behind.
 //
-// An object appears whole or not at all. A large one goes up in parts, several at a time. A write that fails
-// or is cancelled aborts its upload, so that the store keeps none of its parts. Only a process that
-// dies in between leaves an upload: ListUploads finds it.
+// An object appears whole or not at all. A large object is uploaded in parts, several at a time. A write that
+// fails or is cancelled aborts its upload, so that the store keeps no parts. Only a process that dies during
+// a write leaves an unfinished upload: ListUploads finds it.
 //
-// Checksums: each request carries the SHA-256 of its body in x-amz-content-sha256, and the signature covers
-// it. Each server that checks signatures compares it with what arrived, so a part that was damaged on its way
-// is refused and sent again. The newer x-amz-checksum-* headers would say the same digest again, to fewer
-// kinds of servers. Requests without credentials carry neither of the two.
+// Checksums: each signed request carries the SHA-256 of its body in x-amz-content-sha256, and the signature
+// covers that header. A server that checks signatures compares the digest with the received body, so it
+// refuses a damaged part, which the writer then sends again. The newer x-amz-checksum-* headers would only
+// repeat the digest, and fewer kinds of servers know them. Requests without credentials carry no digest.
 //
-// Thread-safe. Errors are S3Client's.
+// Thread-safe. Errors are those of S3Client.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@
 
 namespace tensorcast::objects {
 
-// Fills `destination` with the object's bytes from `offset` on. Called on several threads at a time, and
-// again for a part that is sent again.
+// Fills `destination` with the object's bytes from `offset` on. Several threads call it at the same time. It
+// is called again for a part that is sent again.
 using FillBytes =
     std::function<absl::Status(const RequestContext& context, uint64_t offset, HostSpan destination)>;
 
@@ -49,8 +49,8 @@ struct S3Upload {
 class S3Writer {
  public:
   struct Options {
-    uint64_t part_bytes = uint64_t{16} << 20;  // more where the object would have too many parts
-    int parts_at_once = 4;                     // each has a buffer of its size
+    uint64_t part_bytes = uint64_t{16} << 20;  // larger if the object would have too many parts
+    int parts_at_once = 4;                     // each part in flight needs a buffer of its size
     absl::Duration abort_timeout = absl::Seconds(20);
   };
 
@@ -58,21 +58,21 @@ class S3Writer {
   S3Writer(std::shared_ptr<S3Client> client, const Options& options)
       : client_(std::move(client)), options_(options) {}
 
-  // Replaces an object of that name. The identity is of the version that was written.
+  // Writes the object, and replaces an existing one. Returns the identity of the written version.
   absl::StatusOr<ObjectIdentity> Write(const RequestContext& context, const std::string& uri, uint64_t bytes,
                                        const FillBytes& fill) const;
-  // NOT_FOUND when there is none.
+  // NOT_FOUND when the object does not exist.
   absl::StatusOr<ObjectIdentity> Describe(const RequestContext& context, const std::string& uri) const;
-  // OK also when there is none.
+  // OK also when the object does not exist.
   absl::Status Remove(const RequestContext& context, const std::string& uri) const;
 
   // All objects with URIs that begin with `prefix`, also those below further slashes; ascending.
   absl::StatusOr<std::vector<StoredObject>> List(const RequestContext& context,
                                                  const std::string& prefix) const;
-  // All uploads to such URIs, those of other processes too.
+  // All unfinished uploads to URIs that begin with `prefix`, also those of other processes.
   absl::StatusOr<std::vector<S3Upload>> ListUploads(const RequestContext& context,
                                                     const std::string& prefix) const;
-  // OK also when it has ended.
+  // OK also when the upload has ended already.
   absl::Status Abort(const RequestContext& context, const S3Upload& upload) const;
 
  private:
@@ -81,7 +81,7 @@ class S3Writer {
   absl::Status Put(const RequestContext& context, const S3Name& name, uint64_t bytes,
                    const FillBytes& fill) const;
   absl::StatusOr<std::string> Begin(const RequestContext& context, const S3Name& name) const;
-  // The part's ETag.
+  // Returns the part's ETag.
   absl::StatusOr<std::string> SendPart(const RequestContext& context, const S3Name& name,
                                        const std::string& upload_id, size_t number,
                                        std::string_view bytes) const;

@@ -1,6 +1,5 @@
-// AWS Signature Version 4 in a header, as S3 wants it: the path is encoded once. A pure function of what it
-// is given; the format is in AWS's documentation, "Authenticating Requests (AWS Signature Version 4)".
-// Thread-safe.
+// AWS Signature Version 4 in a header, in the variant of S3, which encodes the path once. A pure function;
+// thread-safe. AWS's documentation has the format: "Authenticating Requests (AWS Signature Version 4)".
 #pragma once
 
 #include <string>
@@ -19,9 +18,9 @@ struct SigningScope {
   absl::Time time;
 };
 
-// The headers that make the request of `headers` a signed one: x-amz-date, x-amz-content-sha256,
-// x-amz-security-token with a role's keys, and authorization. Each of `headers` is signed, and the host;
-// headers that are sent besides are not.
+// Returns the headers to add to a request that has `headers`: x-amz-date, x-amz-content-sha256,
+// x-amz-security-token (for a role's keys) and authorization. The signature covers these, `headers` and the
+// host, but no other header that is sent.
 HttpHeaders SignV4(std::string_view method, const Url& url, const HttpHeaders& headers, std::string_view body,
                    const Credentials& credentials, const SigningScope& scope);
 

@@ -1,6 +1,6 @@
-// An HTTP/1.1 server in the process of a test, on a port of 127.0.0.1, that a function answers. It can do
-// what a good server does not: end a body early, trickle, change its mind. Each connection has a thread. The
-// function is called on these threads, one call at a time. Thread-safe.
+// An HTTP/1.1 server in the test's process, on a port of 127.0.0.1. The test's function answers the requests.
+// The server can also misbehave: end a body early, trickle, or change an object. Each connection has a
+// thread. The function is called on these threads, one call at a time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct FakeRequest {
   std::string body;
 
   std::string Header(std::string_view lower_case_name) const;
-  // Of a parameter, decoded; empty: it is not there.
+  // The decoded value of a query parameter; empty: the query does not have it.
   std::string Query(std::string_view name) const;
 };
 
@@ -35,10 +35,10 @@ struct FakeReply {
   int status = 200;
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};
-  // After so many bytes of the body the connection is closed; with `reset` it is reset.
+  // The connection is closed after this many bytes of the body; with `reset` it is reset instead.
   std::optional<size_t> close_after = std::nullopt;
   bool reset = false;
-  // Sent in so many bytes at a time, each after this returned.
+  // The body is sent in pieces of this size; `before_piece` is called before each piece.
   size_t piece_bytes = ~size_t{0};
   std::function<void()> before_piece = {};
 };
@@ -75,8 +75,8 @@ class FakeServer {
   std::thread accepting_;
 };
 
-// The reply of a good server of bytes: all of `bytes`, or the range that the request asks for, with the ETag;
-// 412 where If-Match asks for another.
+// The reply of a well-behaved server: all of `bytes`, or the range that the request asks for, with the ETag;
+// 412 if If-Match names another ETag.
 FakeReply ServeBytes(const FakeRequest& request, std::string_view bytes, std::string_view etag);
 
 }  // namespace tensorcast::objects::testing
