@@ -1,6 +1,6 @@
 // Finds the elements that differ between two versions of a model, and writes only those into memory that a
-// program owns. For an engine whose weights must stay at their addresses, a module that goes on training, or
-// an export for another system.
+// program owns. For an engine with weights that must stay at their addresses, a module that goes on training,
+// or an export for another system.
 //
 //   auto target = client->Get(context, "policy");                       // version N+1, whole, in host memory
 //   auto changes = Changes::Find(*client, context, version_n, **target);
@@ -9,7 +9,7 @@
 //   auto written = (*changes)->WriteTo(context, my_tensors);
 //
 // The differences that the store has (PutOptions::base) tell which elements changed. If the store has none,
-// both images are compared. The values always come from the target, whose bytes the daemon has compared with
+// both images are compared. The values always come from the target: the daemon has compared its bytes with
 // their digests. A write may therefore be repeated, also after one that ended early: the memory then holds
 // the target's elements.
 //

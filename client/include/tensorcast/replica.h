@@ -72,8 +72,8 @@ class Replica {
   // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when that tensor was not
   // requested.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
-  // FAILED_PRECONDITION for a replica that is not attached, or that is on a fake GPU, whose addresses no
-  // other library can use. REQUIRES: `tensor` belongs to this replica.
+  // FAILED_PRECONDITION for a replica that is not attached, or that is on a fake GPU: no other library can
+  // use its addresses. REQUIRES: `tensor` belongs to this replica.
   absl::StatusOr<DlpackView> Dlpack(const TensorView& tensor) const;
   // The whole image: all tensors, each at a multiple of 256 bytes, with zeros between them. Empty unless the
   // replica is attached in host memory and all tensors were requested.
