@@ -1,14 +1,15 @@
-// Advancing a replica: an ingest to host memory that writes its image over that of an earlier version, so
-// that one image is held instead of two.
+// Advancing a replica: an ingest to host memory that writes its image over the image of an earlier version,
+// so that the host holds one image instead of two.
 //
 //   earlier version ──retired (core/replicas)──► its memory ──chunk by chunk──► the wanted version's replica
 //
 // Each chunk is made in a staging buffer, compared with the wanted version's digest, and only then written
-// over the old one. Chunks that are equal in both versions are compared where they are, and stay. So a chunk
-// is old or new at any moment, and only new ones are served. Once the earlier version has been retired there
-// is no way back: where the ingest fails, what is new stays as a partial replica.
+// over the old chunk. Chunks that are equal in both versions are compared in place and stay. At any moment a
+// chunk is either old or new, and only new chunks are served. A retired version cannot come back: if the
+// ingest fails, the new chunks stay as a partial replica.
 //
-// Its requester makes one and gives it to the ingest and to the sources that need the old bytes. Thread-safe.
+// The code that requests the ingest makes an Advance, and gives it to the ingest and to the sources that need
+// the old bytes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -22,27 +23,28 @@
 
 namespace tensorcast {
 
-// In reports: the earlier version that was advanced, by its artifact id, with the chunks that stayed; or,
-// with an error, that it was not.
+// The lane in transfer reports that names the earlier version by its artifact id. It counts the chunks that
+// stayed or, with an error, tells why the earlier version was not advanced.
 inline constexpr std::string_view kAdvanceLane = "advance";
 
 class Advance {
  public:
-  // Of the replica of `base_id` in host memory, which is cut like the wanted version's image. `required`:
-  // where it cannot be advanced the ingest fails with the reason; else the wanted version is made beside it.
+  // Advances the replica of `base_id` in host memory. Its image must have the same chunks as the wanted
+  // version's. If the replica cannot be advanced, the ingest fails with the reason if `required`, else it
+  // makes the wanted version beside it.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
 
   const std::string& base_id() const { return base_id_; }
   bool required() const { return required_; }
 
-  // While the ingest writes over it: a chunk that is not in its place yet is the earlier version's there.
-  // Null before, afterwards, and where it is not advanced.
+  // The earlier version while the ingest writes over it: chunks that are not written yet have its bytes. Null
+  // before and after that time, and if nothing is advanced.
   std::shared_ptr<const RetiredReplica> base() const {
     absl::MutexLock lock(&mutex_);
     return base_;
   }
 
-  // The ingest's.
+  // Begin and End are called only by the ingest.
   void Begin(RetiredReplica base) {
     absl::MutexLock lock(&mutex_);
     base_ = std::make_shared<const RetiredReplica>(std::move(base));

@@ -1,13 +1,14 @@
-// The chunks of one ingest: fetched, verified and placed by the way of their source (chunk_path.h), and what
-// becomes of those that end before.
+// ChunkFlow moves the chunks of one ingest through fetch, verification and placement, by the path of their
+// source (chunk_path.h). It also handles chunks that fail on the way.
 //
 //   Take ─► Begin ─► source ─► Arrived ─► AwaitPlace ─► done, or missing again: it is requested anew
 //
-// A chunk is requested from one source at a time, so its place has one writer. A fetch has a cancellation of
-// its own. It ends, cancelled or not, before its chunk is requested from another source. A source that fails,
-// or sends wrong bytes, is given up alone: its other fetches are cancelled and their chunks go to the others.
+// A chunk is requested from one source at a time, so its place has one writer. Each fetch has its own
+// cancellation, and ends, cancelled or not, before the chunk is requested from another source. If a source
+// fails or sends wrong bytes, only that source is given up: its other fetches are cancelled, and other
+// sources give their chunks.
 //
-// Thread-safe: each chunk by one thread at a time.
+// Thread-safe; only one thread at a time may use the same chunk.
 #pragma once
 
 #include <vector>
@@ -30,16 +31,16 @@ class ChunkFlow {
   explicit ChunkFlow(IngestState* state);
 
   const ChunkPaths& paths() const { return paths_; }
-  // The next chunk to request, where one can be while so many slots run; null: none now. REQUIRES: the
-  // state's mutex.
+  // The next chunk to request while `slots` slots run; null: none can be requested now. REQUIRES: the caller
+  // holds the state's mutex.
   FetchPtr Take(SteadyTime now, int slots);
-  // May block for a buffer, and for its bytes where the source blocks.
+  // Requests the chunk. May block for a buffer and, if the source blocks, for the bytes.
   void Begin(const FetchPtr& fetch);
   void Arrived(const FetchPtr& fetch);
-  // Blocks until it is in its place, or never will be.
+  // Blocks until the chunk is placed, or has failed.
   void AwaitPlace(const FetchPtr& fetch);
 
-  // The digests of each chunk that was brought. REQUIRES: all other threads have ended.
+  // The digests of all chunks that were brought. REQUIRES: all other threads have ended.
   std::vector<ChunkDigests> TakeDigests() { return verifier_.TakeDigests(); }
 
  private:
@@ -48,12 +49,12 @@ class ChunkFlow {
   void PassOn(const FetchPtr& fetch);
   void Continue(const FetchPtr& fetch, PathStep step);
   void Finish(ChunkFetch& fetch, bool placed);
-  // Its source is asked in another way from now on, because of `why`.
+  // The source uses its fallback path from now on, because of `why`.
   void UseFallback(ChunkFetch& fetch, const absl::Status& why);
-  // It is missing again, by `step`.
+  // The chunk becomes missing again, because of `step`.
   void PutBack(ChunkFetch& fetch, PathStep step);
   void EndInVain(ChunkFetch& fetch);
-  // Whether that was not a fault of its source, as the ingest's context is now.
+  // Whether the fetch ended without a fault of its source, judged by the ingest's current context.
   bool IsExcused(ChunkFetch& fetch, const RequestContext& context)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex);
 

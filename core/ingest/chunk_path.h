@@ -1,16 +1,17 @@
-// The way of a chunk from its source to its place in the replica: fetched, verified and placed. One way is
-// chosen for each source when it joins.
+// A ChunkPath takes a chunk from its source to its place in the replica: it fetches, verifies and places it.
+// One path is chosen for each source when the source joins.
 //
-//   in place   host memory: the source writes to the replica's own memory
-//   staged     a GPU or a file: the source writes to a staging buffer, which is then placed. What it has in
-//              page-locked memory of this node is placed from there, without a buffer
-//   copied     a GPU, from another GPU of this process: copied straight to its place and digested there
-//   written    a GPU, from another host: the source writes straight to its place, and it is digested there
+//   in place   to host memory: the source writes to the replica's own memory
+//   staged     to a GPU or a file: the source writes to a staging buffer, from which the chunk is placed.
+//   Bytes
+//              in page-locked memory of this node are placed without a buffer
+//   copied     to a GPU, from another GPU of this process: copied straight to its place and digested there
+//   written    to a GPU, from another host: the source writes straight to its place; the GPU digests it there
 //
-// The last two use no host memory. Where one does not work, it names the way that its source uses from then
-// on: a fetch through the host shows which end is at fault.
+// "copied" and "written" use no host memory. If such a path does not work, its source uses fallback() from
+// then on: a fetch through the host shows which end is at fault.
 //
-// Thread-safe: each chunk by one thread at a time. No call is made under a lock.
+// Thread-safe; only one thread at a time may use the same chunk. No call is made under a lock.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +25,17 @@
 
 namespace tensorcast {
 
-// What follows for a chunk.
+// The next step of a chunk.
 struct PathStep {
   enum class Next : uint8_t {
-    kFetch,     // its source is to be asked for it, as the request says; then Arrived
-    kFetched,   // its bytes are where they can be read: Arrived
-    kAwait,     // it is on the way to its place: Await
-    kPlaced,    // it is in its place, and right as far as it is compared
-    kNoBuffer,  // none came, for the reason in `status`
-    kWrong,     // its bytes are not what `status` says they should be: the source's fault
-    kFailed,    // by `status`, which is not its source's fault: the ingest ends
-    kBlocked,   // this way does not work, by `status`: `fallback()` is used from here on
+    kFetch,     // fetch the chunk from its source, as `request` says, then call Arrived
+    kFetched,   // its bytes can be read: call Arrived
+    kAwait,     // it is on the way to its place: call Await
+    kPlaced,    // it is in its place, and right if it was compared
+    kNoBuffer,  // it got no buffer; `status` has the reason
+    kWrong,     // its bytes are wrong, as `status` says: the source's fault
+    kFailed,    // an error, in `status`, that is not the source's fault: the ingest ends
+    kBlocked,   // this path does not work, for the reason in `status`: use fallback() from now on
   };
   Next next = Next::kPlaced;
   absl::Status status = {};
@@ -44,31 +45,31 @@ class ChunkPath {
  public:
   virtual ~ChunkPath() = default;
 
-  // How many chunks can be under way at once.
+  // How many chunks can be in flight at the same time.
   virtual int max_chunks() const = 0;
-  // Null: there is none, and no step gives kBlocked.
+  // The path to use after kBlocked. Null: there is none, and no step returns kBlocked.
   virtual ChunkPath* fallback() const { return nullptr; }
-  // Sets how many fetches its source is asked for at once, and whether each takes a slot.
+  // Sets `max_fetches` and `blocks` of a source that uses this path.
   virtual void Prepare(SourceInUse& /*source*/) const {}
 
-  // `fetch` has its range and context. May block for a buffer, to the context's end.
+  // Begins the fetch, which has its range and context. May block for a buffer until the context ends.
   virtual PathStep Begin(ChunkFetch& fetch) = 0;
-  // Its source has given it. Verifies it, and places it or begins to.
+  // Called when the source has given the chunk. Verifies the chunk, and places it or begins to place it.
   virtual PathStep Arrived(ChunkFetch& fetch) = 0;
-  // Blocks until it is in its place, or never will be.
+  // Blocks until the chunk is placed, or has failed.
   virtual PathStep Await(ChunkFetch& fetch) = 0;
 };
 
-// The ways that one ingest has. Thread-safe.
+// The paths of one ingest. Thread-safe.
 class ChunkPaths {
  public:
-  // Both must outlive it.
+  // `plan` and `verifier` must outlive this object.
   ChunkPaths(const IngestPlan& plan, ChunkVerifier* verifier);
   ~ChunkPaths();
   ChunkPaths(const ChunkPaths&) = delete;
   ChunkPaths& operator=(const ChunkPaths&) = delete;
 
-  // For all chunks of a source. Not while one of its fetches is under way.
+  // The path for all chunks of a source. REQUIRES: no fetch of the source is in flight.
   ChunkPath* Choose(ChunkSource& source) const;
 
  private:

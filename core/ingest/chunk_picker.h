@@ -1,32 +1,33 @@
-// Which chunk to ask of which source next, where an ingest has several: a policy, and the account of what is
-// missing, under way and done that it decides by.
+// ChunkPicker decides which chunk an ingest requests next from which of its sources. It keeps the account of
+// missing, requested and done chunks for that decision.
 //
-// The receivers of one image give each other what they have, so each chunk should leave a source that many
-// ask only about once. Therefore the rarest first: of the chunks that a source has, the chunks with the min
-// number of other sources in this ingest, ties at random; and, of those that no other has, first the ones of
-// this receiver's share of the source, which differs from its other receivers'.
+// Rarest first: the receivers of one image give each other their chunks, so each chunk should leave a source
+// with many receivers only about once. From the chunks of a source, the picker takes those that the smallest
+// number of other sources of this ingest have, ties at random. Among chunks that no other source has, it
+// first takes this receiver's share of the source; other receivers of the source have other shares.
 //
-// What is in memory of this host need not come from elsewhere: sources there (`at_hand`) are left the chunks
-// that they have, the other sources are asked for the rest.
+// Sources in memory of this host (`at_hand`) keep the chunks that they have: other sources are asked only for
+// the rest.
 //
-// What is read from outside of the cluster (`outside`) is to be read once by all receivers together: such a
-// source is asked only for what no other source has, its own share first. What no source has may be under way
-// to another receiver, so the fewer such chunks there are the fewer are asked for at once.
+// A source outside the cluster (`outside`) should be read once by all receivers together. It is asked only
+// for chunks that no other source has, this receiver's share first. Such a chunk may already be on its way to
+// another receiver, so the fewer such chunks are left, the fewer are requested at once.
 //
-// Any other source is asked for as many chunks at once as keep it busy at the rate that was measured, and no
-// more: a chunk that waits in a source's queue cannot be had from another. A source that has given nothing
-// for much longer than it usually takes counts as stalled: its chunks are taken back where another source has
-// them, and until it gives one it is asked only for what no other source has. While no source has given a
-// chunk, a source counts as stalled after a fixed time; the first chunk that any source gives says how long
-// that should have been, and corrects the judgement.
+// Any other source gets as many requests at once as keep it busy at its measured rate, and no more: a chunk
+// that waits in a source's queue cannot come from another source. A source that has given nothing for much
+// longer than usual counts as stalled. The picker takes its chunks back if another source has them; until it
+// gives a chunk, it is asked only for chunks that no other source has. Before any source has given a chunk, a
+// source counts as stalled after a fixed time. The first chunk of any source gives a better limit, by which
+// the picker then judges again.
 //
-// All sources give chunks together until the last ones: a source takes none where faster sources have every
-// chunk that is left and would, at their measured rates, give all of them before this one gives its next.
+// At the end of the image slow sources stop: a source takes no chunk if faster sources have every chunk that
+// is left and would, at their measured rates, give all of them before this source gives its next.
 //
-// Each chunk is asked of one source at a time: Take, then Fetched and Done, or PutBack at any point of that.
+// Each chunk is requested from one source at a time: Take, then Fetched and Done, or PutBack at any point
+// after Take.
 //
 // Pure: no clock, no threads; the same calls give the same answers for the same seed. It reads
-// availabilities, which others may write meanwhile. Thread-compatible.
+// availabilities, which other threads may write meanwhile. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -44,21 +45,21 @@ namespace tensorcast {
 class ChunkPicker {
  public:
   struct Source {
-    // What it has; null: every chunk. Of as many chunks as the picker.
+    // The chunks that the source has, over the same chunk count as the picker's; null: every chunk.
     std::shared_ptr<const Availability> availability;
-    int max_fetches = 1;    // more at once gain nothing
-    bool in_order = false;  // the lowest chunk first, and no windows: what reads a disk
-    // In memory of this host: while it gives, no other kind of source is asked for what it has.
+    int max_fetches = 1;    // more requests at once gain nothing
+    bool in_order = false;  // reads a disk: the lowest chunk first, and no limit by measured rates
+    // In memory of this host: while it gives chunks, other kinds of sources are not asked for these.
     bool at_hand = false;
-    bool outside = false;  // of the cluster
-    // Which of the receivers that the source serves this one is: `share` of at most `shares`, kMaxShares or
-    // fewer. 0 of 1: not known.
+    bool outside = false;  // outside the cluster
+    // This receiver's number among the receivers of the source: `share` is below `shares`, which is at most
+    // kMaxShares. 0 of 1: not known.
     uint32_t share = 0;
     uint32_t shares = 1;
   };
   struct Taken {
     uint32_t chunk = 0;
-    bool again = false;  // the first time that it is taken after it was put back
+    bool again = false;  // true when the chunk is taken for the first time after it was put back
     friend bool operator==(const Taken&, const Taken&) = default;
   };
   struct Fetch {
@@ -68,42 +69,42 @@ class ChunkPicker {
   };
 
   static constexpr uint32_t kMaxShares = 64;
-  // Overdue is asked at least so often while anything is under way; what Take does not give now it may give
-  // after the same time.
+  // While requests are in flight, call Overdue at least this often. When Take gives no chunk, it may give one
+  // after this time.
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
   ChunkPicker(uint32_t chunks, uint64_t seed);
 
-  // Its index from now on. Indices are not used again.
+  // Returns the index of the source. Indices are not used again.
   int AddSource(Source source);
-  // REQUIRES: nothing that was asked of it is under way (chunks that it gave may still be verified).
+  // REQUIRES: no request to the source is in flight (chunks that it gave may still be verified).
   void RemoveSource(int source);
 
-  // No source is to be asked for it: it is there, or not wanted. REQUIRES: it is missing, without a source
-  // yet.
+  // Requests this chunk from no source: it is present already, or not wanted. REQUIRES: the chunk is missing
+  // and no source was added yet.
   void Skip(uint32_t chunk);
 
-  // The chunk to ask of this source next; nullopt: none for now. Worth asking again after any other call,
+  // The chunk to request from this source next; nullopt: none for now. Call it again after any other call,
   // when an availability grew, and after kLookEvery.
   std::optional<Taken> Take(int source, SteadyTime now);
-  // Its bytes arrived: there is room in the source's window.
-  // REQUIRES: the chunk is under way from this source.
+  // The chunk's bytes arrived: the source's window has room again.
+  // REQUIRES: the chunk is requested from this source.
   void Fetched(int source, uint32_t chunk, SteadyTime now);
-  // It is missing again: its fetch ended without it, or it was wrong.
-  // REQUIRES: the chunk is under way from this source, or was fetched and is not done.
+  // The chunk is missing again: its fetch failed, or its bytes were wrong.
+  // REQUIRES: the chunk is requested from this source, or was fetched and is not done.
   void PutBack(int source, uint32_t chunk);
-  // Verified and in its place. REQUIRES: it was fetched.
+  // The chunk was verified and placed. REQUIRES: it was fetched.
   void Done(uint32_t chunk);
 
-  // Fetches to cancel, each told once, because another source would give the chunk sooner. They end with
-  // PutBack, or with Fetched when the bytes came after all.
+  // Fetches to cancel because another source would give the chunk sooner; each is returned once. The caller
+  // ends each with PutBack, or with Fetched if the bytes came after all.
   std::vector<Fetch> Overdue(SteadyTime now);
-  // As of the last Overdue, and it has given no chunk since.
+  // Whether the source counted as stalled at the last Overdue and has given no chunk since.
   bool stalled(int source) const { return sources_[source].stalled; }
-  // All that it has announced, which is not every chunk, is done.
+  // Whether all chunks that the source has announced are done, and these are not all chunks of the image.
   bool IsSpent(int source) const;
 
-  uint32_t missing() const { return missing_; }  // neither under way, nor fetched, nor done
+  uint32_t missing() const { return missing_; }  // chunks that are not requested, fetched or done
   bool all_done() const { return done_ == chunks_.size(); }
 
  private:

@@ -1,7 +1,7 @@
-// What the chunks of one ingest have to be: what their manifest says, or, for a new artifact,
-// what its manifest is going to say.
+// Verifies the chunks of one ingest. For a known artifact, compares each chunk with its digests in the
+// manifest. For a new artifact, computes the digests for the future manifest.
 //
-// Thread-safe: each chunk by one thread at a time.
+// Thread-safe; only one thread at a time may verify the same chunk.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,31 @@ namespace tensorcast {
 
 class ChunkVerifier {
  public:
-  // `expected` null: a first ingest, with chunks that are right as they come, and both digests computed.
-  // Pointers must outlive it.
+  // `expected` is null for a first ingest: every chunk is right, and both digests are computed. Pointers must
+  // outlive the verifier.
   ChunkVerifier(const ImageLayout* layout, const Manifest* expected, bool distrust_other_hosts)
       : layout_(layout),
         expected_(expected),
         distrust_other_hosts_(distrust_other_hosts),
         digests_(layout->chunk_count()) {}
 
-  // Whether a chunk of such a source is digested by BLAKE3, too.
+  // Whether this chunk of this source is digested by BLAKE3, too.
   bool WantsBlake3(const SourceInfo& source, uint32_t chunk) const;
 
-  // INVALID_ARGUMENT where a first ingest has something between its tensors; later ones' digests cover that.
+  // INVALID_ARGUMENT if a first ingest has a nonzero byte between its tensors. In later ingests the digests
+  // cover the padding.
   absl::Status CheckPadding(const ChunkRequest& request) const;
 
   struct Verdict {
-    uint64_t bytes_read = 0;  // 0: the source had digested the chunk on the way
-    std::string wrong;        // what its digest is, and should be, for people; empty: it is right
+    uint64_t bytes_read = 0;  // bytes that were digested here; 0: the source had digested the chunk
+    std::string wrong;        // for people: the digest and the expected digest; empty: the chunk is right
   };
-  // `bytes`: the chunk's. `delivered`: what its source has digested; what is missing of that is computed
-  // here.
+  // `bytes` are the chunk's bytes. `delivered` are the digests that the source computed; missing ones are
+  // computed here.
   Verdict Verify(const ChunkRequest& request, std::span<const ConstHostSpan> bytes,
                  std::optional<ChunkDigests> delivered);
 
-  // Of each chunk that was right. No thread may verify any more.
+  // The digests of all chunks that were right. REQUIRES: no thread verifies any more.
   std::vector<ChunkDigests> TakeDigests() { return std::move(digests_); }
 
  private:

@@ -1,8 +1,8 @@
 // Where an ingest puts its chunks: a replica's host memory, a device, or a packed file. The pipeline fetches
 // each chunk into a buffer that the destination names, and has it placed once it is verified.
 //
-// Thread-safe, for chunks that do not overlap. Owns the memory until Finish hands it over; destroying it
-// unfinished waits for copies under way and frees everything, but for memory that others share.
+// Thread-safe for chunks that do not overlap. Owns the memory until Finish hands it over. Destroying an
+// unfinished destination waits for running copies and frees all memory that no other object shares.
 #pragma once
 
 #include <memory>
@@ -26,49 +26,51 @@
 
 namespace tensorcast {
 
-// Where one chunk is fetched to. Holds its staging buffer, if it has one.
+// The memory that one chunk is fetched to. Holds the staging buffer, if there is one.
 struct ChunkBuffer {
   std::vector<HostSpan> spans;
   StagingBuffer staging;
 };
 
-// Returns when a chunk is in its place, or never will be. Null: it is.
+// Blocks until a chunk is placed, or has failed. Null: the chunk is placed already.
 using AwaitPlaced = absl::AnyInvocable<absl::Status()>;
-// Returns when a chunk is in its place, or never will be, with its digest where one was asked for.
+// Blocks until a chunk is placed, or has failed. Returns the chunk's digest if one was requested.
 using AwaitDigested = absl::AnyInvocable<absl::StatusOr<Digest>()>;
 
 class Destination {
  public:
   virtual ~Destination() = default;
 
-  // How many chunks can be under way at once.
+  // How many chunks can be in flight at the same time.
   virtual int max_chunks() const = 0;
-  // False when a fetched chunk is where it belongs already.
+  // False if chunks are fetched straight to their place.
   virtual bool places() const = 0;
-  // May block for staging credit, to the context's end.
+  // The memory to fetch a range to. May block for a staging buffer until the context ends.
   virtual absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) = 0;
-  // Puts a range's bytes into their place, or begins to: then they stay where they are until what is given
-  // was called, or destroyed, which waits as well. An error is the destination's: no other source would help.
+  // Puts the bytes of a range into their place, or begins to. The caller keeps `bytes` unchanged until it has
+  // called or destroyed the returned function; both wait. An error is the destination's fault: another source
+  // would not help.
   virtual absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) = 0;
-  // Whether bytes in memory of that device come straight into their place, by PlaceFrom: without the host,
-  // and so without a buffer.
+  // Whether PlaceFrom copies bytes in that device's memory straight to their place, without host memory and
+  // without a buffer.
   virtual bool TakesFrom(int /*device*/) const { return false; }
-  // Begins to copy a range from `source`, unless it is there already, and to digest it in its place where
-  // that is wanted: until what is given was called, or destroyed, which waits as well. An error does not say
-  // whether the source or the destination is at fault. REQUIRES: it takes from that device.
+  // Begins to copy a range from `source`, unless it is in place already, and to digest it in place if
+  // `digest`. The caller keeps `source` unchanged until it has called or destroyed the returned function;
+  // both wait. An error does not tell whether the source or the destination is at fault. REQUIRES:
+  // TakesFrom(source.device).
   virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest);
-  // Where the bytes are as soon as their chunk is placed, and stay when this has gone, in host or device
-  // memory; nothing: elsewhere.
+  // The host or device memory that has a chunk's bytes as soon as the chunk is placed, and that outlives this
+  // object. Empty for other destinations.
   virtual ReplicaStorage memory() const { return {}; }
-  // REQUIRES: every chunk that is wanted is placed. May block on the disk.
+  // Hands the storage over. REQUIRES: every wanted chunk is placed. May block on the disk.
   virtual absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>& manifest) = 0;
 };
 
-// Chunks are fetched straight into the replica's own memory, which has room for those that are wanted.
+// Chunks are fetched straight into the replica's own memory, which has room for the wanted chunks.
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
 
-// Chunks are staged, then copied, several at once: the copies run back to back. What a GPU has comes by
-// `direct`. All must outlive it.
+// Chunks are staged, then copied; several copies are queued, so that they run back to back. Bytes on a GPU
+// are copied by `direct`. The pointers must outlive the destination.
 std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
                                                    StagingRing* staging, DirectCopies* direct);
 

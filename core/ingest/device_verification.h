@@ -1,5 +1,5 @@
-// How much of what comes from GPU to GPU, without the host, is compared with the manifest. All else always
-// is. Pure.
+// How many of the chunks that are copied from GPU to GPU, without the host, are compared with the manifest.
+// All other chunks are always compared. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace tensorcast {
 
 enum class DeviceVerification : uint8_t {
   kFull,
-  kSampled,  // of each 16 chunks one, of fewer too: which, differs from transfer to transfer
+  kSampled,  // one chunk of each 16 (or of fewer at the end); each transfer picks other chunks
   kOff,
 };
 
 // "full", "sampled" or "off".
 std::optional<DeviceVerification> ParseDeviceVerification(std::string_view name);
-// Whether this chunk of so many is compared, in the transfer of that seed.
+// Whether `chunk`, of an image of `chunks` chunks, is compared in the transfer with this seed.
 bool IsCompared(DeviceVerification policy, uint64_t seed, uint32_t chunk, uint32_t chunks);
 
 }  // namespace tensorcast

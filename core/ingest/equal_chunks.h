@@ -1,15 +1,15 @@
-// Chunks of an artifact that other artifacts have in this node's host memory: a fine-tuned model copies what
-// its base has too, and pulls the rest.
+// Gives an ingest the chunks that other artifacts have in this node's host memory. A get of a fine-tuned
+// model then copies the chunks that its base has too, and pulls only the rest.
 //
-// Chunks are equal where both digests are, at whatever place of the two images. Since chunks are cut at fixed
-// places, a tensor that grows shifts what lies behind it, and little of that is equal then.
+// Two chunks are equal if both digests are equal, at any place of the two images. Chunks begin at fixed
+// offsets: if a tensor grows, the bytes behind it shift, and few of the later chunks are equal.
 //
-// The replicas that it reads are ready and verified, and leased until their last chunk is in its place. Their
-// bytes are compared with the wanted manifest, as those of any source; a replica with wrong ones is
+// The replicas that it reads are ready and verified, and are leased until their last chunk is placed. Their
+// bytes are compared with the wanted manifest, as the bytes of any source. A replica with wrong bytes is
 // withdrawn.
 //
-// The look-up costs 256 compared digests at most for each wanted chunk. It takes 60 bytes a wanted
-// chunk at most while it lasts, and each source 4 bytes a chunk of the artifact.
+// The look-up compares at most 256 digests for each wanted chunk. It uses at most 60 bytes for each wanted
+// chunk while it runs. Each source uses 4 bytes for each chunk of the artifact.
 //
 // One thread at a time.
 #pragma once
@@ -33,7 +33,7 @@ namespace tensorcast {
 struct EqualChunksOptions {
   ReplicaTable* table = nullptr;  // outlives the provider and its sources
   std::shared_ptr<const Manifest> manifest;
-  std::optional<std::vector<uint32_t>> chunks;  // that are wanted, ascending; not set: all
+  std::optional<std::vector<uint32_t>> chunks;  // the wanted chunks, ascending; not set: all
   int copy_threads = 1;
 };
 
@@ -46,7 +46,7 @@ class EqualChunks final : public NodeProvider {
 
  private:
   const EqualChunksOptions options_;
-  std::set<std::string> tried_;  // replicas
+  std::set<std::string> tried_;  // replica ids
 };
 
 }  // namespace tensorcast

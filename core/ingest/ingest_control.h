@@ -1,14 +1,15 @@
-// The sources of one ingest: asks the provider for them, adds them, and removes those that were given up.
+// Manages the sources of one ingest: asks the provider for sources, adds them, and removes sources that were
+// given up.
 //
-// A source that gives nothing for long is overtaken where another gives its chunks (chunk_picker), and
-// reported to the provider at the end. Where none of the sources in use gives anything the provider is asked
-// for a better one; until there is one, a slow source is as good as any.
+// If a source gives nothing for long, other sources give its chunks (chunk_picker.h), and the provider hears
+// of it at the end. If no source gives anything, the control asks the provider for a better source, and keeps
+// the slow ones until it has one.
 //
-// A source may fill yet (ChunkSource::availability). When no source has a chunk that is missing, and nothing
-// is under way, the ingest waits; when that lasts too long (missing_chunk_stall), all of them are given up
-// and the provider is asked.
+// A source may not have all its chunks yet (ChunkSource::availability). If no source has a missing chunk and
+// no fetch is in flight, the ingest waits. If that lasts too long (missing_chunk_stall.h), all sources are
+// given up and the provider is asked for others.
 //
-// Used by the thread in control alone, but for what is guarded by the ingest's mutex.
+// Only the thread in control uses it, except for fields that the ingest's mutex guards.
 #pragma once
 
 #include <functional>
@@ -34,19 +35,19 @@ class IngestControl {
   IngestControl(IngestState* state, const ChunkPaths* paths, std::function<void()> on_asked)
       : state_(state), paths_(paths), on_asked_(std::move(on_asked)) {}
 
-  // These five REQUIRE the state's mutex.
-  // What is to be done now, without the lock; null: nothing.
+  // A Step is work that the caller runs without the lock; null: there is nothing to do. RetireStep, NextStep,
+  // NextTime, IsAlone and NoteStall REQUIRE that the caller holds the state's mutex.
   using Step = std::function<void()>;
   Step RetireStep();
   Step NextStep(SteadyTime now);
-  // When there may be something to do by time alone.
+  // The time at which there may be a step although nothing happened.
   SteadyTime NextTime() const;
-  // There is one source, and no more are to be expected.
+  // Whether there is one source and the provider will give no more.
   bool IsAlone() const;
-  // The sources together give nothing; the provider will be told.
+  // Notes that all sources together give nothing; a later step tells the provider.
   void NoteStall();
 
-  // For the end, when nothing is under way: the sources that are left go.
+  // The end of the ingest: removes the remaining sources. REQUIRES: no fetch is in flight.
   struct Left {
     std::vector<SourceChange> changes;
     std::vector<SourceFailure> untold;  // sources given up, of which the provider does not know yet
@@ -54,7 +55,7 @@ class IngestControl {
   Left End();
 
  private:
-  // `unneeded`: ends the question; null: a source is needed.
+  // `unneeded` cancels the call when no more source is needed; null: a source is needed.
   void AskProvider(const Cancellation* unneeded);
   void TellStall();
   absl::Status CheckAvailability(const ChunkSource& source) const;

@@ -1,5 +1,5 @@
-// One ingest and its callers. Several callers may share it; it is cancelled when the last one has left,
-// or the engine abandons it.
+// One ingest and its callers. Several callers may share it. It is cancelled when the last caller has left, or
+// when the engine abandons it.
 //
 // Thread-safe.
 #pragma once
@@ -25,53 +25,55 @@ namespace tensorcast {
 
 class IngestJob {
  public:
-  // With one interest, that of `first`.
+  // Makes a job with one interest: the caller with the context `first`.
   IngestJob(IngestRequest request, const RequestContext& first);
   IngestJob(const IngestJob&) = delete;
   IngestJob& operator=(const IngestJob&) = delete;
 
   const IngestRequest& request() const { return request_; }
   const std::string& transfer_id() const { return transfer_id_; }
-  // Of the replica that it makes: a new one, until it takes over a partial one, which is before its turn.
+  // The id of the replica that the job makes: a new id, or after TakeOver the id of a partial replica.
+  // TakeOver happens before the job's turn.
   std::string replica_id() const;
   void TakeOver(const std::string& replica_id);
   SteadyTime queued() const { return queued_; }
   const Cancellation& cancellation() const { return cancellation_; }
   ProgressTracker& progress() { return progress_; }
 
-  // Its turn has come.
+  // The job's turn has come.
   void Start();
-  // What it has done until now. The chunks it verified and fetched again are told at its end.
+  // The report so far. The numbers of verified and refetched chunks are only in the final report.
   TransferReport ReportSoFar() const;
 
-  // The context of the work as it is now: the latest deadline of the callers that joined, the job's own
-  // cancellation, the span reserved for the ingest, which is a child of the caller's that started it.
+  // The current context of the work: the latest deadline of the callers that joined, the job's own
+  // cancellation, and the ingest's span, a child of the first caller's span.
   RequestContext Context() const;
   const TraceContext& span() const { return span_; }
 
-  // One more interest; false when the job is being cancelled and cannot be joined.
+  // Adds an interest. False if the job is being cancelled and cannot be joined.
   bool Join(SteadyTime deadline);
-  // One less.
+  // Removes an interest.
   void Leave();
-  // Cancels it for all callers; `why` becomes its result. `forget`: what it made in spite of that has
-  // to go.
+  // Cancels the job for all callers; `why` becomes its result. With `forget`, a replica that it makes
+  // nevertheless is removed.
   void Abandon(const absl::Status& why, bool forget);
   // OK unless abandoned.
   absl::Status abandoned() const;
   bool forgotten() const;
 
-  // Keeps the replica for callers that will ask for it; where no caller is left, the lease ends here.
-  // Before the engine counts the ingest as ended, so that by then no lease is left without a caller.
+  // Keeps the lease for the callers; if no caller is left, ends it. Called before the engine counts the
+  // ingest as ended: by then no lease is left without a caller.
   void KeepLease(std::unique_ptr<ReplicaLease> lease);
-  // The end, once, with the report's status. Runs the callbacks.
+  // Ends the job with the report's status and runs the callbacks. To be called once.
   void Finish(TransferReport report);
 
-  // Calls `callback` once, on the thread that calls Finish; at once when that has been. `owner` is what
-  // DropCallbacks gets.
+  // Calls `callback` once, on the thread that calls Finish, or at once if the job has finished. `owner`
+  // identifies the callback for DropCallbacks.
   void OnDone(const void* owner, std::function<void()> callback);
-  // The owner's callbacks are called no more; one that runs may go on when this returns.
+  // Drops the owner's callbacks. A callback that runs already may still run when this returns.
   void DropCallbacks(const void* owner);
-  // Blocks for the end; the id of the replica. It stays leased until the last interest leaves.
+  // Blocks until the job ends, and returns the id of the replica, which stays leased until the last interest
+  // leaves.
   absl::StatusOr<std::string> Wait(const RequestContext& context);
   std::optional<TransferReport> report() const;
 

@@ -1,19 +1,20 @@
-// The ingests of a node that have not ended, and the threads that run them: first come, first served, at most
-// so many at once. One that only waits (for space, for a source, or for chunks that no source has yet) gives
-// its turn to the next, so there can be more threads than that.
+// The unfinished ingests of a node and the threads that run them: first come, first served, at most
+// `max_running` at a time. A job that only waits (for space, for a source, or for chunks that no source has
+// yet) gives its turn to the next job, so there can be more than `max_running` threads.
 //
-// A request for a replica that is being made joins its ingest, where that brings all that is wanted. Whether
-// it is ready, being made or to be made is decided under one lock, so that there are never two ingests of one
-// artifact at work on one location: a request that cannot join (the ingest brings other chunks, or is being
-// cancelled) becomes a job that waits for its place. It is queued when the one before it is at the end of its
-// replica, and goes on from what that one left (ReplicaTable::TakeOver).
+// A request for a replica that an ingest is making joins that ingest, if it brings all wanted chunks. One
+// lock covers the decision whether the replica is ready, being made, or to be made, so two ingests never work
+// on the same artifact and location. A request that cannot join (the ingest brings other chunks, or is being
+// cancelled) becomes a job that waits for its place. It is queued when the previous job is done with the
+// replica, and continues from that replica (ReplicaTable::TakeOver).
 //
-// Threads are made as they are needed and stay: one that has no job is idle. A job that begins to wait takes
-// itself out of `running_`, and another thread is made where one is needed for a queued job; when it goes on
-// it counts again at once, though there be more running than `max_running_` until one of them ends. So what
-// waits never keeps out what could run, and nothing that goes on has to queue a second time.
+// Threads are made when they are needed, and stay; a thread without a job is idle. A job that begins to wait
+// leaves `running_`, and a thread is made for a queued job if none is idle. A job that goes on counts again
+// at once, even if more than `max_running_` then run for a while. A waiting job therefore never blocks
+// another job, and never has to queue a second time.
 //
-// Thread-safe. Its mutex comes before the jobs', the table's and the notifier's.
+// Thread-safe. Lock order: the queue's mutex comes before the mutexes of the jobs, the table and the
+// notifier.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,7 @@ namespace tensorcast {
 
 class IngestQueue {
  public:
-  // All pointers must outlive it. At most `max_running` do more than wait.
+  // All pointers must outlive the queue. At most `max_running` jobs run, not counting jobs that wait.
   IngestQueue(ReplicaTable* table, const IngestRunner* runner, ReplicaRemoval* removal, Notifier* notifier,
               int max_running);
   ~IngestQueue() { Stop(); }
@@ -52,32 +53,32 @@ class IngestQueue {
   // Cancels every ingest and waits for the threads. Later requests are CANCELLED.
   void Stop();
 
-  // The replica that is ready or has the chunks that are wanted, or a share in the ingest that makes it, or a
-  // new ingest. Of a new artifact always the last.
+  // Returns a replica that is ready or has the wanted chunks, or joins the ingest that makes it, or starts a
+  // new ingest. For a new artifact it always starts a new ingest.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
                                                           IngestRequest request);
-  // Cancels the ingests of an artifact that was deleted; what they made in spite of that goes when they end.
+  // Cancels the ingests of a deleted artifact. A replica that one makes nevertheless is removed at its end.
   void Forget(std::string_view artifact_id);
 
-  int active() const;  // running, waiting and queued ones
-  int queued() const;  // those among them that wait for their turn, or their place
+  int active() const;  // running, waiting and queued ingests
+  int queued() const;  // ingests that wait for their turn or their place
   int peer_sources() const;
-  // Waits until there is none; false when the deadline came first.
+  // Waits until there is no ingest; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
-  // Their reports so far, in the order in which they were asked for.
+  // The reports so far of all active ingests, in the order of their requests.
   std::vector<TransferReport> Reports() const;
 
  private:
   using JobPtr = std::shared_ptr<IngestJob>;
-  using JobKey = std::pair<std::string, Location>;  // artifact id, where to
+  using JobKey = std::pair<std::string, Location>;  // artifact id, location: a place
 
   absl::StatusOr<JobPtr> Enqueue(IngestRequest request, const RequestContext& context)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobPtr JoinAny(const IngestRequest& request, SteadyTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Brings(const IngestJob& job, const IngestRequest& request) const;
-  // Its place is free: in line for a turn.
+  // The job's place is free: queues the job for a turn.
   void Admit(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Its replica is at its end: the next one has the place.
+  // The job is done with its replica: gives the place to the next job.
   void LeavePlace(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ThreadLoop() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,10 +96,10 @@ class IngestQueue {
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<JobPtr> queue_ ABSL_GUARDED_BY(mutex_);
-  std::set<JobPtr> jobs_ ABSL_GUARDED_BY(mutex_);  // that have not ended
-  // Those of known artifacts: the first of each place is queued or at work, the others wait for it.
+  std::set<JobPtr> jobs_ ABSL_GUARDED_BY(mutex_);  // jobs that have not ended
+  // Jobs for known artifacts: the first job of each place is queued or runs, the others wait for the place.
   std::map<JobKey, std::deque<JobPtr>> places_ ABSL_GUARDED_BY(mutex_);
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // that do more than wait
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // jobs that run and do not wait
   size_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);  // as many as ever ran or waited at once
 };

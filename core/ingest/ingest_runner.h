@@ -1,7 +1,7 @@
-// Takes one ingest from its place in the queue to its end: space, sources, pipeline, manifest, ready replica,
-// report.
+// Runs one ingest from its turn in the queue to its end: finds space and sources, runs the pipeline, makes
+// the manifest and the ready replica, and reports.
 //
-// Thread-safe: the queue's threads run one job each.
+// Thread-safe: each thread of the queue runs one job.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@
 
 namespace tensorcast {
 
-// All must outlive the runner.
+// The pointers must outlive the runner.
 struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
   EvictingAllocator* allocator = nullptr;
@@ -37,7 +37,7 @@ struct IngestRunnerOptions {
   DeviceRuntime* devices = nullptr;  // may be null
   DirectCopies* direct = nullptr;
   ArtifactStore* artifact_store = nullptr;  // may be null
-  NameLocks* disk_names = nullptr;          // artifact ids with a packed file that appears or goes
+  NameLocks* disk_names = nullptr;          // locks artifact ids while their packed file is made or removed
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   int copy_threads = 1;
@@ -51,16 +51,16 @@ class IngestRunner {
  public:
   explicit IngestRunner(const IngestRunnerOptions& options) : options_(options) {}
 
-  // Whether such an ingest could ever run here; found out before it is queued.
+  // An error if such an ingest can never run on this node. Called before the ingest is queued.
   absl::Status Check(const IngestRequest& request) const;
 
   struct Result {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
     TransferReport report;
   };
-  // `on_wait` is told when the job begins and ends to wait for space, a source or chunks; `on_settled` once,
-  // when its replica is as the job leaves it. REQUIRES: the job's replica is in the table, allocating or
-  // taken over. Afterwards it is ready, partial or out of the table.
+  // Calls `on_wait` when the job begins and ends to wait for space, a source or chunks. Calls `on_settled`
+  // once, when the replica has reached its final state. REQUIRES: the job's replica is in the table,
+  // allocating or taken over. When Run returns, the replica is ready, partial or out of the table.
   Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
              absl::FunctionRef<void()> on_settled) const;
 

@@ -1,10 +1,10 @@
-// One ingest: what its pipeline is told of it, and what its threads share, which are its sources, what its
-// slots do next, and whether it has failed.
+// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share,
+// which is the sources in use, the next steps of the slots, and whether the ingest has failed.
 //
-// Thread-safe by `mutex`. Under it no call is made to a source, the provider, the destination or a
-// cancellation, nor to an availability but for what takes no lock there: an availability calls its
-// observers, which take this mutex, under its own. So what is to be cancelled is returned, for CancelAll
-// without the lock.
+// Thread-safe by `mutex`. No call to a source, the provider, the destination or a cancellation is made under
+// it. Of an availability, only methods that take no lock may be called under it, because an availability
+// calls its observers under its own lock, and they take this mutex. Methods therefore return the
+// cancellations, for the caller to pass to CancelAll without the lock.
 #pragma once
 
 #include <cstdint>
@@ -30,35 +30,35 @@
 
 namespace tensorcast {
 
-// What is to be brought, where to, where from, and what is to be told meanwhile. All pointers must outlive
-// the pipeline.
+// What the pipeline brings, from where, to where, and what it calls meanwhile. All pointers must outlive the
+// pipeline.
 struct IngestPlan {
   std::string subject;  // the artifact, for messages
   const ImageLayout* layout = nullptr;
   // Null: a first ingest, which computes both digests of every chunk and checks the padding.
   const Manifest* expected = nullptr;
-  // For a known artifact: the chunks that are to be brought, ascending. Not set: all.
+  // For a known artifact: the chunks to bring, ascending. Not set: all.
   std::optional<std::vector<uint32_t>> chunks = {};
   Destination* destination = nullptr;
   SourceProvider* sources = nullptr;
   ProgressTracker* progress = nullptr;
   DeviceVerification device_verification = DeviceVerification::kFull;
-  bool distrust_other_hosts = false;  // compare BLAKE3 too of what comes from another host
-  std::optional<int> numa_node = {};  // near which the slots run, but for Run's own thread
-  // Sources that have had nothing for so long, while nothing was under way, are given up.
+  bool distrust_other_hosts = false;  // also compare BLAKE3 for chunks from another host
+  std::optional<int> numa_node = {};  // the slots run near this node, except Run's own thread
+  // If no source has a missing chunk and no fetch is in flight for this time, all sources are given up.
   absl::Duration peer_timeout = absl::InfiniteDuration();
-  uint64_t seed = 0;                        // of the order of chunks
-  std::function<RequestContext()> context;  // as it is now; always the same cancellation
-  // This chunk is in its place; and verified, unless the policy lets it be.
+  uint64_t seed = 0;                        // for the random order of chunks
+  std::function<RequestContext()> context;  // gives the current context; its cancellation never changes
+  // Called when a chunk is placed. `verified` is false if the policy left the chunk unverified.
   std::function<void(uint32_t chunk, bool verified)> on_chunk;
-  // Told, on Run's thread, what is waited for, for people; an empty text: it goes on.
+  // Called on Run's thread with a text for people that says what the ingest waits for; empty: it goes on.
   WaitObserver on_wait;
 };
 
 struct IngestState {
   explicit IngestState(IngestPlan the_plan);
 
-  // Nothing is under way, and all is done or the ingest failed.
+  // True when no fetch is in flight, and all chunks are done or the ingest failed.
   bool IsOver() const ABSL_SHARED_LOCKS_REQUIRED(mutex);
   [[nodiscard]] std::vector<Cancellation> GiveUpSource(SourceInUse& source, absl::Status why, bool corrupt)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -72,10 +72,10 @@ struct IngestState {
   SlotScheduler slots ABSL_GUARDED_BY(mutex);
   MissingChunkStall idle ABSL_GUARDED_BY(mutex);
   absl::Status failed ABSL_GUARDED_BY(mutex);  // why the whole ingest ends
-  // The provider is being asked for more than is needed; so that can be ended.
+  // Set while the provider is asked for more sources than are needed: cancels that call.
   std::optional<Cancellation> asking ABSL_GUARDED_BY(mutex);
-  std::string told_waiting ABSL_GUARDED_BY(mutex);  // what on_wait was told last
-  // Chunks, for the outcome.
+  std::string told_waiting ABSL_GUARDED_BY(mutex);  // the last text for on_wait
+  // Numbers of chunks, for IngestOutcome.
   uint32_t reassigned ABSL_GUARDED_BY(mutex) = 0;
   uint32_t verified ABSL_GUARDED_BY(mutex) = 0;
 };

@@ -1,7 +1,7 @@
-// The sources of one ingest that this node has already, or is about to have, at another location.
+// The sources of one ingest on this node: replicas of the artifact, ready or being made, at other locations.
 //
-// A local replica is read under a lease. If its bytes turn out not to match the manifest it is withdrawn, so
-// that it serves no other reader; a packed file stays on disk until it is written again or the artifact is
+// A local replica is read under a lease. If its bytes do not match the manifest, the replica is withdrawn, so
+// that it serves no other reader. A packed file stays on disk until it is written again or the artifact is
 // forgotten.
 //
 // One thread at a time.
@@ -32,10 +32,11 @@ struct LocalSourcesOptions {
   ReplicaTable* table = nullptr;
   DeviceRuntime* devices = nullptr;
   int copy_threads = 1;
-  ArtifactStore* artifact_store = nullptr;  // told of a packed file that is wrong; may be null
+  ArtifactStore* artifact_store = nullptr;  // hears of a packed file with wrong bytes; may be null
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
-  // The ingest that they are for; with its memory where that is on a GPU: then it takes part in broadcasts.
+  // The ingest that the sources are for. If it writes to a GPU, `receiver` has that memory, and the ingest
+  // takes part in broadcasts.
   BroadcastReceiver receiver;
 };
 
@@ -50,12 +51,12 @@ class LocalSources final : public NodeProvider {
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
  private:
-  // Null: there is nothing, or it cannot be read.
+  // Null: the member has no chunks to read, or they cannot be read.
   std::unique_ptr<ChunkSource> OpenArrived(std::optional<BroadcastMember> member);
   absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const std::shared_ptr<ReplicaLease>& lease) const;
 
   const LocalSourcesOptions options_;
-  BroadcastReceiver receiver_;  // no memory: it takes part in no broadcast, or no more
+  BroadcastReceiver receiver_;  // without memory the ingest takes part in no broadcast (any more)
   WaitObserver on_wait_ = [](const std::string&) {};
   std::set<Location> tried_;
   std::vector<SourceFailure> unopened_;

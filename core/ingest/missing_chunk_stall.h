@@ -1,8 +1,8 @@
-// Tells when the sources of a transfer are to be given up because none of them has a chunk that is missing:
-// once that has been so for the limit, whichever sources came and went. If each new source started the
-// time anew, receivers that lack the same chunk would keep each other waiting, one limit after the other. But
-// a source that comes at about the end of the limit has a while to announce what it has: a quarter of the
-// limit, or what is left of one and a half limits, or half a second.
+// Tells when a transfer gives up its sources because none of them has a missing chunk: after that has lasted
+// for the limit, even if sources came and went meanwhile. If each new source restarted the limit, receivers
+// that lack the same chunk would keep each other waiting, one limit after the other. A source that comes near
+// the end still gets some time to announce its chunks: the rest of one and a half limits, but at most a
+// quarter of the limit, and at least half a second if that is less than the quarter.
 //
 // Thread-compatible.
 #pragma once
@@ -18,17 +18,17 @@ class MissingChunkStall {
  public:
   explicit MissingChunkStall(absl::Duration limit) : limit_(limit) {}
 
-  // A chunk is under way.
+  // A chunk is in flight.
   void NoteChunk() {
     dry_ = absl::ZeroDuration();
     since_ = ends_ = SteadyTime::InfiniteFuture();
   }
-  // A source came or went: there may be something to ask for.
+  // A source came or went: there may be a chunk to request.
   void NoteSources(SteadyTime now) {
     if (idle()) dry_ += now - since_;
     since_ = ends_ = SteadyTime::InfiniteFuture();
   }
-  // There is nothing to ask any source for, and nothing under way.
+  // No source has a missing chunk, and no fetch is in flight.
   void NoteNothing(SteadyTime now) {
     if (idle()) return;
     since_ = now;
@@ -36,7 +36,7 @@ class MissingChunkStall {
   }
 
   bool idle() const { return since_ != SteadyTime::InfiniteFuture(); }
-  // Since when, with the current sources; InfiniteFuture: it is not idle, as in ends().
+  // When the idle time with the current sources began, and when it ends. Both are InfiniteFuture if not idle.
   SteadyTime since() const { return since_; }
   SteadyTime ends() const { return ends_; }
 
@@ -47,7 +47,7 @@ class MissingChunkStall {
   }
 
   const absl::Duration limit_;
-  absl::Duration dry_;  // idle with the previous sources, since a chunk was under way
+  absl::Duration dry_;  // idle time with previous sources, since a chunk was last in flight
   SteadyTime since_ = SteadyTime::InfiniteFuture();
   SteadyTime ends_ = SteadyTime::InfiniteFuture();
 };

@@ -1,6 +1,6 @@
-// What a caller that wants a replica is given at once: the replica that was there already, or its interest in
-// the ingest that makes it and that others may share. Dropping it gives up the interest; when the last one
-// goes, the ingest is cancelled.
+// The immediate result of a request for a replica: either the existing replica, or an interest in the ingest
+// that makes it. Several callers may share an ingest. Destroying a PendingReplica gives up its interest; when
+// the last interest is gone, the ingest is cancelled.
 //
 // Thread-safe.
 #pragma once
@@ -23,40 +23,41 @@ class ReplicaTable;
 
 class PendingReplica {
  public:
-  // Made by the engine. The replica was there already, or has the chunks that were wanted: so many bytes.
-  // `table` must outlive this.
+  // The engine calls the constructors. This one is for an existing replica, whole or with the wanted chunks,
+  // which have `wanted_bytes`. `table` must outlive this object.
   PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
-  // An ingest. Owns one interest in the job, until it is destroyed or `context` is cancelled. If no `whole`
-  // replica is wanted a partial one will do. `table` must outlive it, unless the job failed.
+  // For an ingest. Owns one interest in the job until this object is destroyed or `context` is cancelled. If
+  // `whole` is false, a partial replica is enough. `table` must outlive this object, unless the job failed.
   PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job, const RequestContext& context,
                  bool shared, bool whole);
   PendingReplica(const PendingReplica&) = delete;
   PendingReplica& operator=(const PendingReplica&) = delete;
   ~PendingReplica();
 
-  // Blocks to the end, the context's deadline or its cancellation. Where chunks were chosen, the lease is on
-  // a replica that has them (ReplicaLease::availability) or all.
+  // Blocks until the ingest ends, or until the context's deadline or cancellation. If chunks were chosen, the
+  // lease is on a replica that has at least these (ReplicaLease::availability).
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
-  // Calls `callback` once, on an engine thread or at once, after which Wait returns without blocking.
-  // Destroying this object first drops the callback; one that runs by then goes on.
+  // Calls `callback` once, on an engine thread or at once. After that, Wait returns without blocking.
+  // Destroying this object before that drops the callback; a callback that runs already goes on.
   void OnDone(std::function<void()> callback);
   TransferProgress progress() const;
-  // The finished transfer, or nullopt when there was none: the replica was already there.
+  // The finished transfer; nullopt if the replica existed already.
   std::optional<TransferReport> report() const;
   // True when another caller had started the ingest.
   bool shared() const { return shared_; }
-  // True once it ended with a replica that this ingest made, and not one that was here with the same content.
+  // True after the ingest ended with a replica that it made itself. False if an existing replica with the
+  // same content is used instead.
   bool made() const;
-  // The span of the ingest; not valid when there was none.
+  // The span of the ingest; not valid if there was no ingest.
   TraceContext ingest() const;
 
  private:
   void Leave();
 
   ReplicaTable* const table_;
-  const std::unique_ptr<ReplicaLease> there_;  // either this
-  const std::shared_ptr<IngestJob> job_;       // or this is set
-  const uint64_t wanted_bytes_ = 0;            // of the one that is there
+  const std::unique_ptr<ReplicaLease> there_;  // set for an existing replica, else null
+  const std::shared_ptr<IngestJob> job_;       // set for an ingest, else null
+  const uint64_t wanted_bytes_ = 0;            // of the existing replica
   const bool shared_ = false;
   const bool whole_ = false;
   std::atomic<bool> left_ = false;  // the job

@@ -1,19 +1,18 @@
-// One ingest at work: fetch -> verify -> place -> commit for every chunk that is wanted of an image, from
-// several sources at once.
+// IngestPipeline runs one ingest: fetch -> verify -> place -> commit for every wanted chunk of an image, from
+// several sources at the same time.
 //
-// Slots, a thread each, take whatever step can be taken (slot_scheduler.h): a chunk that arrived is verified
-// and sent to its place (a device copies on while no slot waits), else one of them awaits a chunk on that
-// way, and the others have the picker name the next chunk for one of the sources. The slots are shared by
-// all sources; one that has nothing to give holds none, and neither does a fetch of a source that needs no
-// thread while it fetches.
+// Each slot is a thread that takes one step after the other (slot_scheduler.h). It verifies a chunk that
+// arrived and starts to place it. Without such a chunk, one slot awaits a chunk that is being placed, and the
+// other slots request the chunks that the picker names. All sources share the slots. A source without a chunk
+// to give holds no slot, and neither does a fetch of a source that needs no thread.
 //
 // Run's own thread is in control (ingest_control.h): it asks the provider for sources, which join and leave
-// while the slots work, destroys those that were given up, and tells what waits for what. While the only
-// source is one of which no more is to be expected it is a slot as well.
+// while the slots work, destroys sources that were given up, and reports what the ingest waits for. If there
+// is only one source and no other is expected, this thread is a slot, too.
 //
-// Credit runs backwards. A chunk is taken within its source's window, then a buffer of the destination where
-// its way needs one (chunk_path.h), then it is requested. So a slow device or disk stops the fetches for it,
-// and no slot holds a buffer that waits for bytes that no source has.
+// Back-pressure: a chunk is taken within its source's window, then gets a buffer of the destination if its
+// path needs one (chunk_path.h), then is requested. A slow device or disk therefore stops its fetches, and no
+// buffer is held for bytes that no source has.
 //
 // Run is called once; progress may be read from any thread meanwhile.
 #pragma once
@@ -39,7 +38,7 @@ namespace tensorcast {
 
 struct IngestOutcome {
   absl::Status status;
-  std::vector<ChunkDigests> digests;  // of every chunk that was brought when the status is OK
+  std::vector<ChunkDigests> digests;  // if the status is OK: of every chunk that was brought
   std::vector<SourceChange> changes;
   std::vector<SourceFailure> untold;  // sources given up, of which the provider does not know yet
   uint32_t refetched_chunks = 0;
@@ -51,12 +50,12 @@ class IngestPipeline {
  public:
   explicit IngestPipeline(IngestPlan plan);
 
-  // Blocks until every chunk that is wanted is done, or no source is left, or the destination failed, or the
-  // context ended. To be called once.
+  // Blocks until every wanted chunk is done, no source is left, the destination fails, or the context ends.
+  // To be called once.
   IngestOutcome Run();
 
  private:
-  // What a thread does next, without the lock. Null: everything is over.
+  // The next work of a thread, which it does without the lock. Null: the ingest is over.
   using Step = std::function<void()>;
 
   void TakeSteps(bool in_control);
@@ -65,7 +64,7 @@ class IngestPipeline {
   void AwaitChange(bool in_control, const RequestContext& context)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mutex);
   SteadyTime NextControl(const RequestContext& context) const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex);
-  // With one source alone there is nothing to control but its end, which its fetching slot sees.
+  // With only one source, the only thing to control is its end, and the fetching slot sees that.
   bool ControlIsSlot() const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex) {
     return started_slots_ == 0 || control_.IsAlone();
   }

@@ -1,6 +1,6 @@
-// What an ingest tells of itself while it runs: how far it is, and how long its stages take with each source.
+// The progress of a running ingest: how many bytes are done, and how long the stages take with each source.
 //
-// Thread-safe: the pipeline's slots write, any thread that asks for progress or a report reads.
+// Thread-safe: the pipeline's slots write, and any thread may read progress and reports.
 #pragma once
 
 #include <array>
@@ -19,31 +19,31 @@
 
 namespace tensorcast {
 
-// One source: its stages, and what came of it.
+// The stages and the outcome of one source.
 class StageClock {
  public:
-  // It comes now. `filling`: it has not every chunk yet.
+  // The source joins now. `filling`: it does not have every chunk yet.
   explicit StageClock(const SourceInfo& source, bool filling = false);
 
-  // One chunk went through the stage from `start` to now. `bytes` 0 where the stage had nothing to read or
-  // write: it is counted, and takes no time.
+  // A chunk was in the stage from `start` to now. If `bytes` is 0, the stage had nothing to read or write:
+  // the chunk is counted, without time.
   void Passed(Stage stage, SteadyTime start, uint64_t bytes);
   // The stage failed for a chunk; the first failure's status is kept.
   void Failed(Stage stage, SteadyTime start, const absl::Status& why);
 
-  // A chunk is asked of it; and that one came, or never will.
+  // Asked: a chunk was requested from the source. Answered: a requested chunk came, or never will.
   void Asked(SteadyTime now);
   void Answered(SteadyTime now);
-  // A chunk of it is in its place.
+  // A chunk of the source was placed.
   void Placed(uint64_t bytes);
-  // A chunk was taken back from it because it was slow.
+  // A chunk was taken back from the source because it was slow.
   void Reassigned();
-  // A chunk of it came into a GPU's memory without the host's.
+  // A chunk came into a GPU's memory without passing through host memory.
   void CameDirectly();
-  // It goes now; with a `loss` it is given up, for that reason. Only the first time counts.
+  // The source leaves now; a `loss` is the reason for which it was given up. Only the first call counts.
   void Leave(std::optional<SourceLoss> loss, const absl::Status& status, uint32_t lost_chunks);
 
-  // The stages that anything went through.
+  // The stages that a chunk went through.
   std::vector<StageReport> Reports() const;
   SourceReport Source() const;
 
@@ -52,35 +52,35 @@ class StageClock {
 
   mutable absl::Mutex mutex_;
   std::array<StageReport, 3> stages_ ABSL_GUARDED_BY(mutex_);
-  SourceReport source_ ABSL_GUARDED_BY(mutex_);  // but for `asked`
+  SourceReport source_ ABSL_GUARDED_BY(mutex_);  // without the time in `asked_`
   BusyTime asked_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A whole ingest. Outlives the pipeline that writes it.
+// The progress of a whole ingest. Must outlive the pipeline that writes it.
 class ProgressTracker {
  public:
   explicit ProgressTracker(uint64_t bytes_total);
-  // Before the first chunk: what is to be brought, and what of that which was asked for is there.
+  // Called before the first chunk: the bytes to bring, and the requested bytes that are already present.
   void SetPlan(uint64_t bytes_total, uint64_t bytes_present);
-  // One more source is in use, until its clock says that it left.
+  // Adds a source, which is in use until its clock says that it left.
   void AddSource(std::shared_ptr<const StageClock> clock);
-  // One could not be opened. Tries of the same one in a row are told as one.
+  // A source could not be opened. Repeated failures of the same source in a row count as one.
   void AddUnopened(const SourceInfo& source, const absl::Status& why);
-  // A chunk is under way, from being taken for a source to its end, in its place or not.
+  // A chunk is in flight from Took, when it is taken for a source, to Ended, when it is placed or has failed.
   void Took();
   void Ended();
-  // Meanwhile it may wait for memory to be fetched to, with max one wait for each chunk.
+  // A chunk in flight waits for a buffer between these two calls; at most one wait for each chunk.
   void BeginBufferWait();
   void EndBufferWait();
-  // A chunk is asked of the source with this clock; and that one came, or never will.
+  // Asked: a chunk was requested from the source with this clock. Answered: it came, or never will.
   void Asked(StageClock& clock);
   void Answered(StageClock& clock);
-  // A chunk of that source is in its place.
+  // A chunk of the source with this clock was placed.
   void AddDone(StageClock& clock, uint64_t bytes);
-  // Empty: it does not wait for a source.
+  // Empty: the ingest does not wait for a source.
   void SetWaitingFor(const std::string& what);
   TransferProgress Get() const;
-  // Adds the bytes that are there, how it went with every source so far, and for how long it was idle or
+  // Adds the bytes done, the reports of all sources so far, and the times in which the ingest was idle or
   // waited for buffers.
   void Report(TransferReport* report) const;
 
@@ -88,14 +88,14 @@ class ProgressTracker {
   void NoteBuffers(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);                               // but for the sources
-  std::vector<std::shared_ptr<const StageClock>> sources_ ABSL_GUARDED_BY(mutex_);  // as they came
+  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);                               // without the sources
+  std::vector<std::shared_ptr<const StageClock>> sources_ ABSL_GUARDED_BY(mutex_);  // in order of arrival
   BusyTime fetching_ ABSL_GUARDED_BY(mutex_);
   BusyTime under_way_ ABSL_GUARDED_BY(mutex_);
   SteadyTime first_took_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   SteadyTime last_ended_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  // Chunks that wait for a buffer, and those that were requested: where there are only the former, buffers
-  // are what is waited for.
+  // Chunks that wait for a buffer, and chunks that were requested. If there are only the former, the ingest
+  // waits for buffers.
   int wait_for_buffer_ ABSL_GUARDED_BY(mutex_) = 0;
   int requested_ ABSL_GUARDED_BY(mutex_) = 0;
   bool buffers_short_ ABSL_GUARDED_BY(mutex_) = false;

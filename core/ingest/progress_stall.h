@@ -1,6 +1,6 @@
-// Tells when the sources of a transfer together bring nothing new for too long: for half a second, or for
-// four of their usual times between two chunks where that is more. A remedy may take its time,
-// so the limit doubles each time that a stall was reported.
+// Tells when all sources of a transfer together have brought nothing new for too long: for half a second, or
+// for four times the average time between two chunks if that is longer. Because a remedy may take a while,
+// the limit doubles after each reported stall.
 //
 // Thread-compatible.
 #pragma once
@@ -16,14 +16,14 @@ namespace tensorcast {
 
 class ProgressStall {
  public:
-  // What the sources have together now, counted with repetition.
+  // `chunks` is the number of chunks that all sources together have now, counted with repetition.
   void Note(uint64_t chunks, SteadyTime now) {
     if (!watched_.has_value()) watched_ = {.since = now, .grew = now, .at_first = chunks, .chunks = chunks};
     if (chunks == watched_->chunks) return;
     watched_->chunks = chunks;
     watched_->grew = now;
   }
-  // Others than these are in use, or none.
+  // Other sources are in use now, or none.
   void Reset() { *this = ProgressStall(); }
 
   // True once for each time that the limit passed.
@@ -39,7 +39,7 @@ class ProgressStall {
  private:
   struct Watched {
     SteadyTime since;
-    SteadyTime grew;  // when that was last seen, or told
+    SteadyTime grew;  // when `chunks` last changed, or when a stall was last reported
     uint64_t at_first = 0;
     uint64_t chunks = 0;
   };

@@ -1,12 +1,13 @@
-// Where one ingest gets its sources from: the providers of this node in order, then what the caller provides.
+// The providers that give one ingest its sources: first the providers of this node in order, then the
+// caller's provider.
 //
-// A provider of this node is asked while no source of it is in use. Sources that have every chunk, or will
-// have, are used alone, for as long as their provider says: nothing is faster than memory, but a peer may be
-// than a disk. Beside sources that have only some chunks, the next provider is asked at once. No provider is
-// asked again after a later one was. All that are in use give chunks at once, each as fast as it is
-// (chunk_picker.h).
+// A provider of this node is asked while none of its sources is in use. If its sources have every chunk, or
+// will have, no other provider is asked for the time that Given::alone says: nothing is faster than memory,
+// but a peer may be faster than a disk. If its sources have only some chunks, the next provider is asked at
+// once. No provider is asked again after a later one was asked. All sources in use give chunks at the same
+// time, each at its own rate (chunk_picker.h).
 //
-// A new kind of source on this node is a NodeProvider of its own, which ingest_runner adds.
+// To add a new kind of source on this node, write a NodeProvider and add it in ingest_runner.
 //
 // One thread at a time.
 #pragma once
@@ -32,14 +33,14 @@ class NodeProvider {
   struct Given {
     std::vector<std::unique_ptr<ChunkSource>> sources;  // of replicas with their ids; empty: there are none
     bool whole = false;                                 // together they have every chunk, or will have
-    // How long those with every chunk are used alone.
+    // If `whole`: for how long the sources are used without asking the next provider.
     absl::Duration alone = absl::InfiniteDuration();
   };
 
   virtual ~NodeProvider() = default;
   // May block for a moment.
   virtual Given Next(const RequestContext& context) = 0;
-  // A source that it gave was given up.
+  // Called when a source of this provider was given up.
   virtual void Ended(const SourceFailure& /*failure*/) {}
   // As in SourceProvider.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
@@ -65,19 +66,19 @@ class ProviderChain final : public SourceProvider {
  private:
   struct Link {
     std::unique_ptr<NodeProvider> provider;
-    std::set<std::string> in_use;  // ids of the replicas
-    bool whole = false;            // they have every chunk
-    SteadyTime alone_until;        // then
+    std::set<std::string> in_use;  // ids of the replicas that its sources read
+    bool whole = false;            // these sources have every chunk
+    SteadyTime alone_until;        // if `whole`: the next provider is not asked before this time
   };
   // Whether sources of this node that are in use have every chunk.
   bool IsWholeHere() const;
-  // Tells the providers of this node what ended of theirs; the rest is of others.
+  // Tells this node's providers which of their sources ended. Returns the failures of the other sources.
   std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended);
 
   const std::string subject_;
   SourceProvider* const others_;
   std::vector<Link> links_;
-  size_t asked_ = 0;  // the link that is asked next; all of them: the others are
+  size_t asked_ = 0;  // index of the link that is asked next; links_.size(): `others_` is asked
   int others_in_use_ = 0;
 };
 

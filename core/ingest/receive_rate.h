@@ -1,5 +1,5 @@
-// How fast the bytes of one transfer came from other nodes so far. The global store learns the rates of nodes
-// from it that have no label for theirs.
+// Measures how fast the bytes of one transfer come from other nodes. The global store learns from it the rate
+// of a node that has no label for its rate.
 //
 // A value without a clock. Thread-compatible.
 #pragma once
@@ -15,12 +15,12 @@ namespace tensorcast {
 
 class ReceiveRate {
  public:
-  // A shorter time is mostly that of connections and of the first chunks.
+  // A shorter time consists mostly of connecting and of the first chunks.
   static constexpr absl::Duration kMinTime = absl::Milliseconds(50);
 
   // The transfer has a source. Only the first time counts.
   void Begin(SteadyTime now) { since_ = std::min(since_, now); }
-  // In Mbit/s, where so many bytes came until now; 0: not known yet.
+  // The rate in Mbit/s if `bytes` came until `now`; 0: not known yet.
   uint64_t MbitOf(uint64_t bytes, SteadyTime now) const {
     if (since_ == SteadyTime::InfiniteFuture() || now - since_ < kMinTime) return 0;
     const double mbit = static_cast<double>(bytes) * 8e-6 / absl::ToDoubleSeconds(now - since_);

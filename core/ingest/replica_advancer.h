@@ -1,5 +1,5 @@
-// What an ingest needs to advance a replica (advance.h): the memory of the earlier version as its
-// destination, buffers to make chunks in, and the chunks that stay as they are as a source.
+// Gives an ingest what it needs to advance a replica (advance.h): the memory of the earlier version as its
+// destination, buffers to make chunks in, and a source of the chunks that stay.
 //
 // Thread-safe.
 #pragma once
@@ -25,7 +25,7 @@ struct ReplicaAdvancerOptions {
   HostPool* pool = nullptr;
   EvictingAllocator* allocator = nullptr;
   const ReplicaRetirement* retirement = nullptr;
-  StagingRing* staging = nullptr;  // used where it has buffers that are large enough
+  StagingRing* staging = nullptr;  // used if its buffers are large enough
   int copy_threads = 1;
 };
 
@@ -33,24 +33,24 @@ class ReplicaAdvancer {
  public:
   explicit ReplicaAdvancer(const ReplicaAdvancerOptions& options) : options_(options) {}
 
-  // Retires the earlier version and begins `request.advance`. Null: it is not advanced, for a reason that
-  // `progress` tells, and the image needs memory of its own. An error where an advance is required:
-  // FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer), UNAVAILABLE. `space`: as for that memory.
-  // `partial`: a part of the wanted version is here already.
+  // Retires the earlier version and begins `request.advance`. Null: the version is not advanced, for a reason
+  // that `progress` reports, and the image needs new memory. If an advance is required, an error instead:
+  // FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer), UNAVAILABLE. `space` is the request for
+  // the new memory. `partial`: this node already has a part of the wanted version.
   absl::StatusOr<std::unique_ptr<Destination>> TakeBase(const IngestRequest& request,
                                                         const AllocationRequest& space, bool partial,
                                                         ProgressTracker& progress) const;
-  // The chunks that are equal in both versions, in their place. Null where there are none, which `progress`
-  // is told. REQUIRES: the advance has begun.
+  // Provides the chunks that are equal in both versions, in place. Null if there are none; `progress` then
+  // reports that. REQUIRES: the advance has begun.
   std::unique_ptr<NodeProvider> ChunksThatStay(const IngestRequest& request, ProgressTracker& progress) const;
 
  private:
   absl::StatusOr<std::unique_ptr<Destination>> Take(const IngestRequest& request,
                                                     const AllocationRequest& space, bool partial) const;
-  // Whether this process may write to it: all lies in segments that this pool made. Nothing else names its
-  // granules: replicas share none with each other.
+  // Whether this process may write to the memory, because this pool made all its segments. No other replica
+  // uses its granules: replicas never share them.
   bool IsOwn(const HostAllocation& memory) const;
-  // `own` is set where the shared buffers cannot be used.
+  // Sets `own` if the shared buffers cannot be used.
   absl::StatusOr<StagingRing*> FindBuffers(const ImageLayout& layout, const AllocationRequest& space,
                                            std::unique_ptr<StagingRing>& own) const;
 

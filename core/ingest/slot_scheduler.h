@@ -1,15 +1,15 @@
-// Which chunk a free slot of an ingest continues with, and which threads wake for what happened.
+// Decides which step a free slot of an ingest takes next, and which threads wake after an event.
 //
-// A slot is a thread that takes one step after the other: first a chunk that arrived, which it verifies and
-// places; else it awaits the chunk that has been on the way to its place the longest, one slot at a time;
-// else it takes another chunk to request. Where chunks need buffers, one slot at a time waits for one: the
-// others place what arrives, which gives buffers back.
+// A slot is a thread that takes one step after the other. First it takes a chunk that arrived, to verify and
+// place it. Otherwise it awaits the chunk that has been on the way to its place the longest; only one slot at
+// a time does so. Otherwise it takes another chunk to request. If chunks need buffers, only one slot at a
+// time waits for a buffer: the other slots place the chunks that arrive, which frees buffers.
 //
-// A slot that has taken a step returns for the next. So a step wakes other slots only where there is more
-// than one to take, and not for each chunk. The thread in control wakes for what only it handles: sources
-// that came, went, or have nothing.
+// A slot that has taken a step returns for the next. A step therefore wakes other slots only if there are
+// several steps to take, not for each chunk. The thread in control wakes only for sources that came, went, or
+// have nothing.
 //
-// An account without threads or a clock, kept under the ingest's mutex. Thread-compatible.
+// An account without threads or a clock, guarded by the ingest's mutex. Thread-compatible.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ namespace tensorcast {
 
 class SlotScheduler {
  public:
-  // `buffers`: chunks need them.
+  // `buffers`: chunks need buffers.
   explicit SlotScheduler(bool buffers) : buffers_(buffers) {}
 
   // --- what happened
@@ -30,22 +30,22 @@ class SlotScheduler {
   // The chunk that was taken last has its buffer, or needs none.
   void EndAcquire();
   void NoteMore() { more_to_take_ = slots_wake_ = true; }  // there may be another chunk to take
-  void NoteChange();                                       // the same, and it is for control, too
+  void NoteChange();                                       // as NoteMore, and wakes control, too
   void WakeSlot() { slots_wake_ = true; }
   void WakeControl() { control_wakes_ = true; }
 
   // --- the next step of a slot, in this order; null: there is none of this kind
   FetchPtr TakeArrived();
   FetchPtr TakeToAwait();  // EndAwait follows
-  // Whether another chunk may be requested while so many are under way and this many slots run; then Took
-  // says whether one was.
+  // Whether another chunk may be requested while `under_way` chunks are in flight and `slots` slots run. If
+  // so, Took must follow and say whether a chunk was taken.
   bool MayTake(int slots, int under_way) const;
   void Took(bool any);
 
-  // Whether all that is under way is with the sources: nothing waits for a buffer or for its place.
+  // Whether all chunks in flight wait for their sources: none waits for a buffer or for its placement.
   bool all_with_sources() const { return !acquiring_ && arrived_.empty() && placing_.empty(); }
 
-  // --- sleeping: Sleep, and then until MayWake. A thread can be a slot, in control, or both.
+  // --- sleeping: call Sleep, then block until MayWake. A thread can be a slot, in control, or both.
   void Sleep(bool control, bool slot);
   bool MayWake(bool control, bool slot) const { return (control && control_wakes_) || (slot && slots_wake_); }
 

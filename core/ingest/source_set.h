@@ -1,13 +1,13 @@
-// The sources that an ingest has in use, and the chunks that are under way from each: an account without
-// threads, which the pipeline keeps under its mutex.
+// The sources that an ingest uses, and the chunks in flight from each: an account without threads, which the
+// pipeline's mutex guards.
 //
-// A source joins by Add. It is given up by GiveUp, and asked for nothing from then on; when the last of its
-// fetches has been removed it can be taken out (TakeRetired) and destroyed. So can one that will not get more
-// chunks and has all of its own done: what it holds is free before the ingest ends. A chunk is taken from one
+// A source joins by Add. GiveUp gives it up: it gets no more requests, and after its last fetch was removed,
+// TakeRetired returns it for destruction. TakeRetired also returns a source that gets no more chunks and has
+// delivered all of its own, so that its resources are free before the ingest ends. A chunk is taken from one
 // source (Take), and is done or missing again (PutBack) before its fetch is removed.
 //
-// Thread-compatible. What is to be cancelled or destroyed is given to the caller, which does that without the
-// pipeline's lock.
+// Thread-compatible. Fetches to cancel and sources to destroy are returned to the caller, which does that
+// without the pipeline's lock.
 #pragma once
 
 #include <cstdint>
@@ -26,38 +26,38 @@ namespace tensorcast {
 
 class SourceSet {
  public:
-  // Of an image of so many chunks, of which `wanted` are to be fetched, ascending; not set: all. `seed` as
-  // the picker's.
+  // For an image of `chunks` chunks. `wanted`: the chunks to fetch, ascending; not set: all. `seed` is the
+  // picker's.
   SourceSet(uint32_t chunks, const std::optional<std::vector<uint32_t>>& wanted, uint64_t seed);
   SourceSet(const SourceSet&) = delete;
   SourceSet& operator=(const SourceSet&) = delete;
 
-  // Joins with `source`, of which the set fills in only its own fields.
+  // Adds a source. The set fills in only the fields that belong to the set.
   void Add(std::unique_ptr<SourceInUse> source);
-  // A source that was given up, or has no more to give (then it has no failure), and has nothing under way;
-  // null: none. Its failure says all that became of it.
+  // Takes out a source that was given up, or that has no more to give (then it has no failure), and that has
+  // no fetch in flight; null: none. Its `failure` is complete.
   std::unique_ptr<SourceInUse> TakeRetired();
   bool HasRetired() const;
-  // The sources that are left; for the end.
+  // Takes out the remaining sources, at the end of the ingest.
   std::vector<std::unique_ptr<SourceInUse>> TakeAll();
-  // Gives the fetches to cancel: all that are under way, where it was not given up before.
+  // Returns the fetches to cancel: all of the source's fetches in flight, or none if it was given up before.
   [[nodiscard]] std::vector<Cancellation> GiveUp(SourceInUse& source, absl::Status why, bool corrupt);
 
-  // The next chunk to fetch, of whichever source; null: none for now.
+  // The next chunk to fetch, from any source; null: none for now.
   FetchPtr Take(SteadyTime now);
-  void Fetched(ChunkFetch& fetch, SteadyTime now);  // its bytes are here
-  void Done(ChunkFetch& fetch);                     // and in their place
-  void PutBack(ChunkFetch& fetch);                  // the chunk is missing again...
-  void CountLost(ChunkFetch& fetch);                // ...by the fault of its source, which was given up
+  void Fetched(ChunkFetch& fetch, SteadyTime now);  // its bytes arrived
+  void Done(ChunkFetch& fetch);                     // the chunk is placed
+  void PutBack(ChunkFetch& fetch);                  // the chunk is missing again
+  void CountLost(ChunkFetch& fetch);                // after PutBack: by the fault of its source
   void Remove(ChunkFetch& fetch);                   // REQUIRES: done or put back
   // Fetches to cancel because another source gives their chunk sooner.
   [[nodiscard]] std::vector<Cancellation> TakeBackOverdue(SteadyTime now);
   std::vector<Cancellation> UnderWay() const;
-  // Marks those in use that were overtaken as given up, where another source is left. For the end, when
-  // nothing is under way.
+  // Marks overtaken sources as given up, as long as another source is left. Called at the end, when no fetch
+  // is in flight.
   void GiveUpOvertaken();
 
-  // Includes those that are being given up.
+  // All sources, including those that are being given up.
   const std::vector<std::unique_ptr<SourceInUse>>& sources() const { return sources_; }
   int in_use() const;
   std::string NamesInUse() const;  // for messages
@@ -66,7 +66,7 @@ class SourceSet {
   uint32_t missing() const { return picker_.missing(); }
   bool all_done() const { return picker_.all_done(); }
   uint32_t refetched() const { return refetched_; }
-  uint64_t fetched() const { return fetched_; }                // chunks, from all sources, with repetition
+  uint64_t fetched() const { return fetched_; }                // chunks from all sources, with repetition
   uint64_t received_bytes() const { return received_bytes_; }  // over the network, with repetition
 
  private:
@@ -76,8 +76,8 @@ class SourceSet {
 
   ChunkPicker picker_;
   std::vector<std::unique_ptr<SourceInUse>> sources_;
-  std::vector<Loss> losses_;  // of each chunk: whether a source that failed had it
-  size_t turn_ = 0;           // of the sources: which is asked first
+  std::vector<Loss> losses_;  // for each chunk: whether a failed source had it
+  size_t turn_ = 0;           // index of the source that is asked first
   int under_way_ = 0;
   uint32_t refetched_ = 0;
   uint64_t fetched_ = 0;

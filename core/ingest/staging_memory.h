@@ -1,5 +1,5 @@
-// Buffers of the host pool through which bytes pass on their way between a device or a file and elsewhere,
-// and which of them are free. Thread-compatible.
+// Buffers in the host pool for bytes on their way to or from a device or a file; tells which of them are
+// free. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace tensorcast {
 class StagingMemory {
  public:
   StagingMemory() = default;
-  // `count` may be 0. Where the devices are of several NUMA nodes, the buffers lie near them in turn.
-  // RESOURCE_EXHAUSTED when they do not fit in the pool, which must outlive them.
+  // `count` may be 0. If the devices belong to several NUMA nodes, the buffers lie near these nodes in turn.
+  // RESOURCE_EXHAUSTED when the buffers do not fit in the pool. The pool must outlive them.
   static absl::StatusOr<StagingMemory> Create(HostPool* pool, int count, uint64_t bytes,
                                               const NumaNodes& numa_nodes = {});
 
   int count() const { return static_cast<int>(buffers_.size()); }
   bool has_free() const { return !free_.empty(); }
-  // One near the device if there is one: another one now is better than a wait. REQUIRES: has_free().
+  // A free buffer near the device, else any free buffer, since a wait costs more. REQUIRES: has_free().
   const HostAllocation* Take(std::optional<int> device);
-  // REQUIRES: it was taken.
+  // REQUIRES: `buffer` was taken.
   void GiveBack(const HostAllocation* buffer);
 
  private:
@@ -32,8 +32,8 @@ class StagingMemory {
 
   NumaNodes numa_nodes_;
   std::vector<HostAllocation> buffers_;      // fixed once created
-  std::vector<std::optional<int>> nodes_;    // near which each lies, where that makes a difference
-  std::vector<const HostAllocation*> free_;  // the one that was used last is the last
+  std::vector<std::optional<int>> nodes_;    // NUMA node of each buffer, if there are several nodes
+  std::vector<const HostAllocation*> free_;  // the buffer that was used last comes last
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Chunk-sized host buffers on the way to a device or a file, shared by all ingests. Their number bounds how
-// many chunks are between a source and such a destination: a slow destination stops the fetches for it.
+// Chunk-sized host buffers for chunks on their way to a device or a file, shared by all ingests. The number
+// of buffers limits the chunks in flight to such a destination: a slow destination stops its fetches.
 //
 // Thread-safe.
 #pragma once
@@ -22,7 +22,7 @@ namespace tensorcast {
 
 class StagingRing;
 
-// One buffer, given back when destroyed. Must not outlive its ring. Movable.
+// One buffer; the destructor gives it back to the ring. Must not outlive the ring. Movable.
 class StagingBuffer {
  public:
   StagingBuffer() = default;
@@ -44,13 +44,14 @@ class StagingBuffer {
 
 class StagingRing {
  public:
-  // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED when they do not fit in the pool.
+  // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED when the buffers do not fit in the
+  // pool.
   static absl::StatusOr<std::unique_ptr<StagingRing>> Create(HostPool* pool, int buffers,
                                                              uint64_t buffer_bytes,
                                                              const NumaNodes& numa_nodes = {});
 
-  // Blocks until a buffer is free; CANCELLED or DEADLINE_EXCEEDED when the context ends first. One near the
-  // device that the bytes go to, if any is free.
+  // Blocks until a buffer is free, and prefers one near the destination `device`. CANCELLED or
+  // DEADLINE_EXCEEDED when the context ends first.
   absl::StatusOr<StagingBuffer> Acquire(const RequestContext& context, std::optional<int> device = {});
 
   int buffers() const { return buffers_; }
