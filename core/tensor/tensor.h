@@ -1,4 +1,4 @@
-// A tensor's description: its name, element type, shape, and where its bytes are in the image. Values and
+// A tensor's description: its name, element type, shape, and the place of its bytes in the image. Values and
 // pure functions.
 #pragma once
 
@@ -47,10 +47,10 @@ struct DTypeInfo {
   uint32_t bits;          // of one element; F4 and F6 are packed
 };
 
-// All of them, in the order of their values.
+// All element types, in the order of their values.
 std::span<const DTypeInfo> AllDTypes();
 
-// nullptr for a value that is not in the enumeration.
+// nullptr for a value or name that is not an element type.
 const DTypeInfo* FindDType(DType dtype);
 const DTypeInfo* FindDType(std::string_view name);
 
