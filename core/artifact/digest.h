@@ -1,7 +1,7 @@
 // Chunk digests. XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, guards
 // against accidents: an adversary can make other bytes with the same value. BLAKE3
 // (https://github.com/BLAKE3-team/BLAKE3-specs), its first 32 bytes, guards against adversaries, and costs
-// several times as much. This header also has the copy that a digest is fused with.
+// several times as much. This header also has copies that are fused with digesting or bypass the caches.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct Blake3Digest {
   friend bool operator==(const Blake3Digest&, const Blake3Digest&) = default;
 };
 
-// What was computed of one chunk.
+// The digests that were computed of one chunk.
 struct ChunkDigests {
   Digest xxh3;
   std::optional<Blake3Digest> blake3;
@@ -41,7 +41,7 @@ Blake3Digest ComputeBlake3(std::span<const std::byte> bytes);
 // The BLAKE3 of several pieces, one after another.
 Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces);
 
-// XXH3 over pieces, and BLAKE3 where it is asked for. Thread-compatible.
+// Computes XXH3, and BLAKE3 if `with_blake3`, over pieces. Thread-compatible.
 class DigestBuilder {
  public:
   explicit DigestBuilder(bool with_blake3 = false);
@@ -62,10 +62,10 @@ class DigestBuilder {
   std::unique_ptr<State> state_;
 };
 
-// A copy for bytes that this process does not read again soon, tensor bytes for a pool: copies `source`
-// to `destination`, which must not overlap, past the caches where the processor can (non-temporal stores: the
-// destination's old lines are not read first). Visible to other threads by ordinary synchronisation when it
-// returns. Thread-safe.
+// Copies `source` to `destination`; they must not overlap. For bytes that this process does not read again
+// soon, such as tensor bytes for a pool: where the processor can, the copy bypasses the caches by
+// non-temporal stores, which do not read the destination first. When it returns, ordinary synchronisation
+// makes the bytes visible to other threads. Thread-safe.
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source);
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// The image's layout: which tensor lies where, and how the image is cut into chunks.
+// The image's layout: the place of each tensor, and the cut of the image into chunks.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ inline constexpr uint64_t kTensorAlignment = 256;
 inline constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
 
-// The one size that an image of so many bytes is cut into: 2^floor(log2(image_bytes / 256)), at least
-// kMinChunkBytes and at most kMaxChunkBytes. So the same tensors are the same artifact from any process, and
-// an image of 256 MiB or more has at least 256 chunks to verify, relay and fetch again.
+// The chunk size of an image of `image_bytes`: 2^floor(log2(image_bytes / 256)), at least kMinChunkBytes and
+// at most kMaxChunkBytes. The size is fixed so that every process makes the same artifact from the same
+// tensors. An image of 256 MiB or more has at least 256 chunks.
 uint64_t ChunkBytesOf(uint64_t image_bytes);
 
-// Tensors in image order, each at the first aligned offset after the one before; zero bytes between them; the
-// image ends at the aligned end of the last tensor. A value; immutable once valid.
+// Tensors in image order, each at the first aligned offset after the previous tensor, with zero bytes between
+// them. The image ends at the aligned end of the last tensor. A value; immutable once valid.
 struct ImageLayout {
   std::vector<Tensor> tensors;
   uint64_t image_bytes = 0;
-  uint64_t chunk_bytes = kMinChunkBytes;  // ChunkBytesOf(image_bytes); another in tests
+  uint64_t chunk_bytes = kMinChunkBytes;  // ChunkBytesOf(image_bytes); tests may use another size
 
   uint32_t chunk_count() const;
   // REQUIRES: chunk < chunk_count(). The last chunk may be shorter.
@@ -36,22 +36,22 @@ struct ImageLayout {
   friend bool operator==(const ImageLayout&, const ImageLayout&) = default;
 };
 
-// Sets every tensor's offset, the image's size and the chunks' from names, types, shapes and order.
+// Sets every tensor's offset, the image size and the chunk size from names, types, shapes and order.
 // INVALID_ARGUMENT for a repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an
 // image past 2^63 bytes, or more than 2^32-1 chunks.
 absl::Status AssignOffsets(ImageLayout& layout);
 
-// The same checks, and that the offsets are those that AssignOffsets would give. Chunks may have any size
-// that is a positive multiple of 4096: the manifest has the rule.
+// Makes the same checks, and checks that AssignOffsets would give the same offsets. The chunk size may be any
+// positive multiple of 4096: the manifest checks the exact size.
 absl::Status ValidateLayout(const ImageLayout& layout);
 
-// Whether both are of the same image, however it is cut into chunks.
+// Whether both describe the same image; chunk sizes may differ.
 bool SameImage(const ImageLayout& a, const ImageLayout& b);
 
-// The bytes of an image that belong to no tensor. They are zero by definition; a first ingest checks that
-// they are, since its digests make whatever is there part of the artifact.
+// Padding: the bytes of an image that belong to no tensor. They are zero by definition. A first ingest checks
+// that, since its digests make the padding a part of the artifact.
 
-// The gaps between tensors, and behind the last, that lie in `range`, in order. REQUIRES: a valid layout.
+// The parts of `range` between tensors and behind the last tensor, in order. REQUIRES: a valid layout.
 std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range);
 
 // INVALID_ARGUMENT naming the first byte of padding that is not zero. `spans` hold the bytes of `range`.

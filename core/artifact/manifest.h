@@ -17,19 +17,19 @@ namespace tensorcast {
 
 struct ManifestFields;
 
-// What an artifact is. The numbers are part of the manifest's bytes.
+// The kind of an artifact. The numbers are part of the manifest's bytes.
 enum class ArtifactKind : uint8_t { kTensors = 0, kFiles = 1, kDifference = 2 };
 // "tensors", "files", "difference"; "" for another number.
 std::string_view ArtifactKindName(ArtifactKind kind);
 
-// A file of an artifact of kind kFiles is a tensor: its path below the folder is the name, and its bytes are
-// of dtype U8 and shape [bytes]. An artifact of kind kDifference has the tensors "index" and "records" of
-// bytes, and its metadata are the artifact ids "base" and "target" (core/difference).
-// Immutable once made; share it as shared_ptr<const Manifest>.
+// A manifest. In an artifact of kind kFiles each file is a tensor of dtype U8 and shape [bytes], named by the
+// file's path below the folder. An artifact of kind kDifference has the tensors "index" and "records" of
+// bytes, and the metadata "base" and "target", which are artifact ids (core/difference). Immutable once made;
+// share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
   // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, metadata is not
-  // UTF-8, or layout and metadata are not those of files or of a difference where `kind` says so.
+  // UTF-8, or layout and metadata do not fit `kind`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
                                                                 std::vector<ChunkDigests> digests,
                                                                 std::map<std::string, std::string> metadata,
@@ -41,7 +41,7 @@ class Manifest {
 
   ArtifactKind kind() const { return kind_; }
   const ImageLayout& layout() const { return layout_; }
-  const std::vector<ChunkDigests>& digests() const { return digests_; }  // one a chunk, both of each
+  const std::vector<ChunkDigests>& digests() const { return digests_; }  // for each chunk, with BLAKE3
   // The user's, e.g. "format".
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& bytes() const { return bytes_; }  // canonical encoding
@@ -49,8 +49,8 @@ class Manifest {
 
   // nullptr when there is no tensor of that name.
   const Tensor* Find(std::string_view name) const;
-  // SHA-256, 32 bytes, over names, dtypes and shapes in the order of names: equal for two artifacts with
-  // tensors that differ in nothing but bytes and order.
+  // SHA-256 (32 bytes) over names, dtypes and shapes in the order of names. Equal for two artifacts with
+  // tensors that differ only in bytes and order.
   std::string DigestOfTensors() const;
 
  private:
@@ -66,20 +66,20 @@ class Manifest {
   std::vector<uint32_t> by_name_;  // tensor indices, sorted by name
 };
 
-// Whether the text is a path below a folder: UTF-8 without control characters, of parts that are neither
-// empty nor "." nor "..", each of at most 255 bytes, and of at most 4095 bytes in all.
+// Whether the text is a path below a folder: at most 4095 bytes of UTF-8 without control characters, in parts
+// of at most 255 bytes that are neither empty nor "." nor "..".
 bool IsPathBelow(std::string_view path);
 
-// INVALID_ARGUMENT unless the tensors are files: each name is a path below a folder (IsPathBelow) and not a
-// folder of another, the names ascend byte by byte, and each dtype is U8 with one dimension.
+// INVALID_ARGUMENT unless the tensors are files: each name is a path below a folder (IsPathBelow) and is not
+// a folder of another name, the names ascend byte by byte, and each tensor has dtype U8 and one dimension.
 absl::Status CheckFileLayout(const ImageLayout& layout);
 
 // "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
 std::string ArtifactId(std::string_view canonical_manifest);
 bool IsArtifactId(std::string_view text);
-// Whether `text` begins as an artifact id does. No key may, so that a key is never taken for an id.
+// Whether `text` begins like an artifact id. No key may begin so: a key is then never taken for an id.
 bool BeginsAsArtifactId(std::string_view text);
-// From now on this process takes manifests of any chunk size, so that a small image has many chunks.
+// From now on this process accepts manifests of any chunk size, so that small images can have many chunks.
 void AllowAnyChunkSizeForTests();
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// How the text that names an object tells its kind. A file is named by its path, and any other object by a
-// URI with a scheme: "s3://bucket/prefix". Pure functions; thread-safe.
+// Tells the kind of an object from the text that names it: a path names a file, and a URI with a scheme
+// ("s3://bucket/prefix") names any other object. Pure functions; thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace tensorcast {
 
-// Whether the text begins with a scheme and "://". Such a text is never taken for a path: a file in a folder
-// of that name is "./s3://bucket". Every node reads the same object by it.
+// Whether the text begins with a scheme and "://". Such a text is never taken for a path: write a file in a
+// folder of that name as "./s3://bucket". A URI names the same object on every node.
 inline bool IsObjectUri(std::string_view text) {
   const size_t scheme = text.find("://");
   return scheme != text.npos && scheme > 0 && std::ranges::all_of(text.substr(0, scheme), [](char c) {
@@ -17,8 +17,8 @@ inline bool IsObjectUri(std::string_view text) {
          });
 }
 
-// The text for a message, a span or a log: a user name and password in front of the host, and the query of a
-// URL, which may be a signature, become "***". A path and any other text stay as they are.
+// The URI for a message, a span or a log: "***" replaces a user name and password in front of the host, and
+// the query of a URL, which may be a signature. Other text stays unchanged.
 inline std::string ShownUri(std::string_view text) {
   if (!IsObjectUri(text)) return std::string(text);
   const size_t host = text.find("://") + 3;
@@ -33,7 +33,7 @@ inline std::string ShownUri(std::string_view text) {
   return shown;
 }
 
-// For a URI that would be kept and shown: the cause and remedy why it is refused; empty: it has no secret.
+// For a URI that would be stored and shown: why it is refused, with a remedy; empty: it has no secret.
 inline std::string_view SecretIn(std::string_view uri) {
   if (ShownUri(uri) == uri) return "";
   return "the URI has a password or a query, which may be a signature; set credentials in the environment, "

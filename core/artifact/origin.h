@@ -14,15 +14,15 @@ namespace tensorcast {
 
 // An object as it was when it was read. An object that differs in any field is a different object.
 struct ObjectIdentity {
-  std::string uri;  // of a file its absolute path without links, of any other object a URI with a scheme
+  std::string uri;  // for a file: its absolute path without links; for others: a URI with a scheme
   uint64_t bytes = 0;
-  std::string version;  // in the words of its kind: of a file FileVersion's text
+  std::string version;  // each kind of object has its own form; for a file: FileVersion::Text
 
   friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
 };
 
-// The attributes of a file that change with every write. Users may set the mtime of their files back, but the
-// kernel sets the ctime, which shows that.
+// The attributes of a file that change with every write. A user may set a file's mtime back, but the kernel
+// then sets the ctime, which shows the change.
 struct FileVersion {
   uint64_t device = 0;  // of its file system, on its node
   uint64_t inode = 0;
@@ -37,24 +37,25 @@ struct FileVersion {
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 };
 
-// For an error: how an object that was `was` differs now. Empty: it does not.
+// For errors: how the object `is` differs from `was`. Empty: it does not differ.
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
 
 struct Origin {
   std::string node_id;  // the node that imported the objects; only this node can read files
   std::vector<ObjectIdentity> objects;
-  bool untraceable = false;  // a write may leave no trace in the versions: it never counts as a copy
-  bool compared = false;     // the objects were read once more in these versions, and each digest was right
+  bool untraceable = false;  // a write may leave the versions unchanged: the origin never counts as a copy
+  bool compared = false;     // the objects were read again in these versions, and all digests were right
 
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-// Whether each node can read it, where its configuration allows that: all objects are named by URIs.
+// Whether any node can read it, if its configuration allows that: all objects have URIs with a scheme.
 bool IsShared(const Origin& origin);
 
-// How origins are stored (FORMAT.md). REQUIRES: fewer than 2^32 objects, and texts shorter than 2^32 bytes.
+// Encodes an origin for storage (FORMAT.md). REQUIRES: fewer than 2^32 objects, and texts shorter than 2^32
+// bytes.
 std::string EncodeOrigin(const Origin& origin);
-// INVALID_ARGUMENT for anything but what EncodeOrigin writes.
+// INVALID_ARGUMENT unless EncodeOrigin wrote the bytes.
 absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes);
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// What tests need of digests.
+// Digests for tests.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,11 @@ namespace tensorcast::testing {
 // Both digests of every chunk of an image.
 std::vector<ChunkDigests> DigestsOf(const ImageLayout& layout, std::span<const std::byte> image);
 
-// Writes other bytes that have the same XXH3-128, as an adversary can to deceive a receiver: chosen bytes,
-// and a few words that make up for them. In the first block; no more than 384 bytes change. REQUIRES:
-// at least 1088 bytes.
+// Changes bytes but keeps their XXH3-128, as an adversary can: writes chosen bytes, and a few words that
+// compensate for them. At most 384 bytes change, all in the first block. REQUIRES: at least 1088 bytes.
 void ForgeKeepingXxh3(std::span<std::byte> bytes);
 
-// For manifests of no image: zeros, as many as the layout asks for.
+// Zero digests, one for each chunk of the layout, for manifests without an image.
 std::vector<ChunkDigests> NoDigests(const ImageLayout& layout);
 
 }  // namespace tensorcast::testing

@@ -1,5 +1,5 @@
-// What a receiver was told of an availability, and what it is to be told next: the difference, in as few
-// pieces as possible. For code that announces it to others, over a network or a socket. Thread-compatible.
+// Remembers which chunks of an availability a receiver was told of, and gives the news since then in as few
+// pieces as possible. For code that announces an availability over a network or a socket. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace tensorcast {
 
-// As Availability::AddWords takes it.
+// News in the form of the arguments of Availability::AddWords.
 struct Announcement {
   uint32_t first = 0;  // a multiple of 64
   std::vector<uint64_t> words;
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-// Whether an announcement, from any peer, is valid for an image of so many chunks: its last word has a
-// chunk, and no bit behind the image is set.
+// Whether a peer's announcement is valid for an image of `chunks` chunks: its last word has a chunk of the
+// image, and no bit past the image is set.
 bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks);
 
 class Announcer {
  public:
-  // `only`, where it is not empty: the chunks that may be told of, a bit each, as Availability::Words has
-  // them.
+  // If `only` is not empty, only its chunks are announced; it has a bit for each chunk, as
+  // Availability::Words.
   explicit Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only = {});
 
-  // Announces what is there and was not announced yet, in announcements of at most so many words. Empty:
-  // nothing.
+  // Returns the chunks that are present and not announced yet, in announcements of at most `max_words` words.
+  // Empty: there is no news.
   std::vector<Announcement> TakeNews(size_t max_words);
   // The chunks that were announced.
   const std::vector<uint64_t>& told() const { return told_; }

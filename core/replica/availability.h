@@ -1,8 +1,8 @@
-// Which chunks of an image a replica or peer has: each is verified, in its place, and stays. It only grows,
-// and ends once: complete, or with the reason why no more will come.
+// An Availability is the set of chunks that a replica or peer has: each chunk is verified, in its place, and
+// stays. The set only grows, and ends once: complete, or with the reason why no more chunks will come.
 //
-// One object on each side of a pull: the ingest that fills a replica writes its own, the lane tells the other
-// end of it, and a mirror there is what a receiver picks chunks by.
+// Each side of a pull has one: the ingest that fills the source's replica writes the first, the lane sends
+// its changes, and the receiver picks chunks by the mirror on its side.
 //
 // Thread-safe; any number of writers and readers. Queries about chunks, and ended(), take no lock.
 #pragma once
@@ -22,8 +22,8 @@ namespace tensorcast {
 
 class Availability {
  public:
-  // Keeps an observer registered. Its destructor waits for a running call of it. Movable. Must not outlive
-  // the availability.
+  // Keeps an observer registered. The destructor waits for a running call of the observer. Movable. Must not
+  // outlive the availability.
   class Watch {
    public:
     Watch() = default;
@@ -39,7 +39,8 @@ class Availability {
     uint64_t key_ = 0;
   };
 
-  // Of an image cut into chunks of this size, the last one shorter. REQUIRES: neither is 0. Nothing is there.
+  // An empty set for an image that is cut into chunks of this size; the last chunk may be shorter. REQUIRES:
+  // neither is 0.
   Availability(uint64_t image_bytes, uint64_t chunk_bytes);
   Availability(const Availability&) = delete;
   Availability& operator=(const Availability&) = delete;
@@ -48,33 +49,34 @@ class Availability {
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint32_t chunks() const { return chunks_; }
 
-  // REQUIRES: chunk < chunks(). Nothing happens where it is there already, or after the end.
+  // Adds a chunk. Does nothing if the set has it already, or has ended. REQUIRES: chunk < chunks().
   void Add(uint32_t chunk);
-  // Adds the chunks with a set bit: chunk `first` + i is bit i % 64 of words[i / 64]. Tells observers once.
-  // Bits past the last chunk are ignored. For what a peer announces.
+  // Adds the chunks of a peer's announcement that have a set bit: chunk `first` + i is bit i % 64 of
+  // words[i / 64]. Bits past the last chunk are ignored. Calls the observers once.
   void AddWords(uint32_t first, const std::vector<uint64_t>& words);
-  // No more will come: OK when the writer is done, else why not. The first call counts.
+  // No more chunks will come: OK when the writer is done, else the reason. Only the first call counts.
   void End(absl::Status why);
 
   bool Has(uint32_t chunk) const;
-  // All of image bytes [offset, offset + bytes), which must not be empty; false for what lies past the image.
+  // Whether the set has all image bytes [offset, offset + bytes). False for a range that reaches past the
+  // image. REQUIRES: bytes > 0.
   bool HasRange(uint64_t offset, uint64_t bytes) const;
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
   bool complete() const { return count() == chunks_; }
   // The chunks as bits: chunk i is bit i % 64 of word i / 64.
   std::vector<uint64_t> Words() const;
-  // One of them. REQUIRES: index * 64 < chunks().
+  // One word of Words(). REQUIRES: index * 64 < chunks().
   uint64_t Word(uint32_t index) const { return words_[index].load(std::memory_order_acquire); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  // REQUIRES: ended(). Not from an observer.
+  // The status of the end. REQUIRES: ended(). Must not be called by an observer.
   absl::Status end() const;
 
-  // `observer` is called after each change from then on, on the thread that made it and under a lock of this
-  // object: it wakes a thread or posts a task, and blocks on nothing, since ~Watch waits for it.
+  // Calls `observer` after each later change, on the thread that made the change and under a lock of this
+  // object. The observer may wake a thread or post a task, but must not block, since ~Watch waits for it.
   [[nodiscard]] Watch OnChange(std::function<void()> observer) const;
 
  private:
-  bool Set(uint32_t chunk);  // whether it was not there
+  bool Set(uint32_t chunk);  // returns whether the chunk is new
   void TellObservers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t image_bytes_;

@@ -1,5 +1,5 @@
-// What is known of a replica at a moment: its place, its state and how far it is filled. Values, without the
-// memory or the file behind them (core/replicas/replica_lease.h), so that code that coordinates or shows
+// The facts of a replica at one moment: its location, its state and how many chunks it has. Values, without
+// the replica's memory or file (core/replicas/replica_lease.h), so that code that coordinates or shows
 // replicas links neither devices nor disks.
 #pragma once
 
@@ -28,9 +28,10 @@ struct Location {
 };
 std::string_view LocationKindName(LocationKind kind);  // "gpu", "cpu", "disk"
 
-// allocating -> filling -> ready -> draining -> gone, or -> failed. One in host memory of which some chunks
-// are enough, or of which no more came, rests as partial between filling and either filling again or
-// draining: it gives what it has and is never a copy. Only the engine moves it.
+// allocating -> filling -> ready -> draining -> gone, or -> failed. A replica in host memory that needs only
+// some chunks, or that gets no more chunks, becomes partial after filling, and later fills again or drains. A
+// partial replica serves the chunks that it has, but does not count as a copy. Only the engine changes
+// states.
 enum class ReplicaState : uint8_t { kAllocating, kFilling, kPartial, kReady, kDraining, kGone, kFailed };
 std::string_view ReplicaStateName(ReplicaState state);
 bool IsLegalTransition(ReplicaState from, ReplicaState to);
@@ -46,8 +47,8 @@ struct ReplicaInfo {
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;
   uint32_t chunks_present = 0;
-  // Of those, the ones compared with no digest. With any a replica is not a source or a copy: it is for
-  // the clients of its node alone.
+  // Present chunks that were not compared with a digest. A replica with such chunks serves only the clients
+  // of its node: it is neither a source nor a copy.
   uint32_t chunks_unverified = 0;
   uint32_t leases = 0;
   bool pinned = false;

@@ -1,5 +1,5 @@
-// What an ingest tells about itself: progress while it runs, and afterwards how long each stage took from
-// which source. This is the one place where a stage's start, end, bytes and outcome are known.
+// The reports of an ingest: its progress while it runs and, at its end, how long each stage took with each
+// source. Only these reports have a stage's start, end, bytes and outcome.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,22 @@ inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast among 
 // Equal chunks of another artifact in this node's host memory; the source's name is that artifact's id.
 inline constexpr std::string_view kEqualLane = "equal";
 // Chunks that are rebuilt from a base and differences, which are replicas in this node's host memory; the
-// source's name is the id of the base. Its sources are of type kLocal, yet their bytes come from a peer's
-// word: with distrust_other_hosts both digests are compared.
+// source's name is the id of the base. Such sources are of type kLocal, but their bytes depend on a peer's
+// difference: with distrust_other_hosts both digests are compared.
 inline constexpr std::string_view kDifferenceLane = "difference";
 
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
   std::string lane;             // a transport's name, or one of those above
-  std::string name;             // what it reads: a node name, a path
-  std::string grant_id = {};    // of the grant it is read under; empty where none is needed
-  TraceContext span = {};       // reserved for the reading of it, where the other end links to it
-  TraceContext made_by = {};    // the ingest that made the replica it reads, where that is known
-  std::string replica_id = {};  // of the replica it reads; empty where that is none
-  bool outside = false;  // of the cluster: a shared origin, of which each chunk is to be read once for all
-  // Of the receivers that it serves at once, which this one is: `share` of `shares`. 0 of 1: not known.
+  std::string name;             // the place that it reads: a node name, a path
+  std::string grant_id = {};    // the grant under which it is read; empty: it needs none
+  TraceContext span = {};       // reserved for reading it, if the other end links to that span
+  TraceContext made_by = {};    // the ingest that made the replica it reads, if known
+  std::string replica_id = {};  // the replica that it reads; empty: it reads no replica
+  bool outside = false;  // a shared origin outside the cluster: all receivers together read each chunk once
+  // This receiver's number among the receivers that the source serves: `share` of `shares`. 0 of 1: not
+  // known.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
@@ -57,20 +58,20 @@ std::string_view StageName(Stage stage);
 struct StageReport {
   Stage stage = Stage::kFetch;
   SourceInfo source;
-  // What the stage went through: 0 for kVerify where the source had digested the chunks on the way.
+  // Bytes that the stage read or wrote; 0 for kVerify if the source had digested the chunks.
   uint64_t bytes = 0;
   uint32_t chunks = 0;
-  // The bytes that it read or wrote took from `start` to `end`; one moment where there were none.
+  // When the stage read or wrote its first and last bytes; equal if there were none.
   SteadyTime start;
   SteadyTime end;
   absl::Duration busy;  // summed over chunks
-  absl::Status status;  // of the stage: why the source was given up, if it was
+  absl::Status status;  // if the source was given up in this stage: why
 };
 
 // Why an ingest stopped using a source.
 enum class SourceLoss : uint8_t { kNotOpened, kDied, kTimeout, kBadDigest };
 std::string_view SourceLossName(SourceLoss loss);
-std::optional<SourceLoss> ParseSourceLoss(std::string_view name);  // nullopt: there is none of that name
+std::optional<SourceLoss> ParseSourceLoss(std::string_view name);  // nullopt: an unknown name
 
 // The moment at which an ingest went on with another source.
 struct SourceChange {
@@ -78,22 +79,22 @@ struct SourceChange {
   SourceInfo to;
   SourceLoss why = SourceLoss::kDied;
   absl::Status status;  // what was wrong with `from`
-  uint32_t chunks = 0;  // that `from` had begun and did not deliver
+  uint32_t chunks = 0;  // chunks that `from` had begun and did not deliver
   SteadyTime at;
 };
 
-// A source of an ingest, from when it came to when it went.
+// A source of an ingest, from the time when it joined to the time when it left.
 struct SourceReport {
   SourceInfo source;
-  bool filling = false;  // it had not every chunk yet when it came: another ingest was making it
+  bool filling = false;  // it did not have every chunk when it joined: another ingest was making it
   SteadyTime joined;
   SteadyTime left = SteadyTime::InfiniteFuture();  // while it is in use
-  uint64_t bytes = 0;                              // of it, in their place
+  uint64_t bytes = 0;                              // bytes from this source that were placed
   uint32_t chunks = 0;
   absl::Duration asked;            // the time with at least one chunk requested of it and not delivered
   uint32_t reassigned_chunks = 0;  // taken back from it because it was slow
-  uint32_t lost_chunks = 0;        // that it had begun and did not deliver when it was given up
-  bool direct = false;             // its bytes came into a GPU's memory without the host's
+  uint32_t lost_chunks = 0;        // begun and not delivered when the source was given up
+  bool direct = false;             // its bytes came into a GPU's memory without passing through host memory
   std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not
   absl::Status status;             // why it was given up; OK: it was not
 };
@@ -118,10 +119,10 @@ struct TransferReport {
   std::vector<SourceReport> sources;  // in the order in which they came
   absl::Duration fetching;            // the time with at least one chunk requested of any of them
   WallTime wall_time;                 // of this node, from its start to its end
-  std::vector<SourceChange> changes;  // in their order; told on this node only
-  uint32_t refetched_chunks = 0;      // their first source died or was wrong
+  std::vector<SourceChange> changes;  // in order of time; only in this node's reports
+  uint32_t refetched_chunks = 0;      // chunks that were fetched again because a source died or was wrong
   uint32_t reassigned_chunks = 0;     // taken back from a source that was slow
-  // Chunks with a digest that was compared with the manifest's; a first ingest computes and compares none.
+  // Chunks that were compared with the manifest's digests; 0 for a first ingest, which only computes digests.
   uint32_t verified_chunks = 0;
 };
 
@@ -129,7 +130,7 @@ struct TransferProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
   std::vector<SourceReport> sources;  // in use
-  std::string waiting_for;            // while no source can give bytes: what may become one, for people
+  std::string waiting_for;            // for people: what the ingest waits for while no source can give bytes
   uint64_t bytes_present = 0;         // as in the report
 };
 
