@@ -1,6 +1,6 @@
-// The store engine: owner of a node's replicas. It alone moves their states, runs ingests into them, hands
-// out leases, and evicts the least recently used when a pool is full. No network, no RPC, no knowledge of
-// transports.
+// The store engine owns a node's replicas. Only the engine changes their states, runs ingests into them,
+// gives leases, and evicts the least recently used replica when a pool is full. It knows no network, no RPC
+// and no transport.
 //
 // Thread-safe. Callbacks run on engine threads with no lock held; they must not block for long and must not
 // destroy the engine.
@@ -36,26 +36,26 @@ struct KeptReplica;       // core/replicas/kept_replicas.h
 class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {
-  std::string node_id;                       // of the node that has these replicas, as their facts say it
+  std::string node_id;                       // the node that has these replicas, for ReplicaInfo
   HostPool* host_pool = nullptr;             // must outlive the engine
   DeviceRuntime* devices = nullptr;          // must outlive the engine
   uint64_t device_pool_bytes = 0;            // budget of each device; 0: 90 % of the device
   ArtifactStore* artifact_store = nullptr;   // null: no disk tier; must outlive the engine
-  EvictionGuard* eviction_guard = nullptr;   // null: everything unleased may go; must outlive the engine
+  EvictionGuard* eviction_guard = nullptr;   // null: any unleased replica may go; must outlive the engine
   ReplicaListener* listener = nullptr;       // may be null; must outlive the engine
-  DeviceBroadcaster* broadcaster = nullptr;  // null: each GPU copies for itself; must outlive the engine
-  int max_concurrent_ingests = 4;            // more wait in a queue
-  int copy_threads = 0;                      // slots of one ingest from memory; 0: one a core, at most 4
+  DeviceBroadcaster* broadcaster = nullptr;  // null: no broadcasts, only copies; must outlive the engine
+  int max_concurrent_ingests = 4;            // further ingests wait in a queue
+  int copy_threads = 0;                      // slots of one ingest from memory; 0: one per core, at most 4
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
   NumaNodes numa_nodes = {};                       // of the devices
-  // Of what comes from GPU to GPU. A replica that is not verified whole serves only clients that lease it
-  // for themselves.
+  // Verification of chunks that come from GPU to GPU. A replica with unverified chunks serves only clients
+  // that lease it for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;
   // Compare also the BLAKE3 of chunks from another host, so that no node can forge them. XXH3 is always
   // compared.
   bool distrust_other_hosts = false;
-  // An ingest gives its sources up when they have had no chunk that it lacks for so long.
+  // An ingest gives its sources up if none of them has had a missing chunk for this time.
   absl::Duration peer_timeout = absl::Seconds(10);
 
   void FromConfig(ConfigReader& config) {
@@ -69,9 +69,9 @@ struct EngineOptions {
   }
 };
 
-// What the replicas at one location take, in whole granules.
+// The memory of the replicas at one location, in whole granules.
 struct ReplicaBytes {
-  uint64_t held = 0;  // that leases and pins keep from eviction
+  uint64_t held = 0;  // bytes that leases and pins keep from eviction
   int partial_replicas = 0;
   uint64_t partial = 0;
   uint64_t evictions = 0;  // replicas, since the start, for any reason (tc_pool_evictions_total)
@@ -81,64 +81,63 @@ class StoreEngine {
  public:
   // RESOURCE_EXHAUSTED when the staging buffers do not fit in the pool.
   static absl::StatusOr<std::unique_ptr<StoreEngine>> Create(const EngineOptions& options);
-  // Cancels ingests and waits for their threads. REQUIRES: no lease is left, nor a PendingReplica of an
-  // ingest that succeeded, which holds one.
+  // Cancels ingests and waits for their threads. REQUIRES: no lease is left, and no PendingReplica of an
+  // ingest that succeeded, since that holds a lease.
   ~StoreEngine();
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
 
-  // Replicas in memory of the pool that the previous daemon left there: each is ready as soon as it was
-  // compared with its digests, in the background, or at once when an ingest of its artifact asks for it.
-  // To be called once, before the rest. `on_settled`: as in kept_replicas.h.
+  // Takes over replicas that the previous daemon left in the pool's memory. Each becomes ready after it was
+  // compared with its digests: in the background, or at once when an ingest of its artifact asks for it.
+  // To be called once, before any other call. `on_settled`: as in kept_replicas.h.
   void Adopt(
       std::vector<KeptReplica> replicas,
       std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)> on_settled);
 
-  // The replica of a known artifact: at once when it is ready or has the chunks that are wanted, shared when
-  // it is being made, else by an ingest of its own, which goes on from a partial replica where there is one.
-  // A new artifact is always ingested; that ends with a lease on its replica, or on the one that already
-  // existed with the same content.
+  // Gives the replica of a known artifact. If the replica is ready or has the wanted chunks, the result is
+  // there at once; if an ingest is making it, the caller shares that ingest; else a new ingest starts, which
+  // continues a partial replica if there is one. A new artifact always gets an ingest, which ends with a
+  // lease on its replica, or on an existing replica of the same content.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Ingest(const RequestContext& context,
                                                          IngestRequest request);
 
-  // A lease on a ready replica. NOT_FOUND when there is none (or none ready) of that id, or at that location;
-  // UNAVAILABLE while one of the previous daemon is still to be verified.
+  // A lease on a ready replica. NOT_FOUND when no ready replica has that id, or is at that location;
+  // UNAVAILABLE while a replica of the previous daemon is not verified yet.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);
-  // A lease for callers that can use what is there: on a ready or partial replica, or on one in host memory
-  // that fills with a known artifact (not with a first ingest: nothing of it is verified).
+  // A lease for callers that can use an incomplete replica: on a ready or partial replica, or on a replica in
+  // host memory that is being filled with a known artifact (not by a first ingest, which verifies nothing).
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
-  // A lease to serve others: the holder reads for them and lets go of it soon after its availability has
-  // ended with an error: they do not keep a partial replica from eviction. FAILED_PRECONDITION of one that is
-  // not verified whole.
+  // A lease to serve other nodes. It does not keep a partial replica from eviction: the holder must end it
+  // soon after its availability ends with an error. FAILED_PRECONDITION for a replica with unverified chunks.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
-  // Host memory for bytes that are not a replica. Evicts as an ingest does, and does not wait for leases nor
-  // for ingests: one of them may wait for this call. Those that wait for room find it within seconds of its
-  // end. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  // Host memory for bytes that are not a replica. Evicts as an ingest does, but waits for neither leases nor
+  // ingests, since an ingest may wait for this call. Requests that wait for room notice within seconds that
+  // this memory was freed. RESOURCE_EXHAUSTED, UNAVAILABLE.
   absl::StatusOr<HostAllocation> AllocateScratch(const RequestContext& context, const std::string& subject,
                                                  uint64_t bytes);
 
-  // Drops a replica: at once when it is not leased, else when its last lease ends (no new ones are given
-  // meanwhile). FAILED_PRECONDITION when it is pinned, or the guard refuses and not `force`.
+  // Drops a replica: at once when it is not leased, else when its last lease ends (no new leases are given
+  // meanwhile). FAILED_PRECONDITION when it is pinned, or when the guard refuses without `force`.
   absl::Status Evict(std::string_view replica_id, bool force);
   absl::Status SetPinned(std::string_view replica_id, bool pinned);
-  // Every replica of an artifact, pinned or not, and its packed file: the artifact was deleted. Ingests of it
-  // under way are cancelled; leased replicas go when their last lease ends. Replicas that became ready after
-  // `as_of` (steady) stay: the same content was stored again since that was said.
+  // Removes every replica of a deleted artifact, pinned or not, and its packed file. Cancels running ingests
+  // of the artifact; leased replicas go when their last lease ends. Replicas that became ready after `as_of`
+  // (steady) stay: the same content was stored again after the deletion.
   absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
 
-  // This node takes part in a group in which an artifact is broadcast between nodes: the ingests to its
-  // places join, and receive by the broadcast as far as it goes.
+  // Adds this node to a group that broadcasts an artifact between nodes. Ingests to the group's locations
+  // join it, and receive chunks by the broadcast until that ends.
   void BeginBroadcast(const WideGroupPlan& plan);
 
-  // Drops the disk replicas with a packed file that another process removed or replaced: they end here, and
-  // are not copies. To be called now and then, on a thread that may wait for the disk; Ingest checks the one
-  // it is asked for.
+  // Drops disk replicas with a packed file that another process removed or replaced, since they are not
+  // copies any more. Call it periodically, on a thread that may wait for the disk. Ingest checks the
+  // requested replica by itself.
   void DropLostFiles();
-  // Withdraws the replicas of devices that are unhealthy. To be called now and then; each ingest does so at
-  // its end, so that a caller that is told of its failure finds them gone.
+  // Withdraws the replicas of unhealthy devices. Call it periodically. Each ingest also does so at its end,
+  // so that these replicas are gone before a caller learns of a failure.
   void WithdrawUnhealthy();
 
   std::vector<ReplicaInfo> ListReplicas() const;
@@ -152,13 +151,13 @@ class StoreEngine {
   ReplicaBytes replica_bytes(Location location) const;
   // Running, waiting and queued ingests.
   int active_ingests() const;
-  // Waits until there is none; false when the deadline passed first.
+  // Waits until there is no active ingest; false when the deadline passed first.
   bool AwaitNoIngests(SteadyTime deadline) const;
-  // Of the active ingests, those that wait for their turn.
+  // Active ingests that wait for their turn.
   int queued_ingests() const;
-  // Sources on other nodes that they read at this moment.
+  // Sources on other nodes that the active ingests read now.
   int peer_sources() const;
-  // Their reports so far, in the order in which they were asked for.
+  // The reports so far of the active ingests, in the order of their requests.
   std::vector<TransferReport> RunningTransfers() const;
 
  private:

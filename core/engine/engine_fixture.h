@@ -1,5 +1,5 @@
-// What the engine's tests share: an engine on a real host pool, a fake device and a real folder, with a
-// listener that remembers and a guard that can refuse.
+// The fixture of the engine's tests: an engine on a real host pool, a fake device and a real folder, with a
+// listener that records and a guard that can refuse.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ inline constexpr Location kCpu{LocationKind::kCpu, 0};
 inline constexpr Location kGpu{LocationKind::kGpu, 0};
 inline constexpr Location kDisk{LocationKind::kDisk, 0};
 
-// Checks, as changes come in, that each replica moves only as it may.
+// Records all changes, and checks that each replica's state changes are legal.
 class RecordingListener final : public ReplicaListener {
  public:
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
@@ -36,7 +36,7 @@ class RecordingListener final : public ReplicaListener {
 
   std::vector<ReplicaState> StatesOf(const std::string& replica_id) const;
   std::vector<TransferReport> reports() const;
-  // Blocks until that many transfers ended.
+  // Blocks until `count` transfers have ended.
   void WaitForReports(size_t count) const;
   void WaitForState(const std::string& replica_id, ReplicaState state) const;
 
@@ -89,11 +89,11 @@ class EngineFixture : public ::testing::Test {
                                               std::shared_ptr<SourceProvider> sources,
                                               const RequestContext& context = {},
                                               bool wait_for_space = false);
-  // To the end.
+  // Makes the replica and waits until it is ready.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Get(const TestArtifact& artifact, Location location,
                                                     std::shared_ptr<SourceProvider> sources = nullptr,
                                                     bool wait_for_space = false);
-  // From a good source. Dies where that does not work.
+  // As Get, from a good source. Dies on an error.
   std::unique_ptr<ReplicaLease> MustGet(const TestArtifact& artifact, Location location);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFirst(const TestArtifact& artifact, Location location,
                                                             std::shared_ptr<SourceProvider> sources);
@@ -111,13 +111,13 @@ class EngineFixture : public ::testing::Test {
   std::unique_ptr<StoreEngine> engine_;
 };
 
-// A reader on behalf of others: lets go of its replica when the availability ends.
+// Reads on behalf of other nodes: ends its lease when the availability ends.
 class Reader {
  public:
   explicit Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease);
-  // Lets go of it in any case.
+  // Ends the lease in any case.
   ~Reader();
-  // Whether it was told to.
+  // Whether the availability has ended, which tells the reader to stop.
   bool told_to_stop() const { return chunks_->ended(); }
 
  private:

@@ -31,19 +31,20 @@ struct FilesBeside {
   ImageLayout layout;
 };
 
-// Whether the path names tensors, of whatever format, or an index of them: no file beside tensors.
+// Whether the path names tensors of any format, or an index of tensors. Such a file is not a file beside
+// them.
 bool IsWeightsFile(std::string_view path);
 
-// The files of the model's folder and the folders below it, but weights, its shards and what is hidden. None
-// of a model that was not found in a folder, or of a folder that cannot be listed. INVALID_ARGUMENT where
-// they are too many or too large, or one has a name that an artifact cannot have.
+// Opens the files in the model's folder and the folders below it, except weights, the model's shards and
+// hidden files. Empty for a model that was not found in a folder, or if the folder cannot be listed.
+// INVALID_ARGUMENT if the files are too many or too large, or if an artifact cannot have a file's name.
 absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const SafetensorsModel& model);
-// Of files that were opened before. `paths` are their names, ascending. Errors as above.
+// As OpenFilesBeside, for files that are open already. `paths` are their names, ascending.
 absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std::string>& paths);
 
-// Writes each file of the layout (CheckFileLayout) below the folder, which is made where it is not there,
-// over a file that has the same path. `bytes_of` gives the bytes of a tensor. A file appears whole or not at
-// all. Errors as of WriteSafetensors.
+// Writes each file of the layout (CheckFileLayout) below the folder, and replaces files of the same path.
+// Makes the folder if needed. `bytes_of` gives the bytes of a tensor. A file appears whole or not at all.
+// Errors as WriteSafetensors.
 absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
                         absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
                         const RequestContext& context = {});

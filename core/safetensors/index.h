@@ -15,8 +15,8 @@ struct SafetensorsIndex {
   absl::flat_hash_map<std::string, std::string> weight_map;
 };
 
-// INVALID_ARGUMENT for anything but a JSON object with one weight_map of names to such paths, and for an
-// empty weight_map. The rest of the document must be valid JSON and is not looked at.
+// INVALID_ARGUMENT unless the text is a JSON object with one weight_map, which is not empty and maps names to
+// such paths. The rest of the document must be valid JSON and is ignored.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json);
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Writing one large file from memory so that it appears under its name whole or not at all. For this folder's
-// own use. Thread-compatible.
+// Writes one large file from memory; the file appears under its name whole or not at all. Private to this
+// folder. Thread-compatible.
 #pragma once
 
 #include <sys/uio.h>
@@ -14,28 +14,28 @@
 
 namespace tensorcast {
 
-// A new file in the folder of the one that it is to become. Until it is published it has no name, so that
-// whatever ends the process leaves nothing behind. Where the file system has no nameless files (O_TMPFILE) it
-// is `<path>.tmp-<pid>-<n>`, locked (flock) while it is written: removed again unless it is published, and
-// what a killed writer left is removed by the next one to the same path.
+// A new file in the folder of its final path. Until Publish it has no name, so a process that dies leaves
+// nothing behind. On a file system without nameless files (O_TMPFILE) it is called `<path>.tmp-<pid>-<n>` and
+// is locked (flock) while it is written. The destructor removes it unless it was published. The next writer
+// to the same path removes what a killed writer left.
 class OutputFile {
  public:
-  // Create, Append and Publish fail with CANCELLED or DEADLINE_EXCEEDED as soon as the context says so.
+  // Create, Append and Publish fail with CANCELLED or DEADLINE_EXCEEDED soon after the context ends.
   explicit OutputFile(std::string path, RequestContext context = {})
       : path_(std::move(path)), context_(std::move(context)) {}
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // INVALID_ARGUMENT when something that is not a regular file has the name. RESOURCE_EXHAUSTED when the disk
-  // has no room for `bytes`, on file systems that can tell.
+  // INVALID_ARGUMENT when the path exists and is not a regular file. RESOURCE_EXHAUSTED when the disk has no
+  // room for `bytes`, on file systems that can tell.
   absl::Status Create(uint64_t bytes);
 
-  // Appends. The memory must stay as it is until Publish. Pieces are written many at a time, and pieces that
-  // follow each other in memory as one.
+  // Appends a piece. Its memory must not change until Publish. Many pieces are written together; pieces that
+  // follow each other in memory are written as one.
   absl::Status Append(ConstHostSpan piece);
 
-  // Writes what is left, syncs, renames over what was there, syncs the folder. Once.
+  // Writes the rest, syncs, renames the file over an existing one, and syncs the folder. To be called once.
   absl::Status Publish();
 
  private:
@@ -52,11 +52,11 @@ class OutputFile {
 
   const std::string path_;
   const RequestContext context_;
-  std::string temporary_;  // its name; empty while it has none
+  std::string temporary_;  // the temporary name; empty if the file has none
   int fd_ = -1;
   std::vector<iovec> pieces_;
   uint64_t written_bytes_ = 0;
-  uint64_t pushed_bytes_ = 0;  // of those, what the kernel was asked to write out
+  uint64_t pushed_bytes_ = 0;  // written bytes that the kernel was asked to write out
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// JSON read event by event, where everything that a schema does not expect is an error: the base of the two
-// readers of this folder. Private to its .cc files, since it shows nlohmann's headers. Thread-compatible.
+// Reads JSON event by event; everything that a schema does not expect is an error. The base class of this
+// folder's two readers. Only .cc files include it, since it includes nlohmann's headers. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tensorcast {
 
-// A schema overrides the events that it can meet. The others, and values of types that no schema here uses
-// (null, booleans, negative numbers, fractions, numbers past 64 bits), end the parse with an error.
+// A schema overrides the events that it expects. All other events, and values of types that no schema here
+// uses (null, booleans, negative numbers, fractions, numbers past 64 bits), end the parse with an error.
 class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   const absl::Status& status() const { return status_; }
@@ -37,7 +37,7 @@ class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
   // Where in the document the reader is, for messages: "tensor \"a\"".
   virtual std::string Where() const = 0;
 
-  // Each records the first error and returns false, which stops the parser.
+  // Both record the first error and return false, which stops the parser.
   bool Fail(std::string_view what);
   bool Unexpected(std::string_view what);
 
@@ -45,8 +45,8 @@ class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
   absl::Status status_;
 };
 
-// Feeds `text`, one whole JSON value, to the reader. INVALID_ARGUMENT for anything but valid JSON in valid
-// UTF-8, and for what the reader refuses.
+// Feeds `text`, one whole JSON value, to the reader. INVALID_ARGUMENT if the text is not valid JSON in valid
+// UTF-8, or if the reader refuses it.
 absl::Status ParseStrictJson(std::string_view text, StrictJsonReader& reader);
 
 }  // namespace tensorcast
