@@ -1,5 +1,5 @@
-// A group of GPUs on several nodes, as the engine's owner tells it of one, and how the engine meets the
-// others.
+// WideGroupPlan: a group of GPUs on several nodes for a broadcast, as the engine's owner announces it.
+// BroadcastMeeting: how the engine meets the other nodes of the group.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct WideGroupPlan {
   std::string artifact_id;
   uint32_t world_size = 0;
   std::vector<Rank> ranks;  // of this node: GPUs
-  // The root is one of those: a replica that is ready, else the one with the ingest that began first.
+  // The root is one of `ranks`: a ready replica, else the replica with the ingest that began first.
   bool has_root = false;
-  SteadyTime forms_until;  // without it from then on
+  SteadyTime forms_until;  // after this time the group is given up if it has not formed
   std::shared_ptr<BroadcastMeeting> meeting;
 };
 
-// What the root's node provides for all nodes.
+// The data that the root's node provides to all nodes.
 struct WideRoot {
   std::string communicator_id;
   uint32_t rank = 0;
@@ -47,10 +47,11 @@ struct WideRoot {
 class BroadcastMeeting {
  public:
   virtual ~BroadcastMeeting() = default;
-  // This node is ready. Blocks until all are, or the group is over (any error). `root`: where the root is.
+  // Says that this node is ready. Blocks until all nodes are ready, or the group is over (any error). `root`
+  // is set on the root's node.
   virtual absl::StatusOr<WideRoot> Meet(const RequestContext& context, const WideGroupPlan& plan,
                                         const std::optional<WideRoot>& root) = 0;
-  // This node takes no part, or stops taking part. Blocks for a moment at most.
+  // Says that this node takes no part (any more). Blocks for a moment at most.
   virtual void GiveUp(const WideGroupPlan& plan, const absl::Status& why) = 0;
 };
 

@@ -1,4 +1,4 @@
-// An ingest that takes part in a broadcast to GPUs, and what it is given.
+// An ingest that takes part in a broadcast to GPUs, and the membership that it gets.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace tensorcast {
 
-// An ingest that makes a replica, and where.
+// The receiver: an ingest, and the place of the replica that it makes.
 struct BroadcastReceiver {
   std::string artifact_id;
   Location location;
   std::string replica_id;
-  DevicePtr memory;     // the whole allocation; none: it takes part in no broadcast
+  DevicePtr memory;     // the whole allocation; null: it takes part in no broadcast
   TraceContext ingest;  // its span
 };
 
 struct BroadcastMember {
   SourceInfo source;
-  // What is in the receiver's memory, as it was sent: it is for the receiver to verify. Ends when the group
-  // does.
+  // The chunks that arrived in the receiver's memory. They are not verified: the receiver must do so. Ends
+  // with the group.
   std::shared_ptr<const Availability> arrived;
-  // Its end leaves the group. It blocks until the last write to the receiver's memory has ended: at most as
-  // long as the broadcaster needs to give up.
+  // Releasing it leaves the group. The release blocks until the last write to the receiver's memory has
+  // ended, at most as long as the broadcaster needs to give up.
   std::shared_ptr<void> membership;
 };
 

@@ -1,13 +1,13 @@
-// A replica on one GPU of this node that several others want: broadcast to all of them at once, as it fills.
+// Broadcasts a replica on one GPU of this node to several other GPUs at the same time, also while it fills.
 //
-// The ingests that make the others join a group, which forms for a moment. Then a thread of the group's own
-// broadcasts what the first replica has straight into their memory, and each of them verifies there what has
-// arrived. A member that leaves, or any error, ends the group for all: they go on with copies, and keep
-// what they have verified.
+// The ingests for the other GPUs join a group, which forms for a moment. Then the group's thread broadcasts
+// the chunks of the first replica straight into their memory, and each ingest verifies the chunks that arrive
+// there. A member that leaves, or any error, ends the group for all: its members go on with copies, and keep
+// the chunks that they have verified.
 //
 //   Join ... Join ─► forming ─► broadcasting ─► over: all arrived, the first replica's ingest failed, a
 //                       │                              member left, the broadcaster gave up
-//                       '─► nothing: fewer than two came
+//                       '─► dissolved: fewer than two joined
 //
 // Thread-safe. Blocks where it says so; no lock is held across the broadcaster, the table or the end of an
 // availability.
@@ -38,9 +38,9 @@ class FanOut {
   FanOut(const FanOut&) = delete;
   FanOut& operator=(const FanOut&) = delete;
 
-  // Blocks for the moment that a group needs to form: until all have joined that the table knows to make the
-  // same artifact, but not for long. Nothing: no broadcaster, or not enough other receivers now. `root`: on
-  // a GPU, ready or filling; it is held until the group is over.
+  // Blocks for a moment while the group forms: until all ingests of the same artifact that the table knows
+  // have joined, but not for long. nullopt: there is no broadcaster, or there are too few other receivers.
+  // `root` is a ready or filling replica on a GPU; the group holds it until it is over.
   std::optional<BroadcastMember> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                       const BroadcastReceiver& receiver);
 

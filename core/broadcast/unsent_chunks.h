@@ -1,6 +1,6 @@
-// What a replica that is broadcast has and was not sent yet: it may fill meanwhile.
+// The chunks of a broadcast replica that were not sent yet; the replica may fill meanwhile.
 //
-// One thread sends; Stop may come from any.
+// One thread takes and sends chunks; any thread may call Stop.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class UnsentChunks {
   explicit UnsentChunks(const ReplicaLease* root);
 
   bool empty() const { return count_ == 0; }
-  // Takes some, ascending, not more than is good to send at once. Blocks until there are any: to the deadline
-  // (DEADLINE_EXCEEDED), Stop (UNAVAILABLE), or the end of what fills the replica, with its error.
-  // REQUIRES: !empty().
+  // Takes chunks to send, ascending, at most as many as should be sent at once. Blocks until there is a
+  // chunk. DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
+  // availability ended. REQUIRES: !empty().
   absl::StatusOr<std::vector<uint32_t>> Take(SteadyTime deadline);
   void Stop();
 
@@ -36,12 +36,12 @@ class UnsentChunks {
   absl::Mutex mutex_;
   bool news_ ABSL_GUARDED_BY(mutex_) = true;  // the root may have more
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  Availability::Watch watch_;  // last: it uses the rest
+  Availability::Watch watch_;  // declared last: its observer uses the other members
 };
 
-// Where chunks lie in the image; neighbours are one range. `chunks` ascend.
+// The ranges of chunks in the image; neighbours are joined. `chunks` must ascend.
 std::vector<ByteRange> RangesOf(const ImageLayout& layout, const std::vector<uint32_t>& chunks);
-// The way back. INVALID_ARGUMENT for ranges that are not whole chunks.
+// The inverse of RangesOf. INVALID_ARGUMENT for ranges that are not whole chunks.
 absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
                                                const std::vector<ByteRange>& ranges);
 

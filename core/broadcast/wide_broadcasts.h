@@ -40,21 +40,22 @@ namespace tensorcast {
 
 class WideBroadcasts {
  public:
-  // `broadcaster` may be null: then every group is given up at once. A root that gets no more chunks for
-  // `patience` ends its group: less than what the others' broadcasters need to give up. Pointers must outlive
-  // it.
+  // `broadcaster` may be null: then every group is given up at once. A root that gets no new chunk for
+  // `patience` ends its group; `patience` must be shorter than the time after which other nodes' broadcasters
+  // give up. The pointers must outlive this object.
   WideBroadcasts(ReplicaTable* table, DeviceBroadcaster* broadcaster, absl::Duration patience)
       : table_(table), broadcaster_(broadcaster), patience_(patience) {}
   ~WideBroadcasts() { Stop(); }
   WideBroadcasts(const WideBroadcasts&) = delete;
   WideBroadcasts& operator=(const WideBroadcasts&) = delete;
-  // Ends all groups and waits for that. Begin does nothing any more. REQUIRES: no member is left.
+  // Ends all groups and waits until they are over. After that, Begin does nothing. REQUIRES: no member is
+  // left.
   void Stop();
 
   void Begin(const WideGroupPlan& plan);
 
-  // Nothing where no group waits for this replica; at the root; and when the group is over before it
-  // broadcasts. Blocks while it forms, of which `on_wait` is told.
+  // Blocks while the group forms, and tells `on_wait` so. nullopt if no group waits for this replica, if the
+  // replica is the root, or if the group is over before it broadcasts.
   std::optional<BroadcastMember> Join(const RequestContext& context, const BroadcastReceiver& receiver,
                                       const WaitObserver& on_wait);
 
@@ -67,7 +68,7 @@ class WideBroadcasts {
   // Ends the group and blocks until it is over.
   void Leave(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(Group& group);
-  // Until all ranks have memory; and takes hold of the root, where it is here.
+  // Blocks until all ranks of this node have memory. If the root is on this node, takes a lease on it.
   absl::Status Gather(Group& group);
   absl::Status Broadcast(Group& group);
   absl::Status Send(Group& group, WideBroadcastGroup& wide);

@@ -1,6 +1,7 @@
-// What the engine asks of its owner, and what it tells it. The owner implements both.
+// The engine's callbacks: EvictionGuard decides for the engine, and ReplicaListener hears of changes. The
+// engine's owner implements both.
 //
-// Called on the engine's threads with none of its locks held, so that they may call the engine; they must not
+// They are called on the engine's threads with none of its locks held. They may call the engine, but must not
 // destroy it.
 #pragma once
 
@@ -18,21 +19,21 @@ namespace tensorcast {
 class EvictionGuard {
  public:
   virtual ~EvictionGuard() = default;
-  // OK: evict it. UNAVAILABLE: whether it may go could not be found out now. ABORTED: it may go once
-  // something has ended that is under way, which the message names: ask again soon. Anything else: keep it,
-  // another copy could not be made again; the message says why, and what a person can do.
+  // OK: evict the replica. UNAVAILABLE: the guard cannot decide now. ABORTED: the replica may go after an
+  // operation in progress, which the message names: ask again soon. Any other error: keep the replica, since
+  // no other copy could be made; the message has the reason and a remedy for people.
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 
-// Told of every change that others need to know. Must not block for long.
+// Hears of every change that other processes need to know. Must not block for long.
 class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;
-  // In order, one call at a time. `manifest` is set once known. A replica in kGone or kFailed is not heard of
-  // again.
+  // Called in the order of the changes, one call at a time. `manifest` is null until it is known. kGone or
+  // kFailed is the last change of a replica.
   virtual void OnReplicaChanged(const ReplicaInfo& replica,
                                 const std::shared_ptr<const Manifest>& manifest) = 0;
-  // On the thread of the ingest, so several calls may run at once; its callers have the result afterwards.
+  // Called on the ingest's thread, before its callers get the result. Several calls may run at the same time.
   virtual void OnTransferEnded(const TransferReport& report) = 0;
 };
 

@@ -1,5 +1,5 @@
-// The device memory of this node's GPU replicas: one allocation a replica, in whole 2 MiB steps so that an
-// IPC handle exposes that replica and nothing else, under a byte budget for each device.
+// The device memory of this node's GPU replicas, under a byte budget for each device. Each replica has its
+// own allocation of whole 2 MiB granules, so that an IPC handle exposes only that replica.
 //
 // Thread-safe. Never waits and never evicts: evicting_allocator.h does.
 #pragma once
@@ -50,9 +50,9 @@ class DevicePool {
   // INVALID_ARGUMENT for a device that this node does not have, FAILED_PRECONDITION for an unhealthy one.
   absl::Status CheckDevice(int device) const;
 
-  // At least one granule. RESOURCE_EXHAUSTED when the budget, or the device itself, is full.
+  // Allocates at least one granule. RESOURCE_EXHAUSTED when the budget or the device itself is full.
   absl::StatusOr<DeviceBlock> Allocate(int device, uint64_t bytes);
-  // The budget that Allocate(device, bytes) takes: whole granules.
+  // The bytes of the budget that Allocate(device, bytes) takes: whole granules.
   static uint64_t BytesFor(uint64_t bytes);
   // All zero for a device that this node does not have.
   PoolStats stats(int device) const;

@@ -1,10 +1,10 @@
-// Memory for a new replica: from the pool as it is, else by evicting the least recently used replicas that
-// may go, else by waiting for others to let go, else not at all, with a message that says what holds the
-// pool. The guard is not asked about partial replicas: they are not copies. They go first, last of all those
-// that other nodes, or other ingests of this one, read at the moment: these have to look elsewhere, and the
-// memory is waited for until they have stopped.
+// Allocates memory for a new replica. Takes free memory of the pool; else evicts the least recently used
+// replicas that may go; else waits for holders to end; else fails with a message that says what holds the
+// pool. Partial replicas are evicted first, without asking the guard, because they are not copies. Partial
+// replicas that other nodes or other ingests of this node are reading go last: their readers must find
+// another source, and the allocator waits until the readers have stopped.
 //
-// Thread-safe. Blocks while the eviction guard is asked and, if wanted, until there is space.
+// Thread-safe. Blocks while the eviction guard is asked and, if requested, until there is space.
 #pragma once
 
 #include <cstdint>
@@ -26,52 +26,54 @@
 namespace tensorcast {
 
 struct AllocationRequest {
-  std::string subject;  // what it is for, for messages: an artifact id, or "a new artifact"
+  std::string subject;  // for messages, what the memory is for: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
-  uint64_t held_bytes = 0;    // that the replica has already, and keeps meanwhile
+  uint64_t held_bytes = 0;    // bytes that the replica has already, and keeps meanwhile
   bool await_ingests = true;  // for replicas that are being made and can be evicted then; false where one of
                               // them waits for this request
   bool wait = false;  // for leases to end, to the context's deadline; for what fills, and for what the
                       // guard says is about to end, it waits anyway
-  // The context as it is now: a caller that joins an ingest may extend its deadline.
+  // Gives the current context: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
-  // Told what each wait is for, and with an empty text that it has ended, so that an ingest that only waits
+  // Called with the reason of each wait, and with an empty text at its end, so that an ingest that only waits
   // does not count as running. May be null.
   WaitObserver on_wait;
 };
 
 class EvictingAllocator {
  public:
-  // All must outlive this; `guard` may be null. `reserved_host_bytes` never become free: the staging buffers.
+  // All must outlive this; `guard` may be null. `reserved_host_bytes` is the memory of the staging buffers,
+  // which never becomes free.
   EvictingAllocator(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
                     uint64_t reserved_host_bytes);
 
-  // RESOURCE_EXHAUSTED when it does not fit, UNAVAILABLE when the guard could not tell now whether room
-  // can be made; CANCELLED, DEADLINE_EXCEEDED. `allocate` takes request.bytes of the pool.
+  // `allocate` takes request.bytes of the pool. RESOURCE_EXHAUSTED when there is no room; UNAVAILABLE when
+  // the guard cannot decide now whether room can be made; CANCELLED, DEADLINE_EXCEEDED.
   absl::StatusOr<HostAllocation> AllocateHost(
       const AllocationRequest& request,
       absl::FunctionRef<absl::StatusOr<HostAllocation>(HostPool& pool)> allocate);
   absl::StatusOr<DeviceBlock> AllocateDevice(int device, const AllocationRequest& request);
 
  private:
-  // Replicas that stay, though they are idle. `ids` are not asked about again for a while.
+  // Idle replicas that must stay. The guard is not asked about `ids` again for a while.
   struct Refusals {
     std::set<std::string> ids;
-    std::map<std::string, PoolHolders::Share> reasons;  // what the guard said, and of how much
-    absl::Status not_asked;                             // why the guard could not find out, of one of them
-    std::string awaited;  // what the guard said has to end before one of them may go; empty: nothing
+    std::map<std::string, PoolHolders::Share> reasons;  // the guard's reasons, and the memory that each keeps
+    absl::Status not_asked;                             // why the guard could not decide about one of them
+    std::string awaited;  // the operation that must end before one of them may go; empty: none
   };
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
                                     absl::FunctionRef<absl::StatusOr<Memory>()> allocate);
-  // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
-  // `needed_by`: the span that wants the room; the eviction's, of a trace of its own, is linked to it.
+  // False when there is no replica left to ask about. Adds replicas that must stay to `refused`. `needed_by`
+  // is the span that needs the room; the eviction's span has its own trace and links to it.
   bool TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused);
-  // True when eviction could make enough room, and what was evicted already does not.
+  // True when eviction could make enough room, and the replicas evicted so far do not.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
-  // True when replicas that are being made now leave enough room once they are, if they have no holder then.
+  // True when there will be enough room after the replicas that are being made now can be evicted, provided
+  // that no client holds them then.
   bool WillHaveRoom(Location pool, uint64_t bytes) const;
-  // What an image of so many bytes takes of the pool.
+  // The bytes of the pool that an image of `image_bytes` takes.
   uint64_t BytesFor(Location pool, uint64_t image_bytes) const;
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;

@@ -1,6 +1,6 @@
-// Replicas of the previous daemon, in memory that was kept, until they are compared with their digests: then
-// they are ready in the table, or gone. In the background one after the other; one that an ingest asks for is
-// compared at once, on that ingest's thread, while the background waits.
+// Replicas of the previous daemon, in memory that was kept. Each is compared with its digests, and is then
+// ready in the table, or gone. A background thread compares them one after the other. If an ingest asks for
+// one, its own thread compares that replica at once, while the background waits.
 //
 // Thread-safe.
 #pragma once
@@ -28,8 +28,8 @@ struct KeptReplica {
   HostAllocation memory;  // of its whole image
 };
 
-// Called for each kept replica once: the lease is on the ready one; null where the kept one did not match, or
-// was forgotten, and its memory is given back next.
+// Called once for each kept replica, with a lease on the ready replica. The lease is null if the kept replica
+// did not match or was forgotten; its memory is then given back.
 using OnKeptSettled =
     std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)>;
 
@@ -45,13 +45,13 @@ class KeptReplicas {
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
   // Blocks until no kept replica of this artifact is still to be compared, or until Stop.
   void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
-  // The same for all artifacts; false when there was none.
+  // Settles all artifacts; false when there was none.
   bool SettleAll();
   // The kept replica of this artifact will not be in the table.
   void Forget(std::string_view artifact_id);
-  // Null where there is none that waits or is compared.
+  // Null if no kept replica of the artifact waits or is being compared.
   std::shared_ptr<const Manifest> FindManifest(std::string_view artifact_id) const;
-  // What is not settled stays so. Gives up the comparison under way and waits for its end.
+  // Cancels the running comparison and waits for its end. The remaining replicas stay unsettled.
   void Stop();
 
  private:
@@ -63,7 +63,7 @@ class KeptReplicas {
 
   void Settle(std::string_view artifact_id, bool wanted);
   void Compare(const std::shared_ptr<Entry>& entry, bool wanted);
-  // False also when it was stopped.
+  // False also when the comparison was stopped.
   bool Matches(const KeptReplica& replica, bool wanted) const;
   bool MatchesFrom(const KeptReplica& replica, bool wanted, std::atomic<uint32_t>& next_chunk) const;
   void LetWantedPass() const;
@@ -72,7 +72,7 @@ class KeptReplicas {
   const int threads_;
   OnKeptSettled on_settled_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> wanted_{0};  // that are compared at this moment
+  std::atomic<int> wanted_{0};  // replicas that ingests compare at the moment
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

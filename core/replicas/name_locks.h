@@ -1,4 +1,4 @@
-// One lock a name, for work on a named file that takes too long for a mutex over all of them.
+// A lock for each name, for work on a named file that takes too long for one mutex over all files.
 //
 // Thread-safe.
 #pragma once

@@ -1,8 +1,9 @@
-// Tells the listener of every change of a replica, in order, from a thread of its own, so that no lock of the
-// engine is held while the listener runs and a slow listener delays only itself.
+// Tells the listener of every change of a replica, in order, on its own thread. The listener runs without a
+// lock of the engine, and a slow listener delays only itself.
 //
-// Thread-safe. Destroying it delivers what is queued first, but not what the listener itself causes
-// meanwhile: the engine goes with it, and a daemon has told the global store by then that it holds nothing.
+// Thread-safe. The destructor first delivers the queued changes, but not changes that the listener itself
+// causes meanwhile: the engine ends then, and a daemon has already told the global store that it holds
+// nothing.
 #pragma once
 
 #include <memory>
@@ -21,14 +22,14 @@ class Notifier {
     if (listener_ != nullptr) thread_.emplace();
   }
 
-  // Never block on the listener; to be called in the order of the changes.
+  // Queues a change, and never blocks on the listener. Call it in the order of the changes.
   void ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest) {
     if (listener_ == nullptr) return;
     thread_->Post([listener = listener_, replica = std::move(replica), manifest = std::move(manifest)] {
       listener->OnReplicaChanged(replica, manifest);
     });
   }
-  // Returns when the listener was told of every change so far. Not on the listener's thread.
+  // Returns when the listener was told of every change so far. Must not be called on the listener's thread.
   void Flush() {
     if (listener_ != nullptr) thread_->Run([] {});
   }

@@ -1,5 +1,6 @@
-// What holds a pool: replicas and their bytes by what keeps them there. So a request for room knows whether
-// eviction could make it, whether some is coming back by itself, and what to tell people.
+// Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. It tells a
+// request for room whether eviction could make room, whether memory comes back by itself, and what a message
+// to people should say.
 //
 // Values; the table fills them in under its mutex.
 #pragma once
@@ -12,28 +13,28 @@
 
 namespace tensorcast {
 
-// Of one pool: host memory, the disk, or one device.
+// The holders of one pool: host memory, the disk, or one device.
 struct PoolHolders {
   struct Share {
     int replicas = 0;
     uint64_t bytes = 0;  // whole granules
   };
-  Share leased;  // or draining, or failed, until its leases end
-  Share pinned;  // and not leased
+  Share leased;  // leased; includes draining and failed replicas until their leases end
+  Share pinned;  // pinned and not leased
   Share filling;
-  // Of the filling ones: they have all their memory, and could be evicted when they are made, unless a client
-  // holds them then.
+  // The part of `filling` that has all its memory. These replicas can be evicted after they are made, unless
+  // a client holds them then.
   Share landing;
-  Share idle;    // could be evicted; partial ones, too
-  Share served;  // partial, and all its readers stop when it is to go: could be evicted, too
-  // Of the leased ones: they are to go, and their readers were told to stop. Their memory comes back soon.
+  Share idle;    // can be evicted; includes partial replicas
+  Share served;  // partial replicas with only readers that stop on eviction: can be evicted, too
+  // The part of `leased` that is to go: the readers were told to stop, and the memory comes back soon.
   Share ending;
   Share partial;         // with or without a holder
-  bool freeing = false;  // the memory of one that is gone is being freed now
+  bool freeing = false;  // the memory of a gone replica is being freed now
   bool in_flux = false;  // memory is coming back by itself: `freeing`, `ending`, a guard is
                          // asked, an ingest winds up
 
-  // Counts one more: in the table; and one that failed and is leased yet.
+  // Add counts a replica of the table; AddFailed counts a failed replica that is still leased.
   void Add(const ReplicaRecord& record, SteadyTime now);
   void AddFailed(const ReplicaRecord& record, SteadyTime now);
 
@@ -41,7 +42,7 @@ struct PoolHolders {
   void AddIfEnding(const ReplicaRecord& record, SteadyTime now);
 };
 
-// A reader that is told to stop when a replica is to go, and has not for so long, holds it like any other.
+// A reader that was told to stop and has not stopped after this time holds the replica like any other reader.
 inline constexpr absl::Duration kTimeToStop = absl::Seconds(10);
 
 }  // namespace tensorcast

@@ -1,9 +1,9 @@
 // Tells requests for memory when to try again, and counts the replicas that went.
 //
-// A replica that is gone leaves the table before its memory is free. `freeing` counts it meanwhile, so that a
-// request that finds no space knows that some is coming. Each moment at which there may be more space is an
-// event: the memory of a replica is free, a lease or a pin ended, a replica can be evicted now. A request
-// reads the count of events, tries, and then awaits the next event.
+// A gone replica leaves the table before its memory is free. `freeing` counts it meanwhile, so that a request
+// without space knows that space is coming. An event is a moment when there may be more space: a replica's
+// memory was freed, a lease or a pin ended, or a replica became evictable. A request reads the count of
+// events, tries, and then awaits the next event.
 //
 // Thread-safe. Its mutex is taken under the table's.
 #pragma once
@@ -30,7 +30,7 @@ class PoolSpace {
   // Blocks until the count differs from `seen`, or the context ends.
   void AwaitEvent(uint64_t seen, const RequestContext& context) const;
 
-  // A replica went from a pool, by why (tc_pool_evictions_total).
+  // Counts a replica that left a pool, by the reason (tc_pool_evictions_total).
   void CountEviction(Location pool, std::string_view reason);
   uint64_t evictions(Location pool) const;
 

@@ -1,4 +1,4 @@
-// A hold on a replica of the engine, ready, partial or one that fills, and where its bytes are.
+// ReplicaLease: a hold on a ready, partial or filling replica of the engine, and the place of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tensorcast {
 class ReplicaStates;
 struct ReplicaRecord;
 
-// Where a replica's bytes are; exactly one of the three is meant, by its location's kind.
+// The place of a replica's bytes; the kind of the replica's location decides which field is set.
 struct ReplicaMemory {
   const HostAllocation* host = nullptr;  // kCpu: as it was when the lease began
   DevicePtr device;                      // kGpu: one allocation, image_bytes rounded up to 2 MiB
@@ -26,13 +26,13 @@ struct ReplicaMemory {
   uint64_t file_image_offset = 0;        // ...and where its image begins
 };
 
-// While it lives the replica's memory is neither freed nor rewritten; destroying it ends the hold. May be
-// used by several threads at once: what it tells does not change, but for the availability. Must not outlive
-// the engine.
+// While a lease lives, the replica's memory is neither freed nor rewritten; destroying the lease ends the
+// hold. Several threads may use it at the same time: only the availability changes. Must not outlive the
+// engine.
 //
-// One that was taken while the replica was not ready goes on when that is, and also when its ingest failed or
-// the replica is to go: the availability says so, and the memory that it names stays as it is until the last
-// such lease ends.
+// A lease on a replica that is not ready stays valid when the replica becomes ready, when its ingest fails,
+// and when the replica is to go. The availability reports that, and the memory stays until the last such
+// lease ends.
 class ReplicaLease {
  public:
   ~ReplicaLease();
@@ -43,14 +43,14 @@ class ReplicaLease {
   const Location& location() const;
   const std::shared_ptr<const Manifest>& manifest() const;
   const ReplicaMemory& memory() const { return memory_; }
-  // The span of the ingest that made the replica; not valid for one that was found at start.
+  // The span of the ingest that made the replica; not valid for a replica that was found at start.
   const TraceContext& made_by() const;
-  // Which chunks are there: only those may be read. Null: the replica was ready when it was leased.
+  // The chunks that may be read. Null: the replica was ready when it was leased, and all chunks may be read.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // When it was leased, chunks were missing that no ingest was bringing.
+  // Whether, when it was leased, the replica lacked chunks that no ingest was bringing.
   bool partial() const { return partial_; }
-  // The memory behind image bytes [offset, offset + bytes) of a replica in host memory, as it is now: a
-  // partial replica gets more while it is leased. REQUIRES: they are there.
+  // The current memory of image bytes [offset, offset + bytes) of a replica in host memory; a partial replica
+  // may get more memory while it is leased. REQUIRES: the replica has these bytes.
   std::vector<ConstHostSpan> HostSpans(uint64_t offset, uint64_t bytes) const;
 
  private:
@@ -60,7 +60,7 @@ class ReplicaLease {
   ReplicaStates* const states_;
   const std::shared_ptr<ReplicaRecord> record_;
   const bool to_serve_;
-  std::shared_ptr<const HostAllocation> host_;  // keeps its granules though the replica's are more by now
+  std::shared_ptr<const HostAllocation> host_;  // the allocation when the lease began; keeps its granules
   const ReplicaMemory memory_;
   const std::shared_ptr<const Availability> availability_;
   const bool partial_;

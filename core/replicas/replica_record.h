@@ -1,8 +1,7 @@
-// One replica as the table keeps it: its facts, what its bytes live in, what may read it and whether it may
-// go.
+// The table's record of one replica: its facts, its storage, and the rules for reading and evicting it.
 //
-// Guarded by the table's mutex. Once the replica can be leased, its id, artifact id, location, manifest and
-// `made_by` stay as they are until it is gone, which is why a lease may read them without the lock.
+// Guarded by the table's mutex. From the time when the replica can be leased until it is gone, its id,
+// artifact id, location, manifest and `made_by` do not change, so a lease may read them without the lock.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@
 
 namespace tensorcast {
 
-// What a finished replica's bytes live in: one of the three.
+// The storage of a finished replica's bytes: one of the three is set.
 struct ReplicaStorage {
   std::shared_ptr<const HostAllocation> host;
   std::shared_ptr<const DeviceBlock> device;
@@ -37,9 +36,9 @@ struct ReplicaRecord {
   std::vector<bool> chunks;  // present ones
   bool reserved = false;     // the eviction guard is being asked about it
   uint64_t use_order = 0;
-  uint64_t begun = 0;                                      // the order of ingests; of the last one
-  uint32_t servings = 0;                                   // of the leases, those of LeaseToServe
-  SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // the holders of those; not yet
+  uint64_t begun = 0;                                      // number of its last ingest, in order of begin
+  uint32_t servings = 0;                                   // leases that are to serve other nodes
+  SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // when their holders were told to stop
   Cancellation ingest;
   TraceContext made_by;
   ReplicaStorage storage;
@@ -52,21 +51,21 @@ struct ReplicaRecord {
   // node, on a device too.
   bool CanLeaseFilling() const;
   bool CanCopyFilling() const;
-  // CanLeaseFilling, and it has these chunks.
+  // Whether CanLeaseFilling, and the replica has these chunks.
   bool Has(std::span<const uint32_t> wanted) const;
-  // Held by each lease; a partial one only by leases that are not to serve.
+  // Whether a lease holds the replica. Leases to serve do not hold a partial replica.
   bool IsHeld() const;
   bool IsEvictable() const;
-  // Of its pool, in whole granules.
+  // The bytes of its pool that it takes, in whole granules.
   uint64_t BytesHeld() const;
   // Where its bytes are, for a lease.
   ReplicaMemory Memory() const;
-  // What was verified stays, with an availability of its own. Gives the memory that the replica had until
-  // now.
+  // Reduces the replica to its verified chunks, with a new availability. Returns the memory that the replica
+  // had before.
   std::shared_ptr<const HostAllocation> CutToPresent();
 };
 
-// Of a replica that no ingest makes: its bytes were found, and are right.
+// The record of a replica that no ingest made: its bytes were found, and are right.
 std::shared_ptr<ReplicaRecord> MakeReadyRecord(const std::string& node_id,
                                                std::shared_ptr<const Manifest> manifest, Location location,
                                                ReplicaStorage storage);

@@ -1,9 +1,10 @@
-// How replicas go for another reason than room: on request, because their artifact was deleted,
-// because their packed file is lost, or because their device is broken. A packed file goes with its disk
-// replica, and never before it.
+// Removes replicas for reasons other than room: on request, because their artifact was deleted, because their
+// packed file is lost, or because their device is broken. A packed file is removed with its disk replica,
+// never before it.
 //
-// Files appear (committed, then ready) and go (drained, then removed) under one lock a name, which the
-// ingests that write them take too. So the end of an old replica never takes the file of a new one.
+// Files appear (committed, then ready) and go (drained, then removed) under a lock for each name, which
+// ingests that write files take, too. The removal of an old replica therefore never takes the file of a new
+// one.
 //
 // Thread-safe. Blocks on the eviction guard and on the disk.
 #pragma once
@@ -29,18 +30,19 @@ class ReplicaRemoval {
                  NameLocks* disk_names, EvictionGuard* guard)
       : table_(table), devices_(devices), store_(store), disk_names_(disk_names), guard_(guard) {}
 
-  // FAILED_PRECONDITION when the replica is pinned, or the guard refuses and not `force`.
+  // FAILED_PRECONDITION when the replica is pinned, or when the guard refuses without `force`.
   absl::Status Evict(std::string_view replica_id, bool force);
-  // Every replica of a deleted artifact that was ready at `as_of` or is partial, pinned or not, and its
-  // packed file.
+  // Removes every replica of a deleted artifact that was ready at `as_of` or is partial, pinned or not, and
+  // its packed file.
   absl::Status RemoveArtifact(std::string_view artifact_id, SteadyTime as_of);
-  // What an ingest made of an artifact that was deleted meanwhile. Only that: it may have been put again.
+  // Removes the replica that an ingest made of an artifact that was deleted meanwhile. Other replicas stay,
+  // since the artifact may have been put again.
   absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);
-  // The artifact's disk replica, if another process removed or replaced its file.
+  // Drops the artifact's disk replica if another process removed or replaced its file.
   void DropIfLost(const std::string& artifact_id);
   void DropAllLost();
-  // The ready replicas of unhealthy devices, pinned or not. One that fills fails by itself: so does its next
-  // copy.
+  // Withdraws the ready replicas of unhealthy devices, pinned or not. A filling replica fails by itself,
+  // since its next copy fails.
   void WithdrawUnhealthy();
 
  private:

@@ -1,11 +1,11 @@
 // Takes a ready replica out of host memory without giving its memory back, so that a later version of its
 // artifact can be written over it (core/ingest/advance.h).
 //
-// As for any eviction the guard is asked first, and last of all: what it permits cannot be taken back once
-// another node has relied on it. Nothing reads the memory afterwards: no lease was left, and listeners,
-// of which one keeps a record for the next daemon, know by then that the replica is gone.
+// As for any eviction the guard must agree. It is asked as the last step, because its consent cannot be taken
+// back once another node has relied on it. Nothing reads the memory afterwards: the replica has no lease, and
+// the listeners already know that it is gone (one of them keeps a record for the next daemon).
 //
-// Thread-safe. Blocks on the guard, on the listener and, where that is wanted, on what holds the replica.
+// Thread-safe. Blocks on the guard, on the listener and, if requested, on the holders of the replica.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ namespace tensorcast {
 struct RetirementRequest {
   std::string artifact_id;
   bool wait = false;  // for leases to end and for the guard to agree, to the context's deadline
-  // The context as it is now: a caller that joins an ingest may extend its deadline.
+  // Gives the current context: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   WaitObserver on_wait;  // may be null
 };
@@ -37,11 +37,11 @@ class ReplicaRetirement {
       : table_(table), guard_(guard), notifier_(notifier) {}
 
   // NOT_FOUND when host memory has no ready replica of the artifact; FAILED_PRECONDITION, naming the replica,
-  // when it is pinned or leased, or the guard keeps it; UNAVAILABLE when the guard could not tell.
+  // when it is pinned or leased, or when the guard refuses; UNAVAILABLE when the guard cannot decide.
   absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;
 
  private:
-  // Why it was not retired now, and when to try again.
+  // Why the replica was not retired, and when to try again.
   struct Refusal {
     absl::Status why;
     std::string waits_for = {};

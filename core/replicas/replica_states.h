@@ -1,5 +1,5 @@
-// Where the states of replicas move: the records under one mutex, the leases on them, and what follows for
-// their memory.
+// Changes the states of replicas: keeps their records under one mutex, gives leases on them, and frees their
+// memory.
 //
 //   allocating ─► filling ─► ready ─► draining ─► gone
 //       │          │  │ ▲               ▲
@@ -8,14 +8,14 @@
 //          ▼
 //        failed
 //
-// A replica drains when it is to go; no new leases are given then, and it is gone when the last one ends. A
-// failed or gone replica leaves the records at that moment; of one that failed while it was leased the memory
-// stays until its last lease ends.
+// A replica that is to go drains: it gets no new leases, and is gone when its last lease ends. A failed or
+// gone replica leaves the records at once. If it failed while it was leased, its memory stays until its last
+// lease ends.
 //
-// Memory is freed, and an availability is ended, without the mutex, by Finish: unmapping gigabytes takes
-// long, and an availability calls its listeners. `space` says meanwhile that memory is coming.
+// Finish frees memory and ends availabilities without the mutex, because unmapping gigabytes takes long and
+// an availability calls its observers. Meanwhile `space` says that memory is coming.
 //
-// Thread-safe by `mutex`. The notifier's and that of `space` are the only ones taken under it.
+// Thread-safe by `mutex`. Only the mutexes of the notifier and of `space` are taken under it.
 #pragma once
 
 #include <cstdint>
@@ -47,35 +47,35 @@ class ReplicaStates {
   ReplicaStates(const ReplicaStates&) = delete;
   ReplicaStates& operator=(const ReplicaStates&) = delete;
 
-  // What a move leaves to be done without the mutex.
+  // The work that a state change leaves for Finish, without the mutex.
   struct Rest {
     std::shared_ptr<Availability> availability;  // ends with `end`; null: none
     absl::Status end;
-    std::optional<ReplicaStorage> storage;  // of `pool`: is freed
+    std::optional<ReplicaStorage> storage;  // memory of `pool` to free
     Location pool;
   };
   void Finish(Rest rest) ABSL_LOCKS_EXCLUDED(mutex);
-  // How the availability of a replica ends that is to go.
+  // The status with which the availability of a replica ends that is to go.
   static absl::Status BeingRemoved();
 
   void Insert(const ReplicaRecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Move(ReplicaRecord& record, ReplicaState to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Notify(const ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Touch(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // To draining, and on to gone where no lease holds the replica.
+  // Moves the replica to draining, and on to gone if no lease holds it.
   Rest Drain(const ReplicaRecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // To failed; its availability ends with `end`.
+  // Moves the replica to failed; its availability ends with `end`.
   Rest Fail(const ReplicaRecordPtr& record, absl::Status end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Null for null.
+  // A lease on the replica; null if `record` is null.
   std::unique_ptr<ReplicaLease> Lease(const ReplicaRecordPtr& record, bool to_serve = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // To the context's end at most. `condition` is asked under the mutex.
+  // Blocks until `condition`, which is called under the mutex, is true, or until the context ends.
   void AwaitUnlessCancelled(const RequestContext& context, absl::FunctionRef<bool()> condition)
       ABSL_LOCKS_EXCLUDED(mutex);
 
   mutable absl::Mutex mutex;
   ReplicaIndex records ABSL_GUARDED_BY(mutex);
-  std::set<ReplicaRecordPtr> failed ABSL_GUARDED_BY(mutex);  // and leased: their memory is there yet
+  std::set<ReplicaRecordPtr> failed ABSL_GUARDED_BY(mutex);  // failed and still leased: they have memory
   PoolSpace space;
 
  private:
@@ -85,7 +85,7 @@ class ReplicaStates {
   ReplicaStorage TakeStorage(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   Notifier* const notifier_;
-  uint64_t uses_ ABSL_GUARDED_BY(mutex) = 0;  // orders replicas where the clock does not
+  uint64_t uses_ ABSL_GUARDED_BY(mutex) = 0;  // orders replicas that were used at the same time
 };
 
 }  // namespace tensorcast
