@@ -1,4 +1,5 @@
-// The disk tier: one packed file an artifact (FORMAT.md: header, manifest, page-aligned image) in one folder.
+// The disk tier: a folder with one packed file for each artifact (FORMAT.md: header, manifest, page-aligned
+// image).
 //
 // A file appears under its final name only when it is complete: written, synced, renamed. Thread-safe.
 #pragma once
@@ -48,12 +49,12 @@ class PackedWriter {
 };
 
 struct DiskUsage {
-  uint64_t used_bytes = 0;  // of packed files, as long as they are
-  uint64_t free_bytes = 0;  // of the file system that they are on
+  uint64_t used_bytes = 0;  // total length of the packed files
+  uint64_t free_bytes = 0;  // of their file system
 };
 
-// A packed file that is damaged. It stays where it is, for people to look at, until the same
-// artifact is written again or removed.
+// A damaged packed file. It stays, so that people can examine it, until the same artifact is written again or
+// removed.
 struct DamagedFile {
   std::string path;
   std::string artifact_id;
@@ -84,10 +85,10 @@ class ArtifactStore {
   // `manifest_bytes_max` bounds the manifest that Commit will be given, since the image begins behind it.
   virtual absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
                                                                uint64_t manifest_bytes_max) = 0;
-  // Removes the file and what is known of it, a damaged one too.
+  // Removes the artifact's file and its entry, also if the file is damaged.
   virtual absl::Status Remove(std::string_view artifact_id) = 0;
-  // Closes the artifact's file if another process removed or replaced it, which frees its space. What is now
-  // under its name stays.
+  // Closes the artifact's file if another process removed or replaced it, which frees its space. A file that
+  // is now under its name stays.
   virtual void CloseLost(std::string_view artifact_id) = 0;
   // Forgets the damaged files that another process removed.
   virtual void ForgetRemovedDamage() = 0;

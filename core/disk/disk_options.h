@@ -1,4 +1,5 @@
-// What a node's disks are used for: its packed artifacts, and the folders from which it opens models.
+// The options for a node's disks: the folder of its packed artifacts, and the folders from which it opens
+// models.
 #pragma once
 
 #include <string>

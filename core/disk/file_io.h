@@ -1,5 +1,5 @@
-// The few system calls that reading a file takes, so that a test can make them fail, and what their errors
-// say. Thread-safe.
+// The system calls for reading a file, behind an interface so that a test can make them fail, and the
+// conversion of their errors. Thread-safe.
 #pragma once
 
 #include <sys/stat.h>
@@ -23,15 +23,15 @@ class FileIo {
 
   // As pread(2): the bytes read, or -1 and errno.
   virtual ssize_t Read(int fd, HostSpan destination, uint64_t offset) = 0;
-  // As Read, but only what the page cache holds from `offset` on; -1 and EAGAIN when that is nothing.
+  // As Read, but reads only bytes in the page cache from `offset` on; -1 and EAGAIN when there are none.
   virtual ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) = 0;
   virtual int Stat(int fd, struct stat* info) = 0;
 
   static FileIo* System();  // the kernel's; never destroyed
 };
 
-// As ErrnoStatus, but UNAVAILABLE where the error says nothing of the file: a mount that went away (ESTALE,
-// ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may be back with everything that it held.
+// As ErrnoStatus, but UNAVAILABLE if the error says nothing about the file: a mount that went away (ESTALE,
+// ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may come back with all its files.
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path);
 
 }  // namespace tensorcast

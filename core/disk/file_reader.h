@@ -1,5 +1,5 @@
-// One file as an object: open for reading with direct I/O where the file system has it, and without where it
-// has not. A file that was renamed or removed can still be read. Thread-safe.
+// Reads one file as an object, with direct I/O if the file system supports it. A file that was renamed or
+// removed can still be read. Thread-safe.
 #pragma once
 
 #include <sys/stat.h>
@@ -25,11 +25,12 @@ struct FileReaderOptions {
 
 class FileReader final : public ObjectReader {
  public:
-  // The regular file behind a descriptor, as it is now. `path` is its URI, and leads to it or is only for
-  // messages.
+  // A reader of the regular file behind a descriptor, in its current version. `path` becomes the object's
+  // URI; it may lead to the file, or be only for messages.
   static absl::StatusOr<std::shared_ptr<FileReader>> Of(std::string path, UniqueFd fd,
                                                         const FileReaderOptions& options = {});
-  // Of a borrowed descriptor, which `keep_alive` keeps open; null: it outlives the reader.
+  // As Of, with a borrowed descriptor. `keep_alive` keeps it open; if that is null, the descriptor must
+  // outlive the reader.
   static absl::StatusOr<std::shared_ptr<FileReader>> Borrow(std::string path, int fd,
                                                             std::shared_ptr<void> keep_alive,
                                                             const FileReaderOptions& options = {});

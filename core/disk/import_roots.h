@@ -1,14 +1,12 @@
-// The folders beneath which files may be opened for others, and the only way in which their files are opened.
+// The folders (roots) beneath which a daemon may open files for clients. All such files are opened here.
 //
-// A path is resolved first, links and all, and the real path must lie beneath a root. Then the file is opened
-// by that real path, one component after the other; a link anywhere on the way is an error. A process that
-// swaps folders and links between the two steps wins nothing: what is opened lies where the real path says
-// (as with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), which not every sandbox lets through). Afterwards
-// only the descriptor counts, never the path again. A root that is mounted or replaced later is the one that
-// counts from then on.
+// First a path is resolved, with all links, and the real path must lie beneath a root. Then the file is
+// opened by that real path, one component after the other; a link on the way is an error. A process that
+// swaps folders and links between the two steps gains nothing: the opened file lies at the real path (as with
+// openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), which some sandboxes forbid). After that only the
+// descriptor is used, never the path. If a root is mounted or replaced later, the new folder counts.
 //
-// Nothing but regular files is ever opened for reading: a FIFO blocks no thread, a device is not
-// touched.
+// Only regular files are ever opened for reading, so a FIFO blocks no thread and a device is not touched.
 //
 // Immutable; thread-safe.
 #pragma once
@@ -27,16 +25,15 @@ namespace tensorcast {
 
 class ImportRoots final : public ObjectStore {
  public:
-  // Without a folder nothing may be opened. An error when one of them is not there.
+  // Without folders, no file may be opened. An error when one of the folders does not exist.
   //
-  // Refusals do not differ: PERMISSION_DENIED in the same words, whether a file is
-  // outside, not there or not readable, so that a client learns nothing of such files. The log says which.
-  // UNAVAILABLE, in words that tell no more, when a mount went away or does not answer: that says nothing of
-  // the files on it.
+  // All refusals are the same PERMISSION_DENIED, whether a file is outside the roots, missing or not
+  // readable, so that a client learns nothing about such files; the log has the reason. UNAVAILABLE, equally
+  // without details, when a mount went away or does not answer.
   static absl::StatusOr<ImportRoots> Beneath(const std::vector<std::string>& folders);
 
-  // All that this process may read, for tools with the rights of their caller. Errors say what is wrong:
-  // NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
+  // Allows all files that this process may read, for tools that run with their caller's rights. Errors tell
+  // the reason: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
   static ImportRoots Everything();
 
   ImportRoots() = default;  // nothing may be opened
@@ -44,12 +41,12 @@ class ImportRoots final : public ObjectStore {
   // The file or folder at `path`. The URI of a file is its real path. INVALID_ARGUMENT for another kind, or a
   // path that is not absolute (roots of Everything() take relative ones).
   //
-  // A folder's files may be links, but not to what lies outside of it: INVALID_ARGUMENT, where the roots tell
-  // things apart. In the download cache of a model hub, where <model>/snapshots/<revision>/ holds nothing but
-  // links into <model>/blobs/, these are followed.
+  // A folder's files may be links, but not to files outside the folder (INVALID_ARGUMENT, if errors tell the
+  // reason). The exception is the download cache of a model hub: links from <model>/snapshots/<revision>/
+  // into <model>/blobs/ are followed.
   //
-  // What a process wrote to the file through a mapping is written out first, which takes as long as the disk
-  // does; CANCELLED and DEADLINE_EXCEEDED when the context ends meanwhile. A folder's Open does the same.
+  // Find first writes out the stores that processes made to the file through mappings, which may wait for the
+  // disk; CANCELLED or DEADLINE_EXCEEDED when the context ends meanwhile. A folder's Open does so, too.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
   // A file that was opened before, by its real path.

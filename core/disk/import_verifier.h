@@ -1,9 +1,9 @@
-// Compares bytes with a manifest and keeps none of them. An import uses it to read its files a second time
-// and compare each chunk with what was read the first time:
+// Compares bytes with a manifest, without keeping them. An import uses it to read its files a second time and
+// to compare each chunk with the first reading.
 //
-// A file's size and mtime tell of every write(2) that ends before the last chunk was read. They do not tell
-// of all stores to a mapped file (README.md says which). Whatever wrote meanwhile: when all chunks are the
-// same twice, what was read is the file as it was at one moment between the two passes.
+// A file's size and mtime show every write(2) that ends before the last chunk was read, but not all stores to
+// a mapped file (README.md has the details). If all chunks are equal in both passes, the import has read the
+// file as it was at one moment between the passes, whatever wrote to it.
 //
 // Functions only, thread-safe.
 #pragma once
@@ -22,14 +22,13 @@
 
 namespace tensorcast {
 
-// The first chunk found with bytes that are not the manifest's; nullopt when all chunks match. The
-// source's errors. Starts a few threads of its own.
+// The first chunk found that does not match the manifest; nullopt when all chunks match. Errors are the
+// source's. Starts a few threads.
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest);
 
-// `manifest` is what the first pass made of these extents of the objects. ABORTED, naming chunk and object,
-// when a chunk is not the same now; otherwise the errors of a source that reads objects. Starts a few threads
-// of its own.
+// `manifest` was made by the first pass over these extents of the objects. ABORTED, naming chunk and object,
+// when a chunk differs now; otherwise the errors of a source that reads objects. Starts a few threads.
 absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& objects,
                           const std::vector<ObjectExtent>& extents, const Manifest& manifest);
 

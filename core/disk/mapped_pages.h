@@ -1,5 +1,5 @@
-// What a process stored to a file through a mapping, and whether the file shows it; and whether the file
-// system may hang. Stateless; thread-safe.
+// Makes stores through mappings visible in a file's times, and tells on which file systems that is impossible
+// and which file systems may hang. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace tensorcast {
 
 // Writes out what was stored to the file through mappings.
 //
-// A store to a mapped page changes the file's mtime only where the page was clean. Once all of them have been
-// written out, each first store to one of them does, so that a file that is written through a mapping
-// is seen to change; its time was looked at before, so that a store in the meantime is seen as well. A file
-// system that does not take part (in memory, or stacked) leaves things as they are.
+// A store to a mapped page changes the file's mtime only if the page was clean. After all pages were written
+// out, the next store to each page changes the mtime, so a write through a mapping becomes visible. The
+// file's identity was read before the write-out, so a store during the write-out is visible, too. On file
+// systems that do not do so (in memory, or stacked) the call has no effect.
 //
-// As long as the disk takes, which for a large file that was just written is many seconds: hence in steps,
-// between which the context is looked at.
+// For a large file that was just written this takes many seconds. It therefore runs in steps, and checks the
+// context between them.
 absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file);
 
 // The name of a type of file system (statfs's f_type) on which a store through a mapping may leave no trace
@@ -28,7 +28,7 @@ absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectRead
 // README.md has the reasons.
 std::string_view UntraceableFileSystem(uint64_t type);
 
-// That of the file's own file system. "unknown" where it cannot be told.
+// As UntraceableFileSystem, for the file's own file system. "unknown" if its type cannot be read.
 std::string_view UntraceableFileSystemOf(int fd);
 
 // Whether the file lies on a file system that is not known to be of a local disk or of memory: reading it may

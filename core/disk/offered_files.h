@@ -1,7 +1,6 @@
-// Files that a client of this host has open and handed over (core/handles, OFFER_FILES): the client's own
-// permission counts, whatever this process may read, and no path is opened for it. The peer chose the file
-// system behind each descriptor, so this may block for as long as that file system does: call it by
-// base/aside.h. Thread-safe.
+// Opens files that a client of this host handed over as descriptors (core/handles, OFFER_FILES). Only the
+// client's permissions count, because this process opens no path. The client chose the file system behind
+// each descriptor, so this may block as long as that file system does: call it by base/aside.h. Thread-safe.
 #pragma once
 
 #include <vector>

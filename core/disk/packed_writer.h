@@ -15,8 +15,8 @@ namespace tensorcast {
 
 inline constexpr std::string_view kPartialExtension = ".partial";
 
-// A partial file. It is locked while its writer lives, so that a clean-up can tell it from one that a
-// dead process left. Destroying it removes the file unless Rename succeeded.
+// A partial file. It is locked while its writer lives, so that a clean-up can distinguish it from the file of
+// a dead process. Destroying it removes the file unless Rename succeeded.
 class PartialFile {
  public:
   // Reserves the space for an image behind a manifest of at most `manifest_bytes_max`. RESOURCE_EXHAUSTED
@@ -28,8 +28,8 @@ class PartialFile {
 
   // Thread-safe for ranges that do not overlap.
   absl::Status WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes);
-  // Header and manifest; then everything is on the disk. FAILED_PRECONDITION when bytes of the image were
-  // never written.
+  // Writes header and manifest, and syncs the file. FAILED_PRECONDITION when bytes of the image were never
+  // written.
   absl::Status Finish(std::string_view manifest);
   absl::Status Rename(const std::string& path);
 

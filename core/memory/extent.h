@@ -1,5 +1,5 @@
-// The unit in which the host pool hands out memory, pieces of the pool, and how the granules of an image lie
-// in them. Values and pure functions.
+// Granules, the unit in which the host pool hands out memory; extents, which are pieces of the pool; and the
+// mapping of an image's granules to extents. Values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,14 @@ inline uint64_t RoundUpToPages(uint64_t bytes) {
   return (bytes + PageBytes() - 1) / PageBytes() * PageBytes();
 }
 
-// How many granules hold so many bytes. No input overflows.
+// How many granules `bytes` need. No input overflows.
 uint64_t GranulesFor(uint64_t bytes);
-// The granules of an image that hold bytes of the ranges, each once, in ascending order and joined where they
-// touch. REQUIRES: the ranges lie in the image.
+// The granules of an image that hold bytes of the ranges: each once, ascending, neighbours joined. REQUIRES:
+// the ranges lie in the image.
 std::vector<GranuleRange> GranulesOf(uint64_t image_bytes, std::span<const ByteRange> ranges);
 uint64_t CountOf(const std::vector<GranuleRange>& ranges);
 
-// Of an image; in the pool it ends elsewhere.
+// The end of the extent in the image, not in the pool.
 inline uint64_t ImageEnd(const ImageExtent& extent) { return extent.image_offset + extent.extent.bytes; }
 // The extent that holds the image's byte at `offset`, or the first one behind it. `extents` are in the order
 // of the image, as below.
@@ -54,12 +54,12 @@ std::vector<ImageExtent>::const_iterator ExtentAt(const std::vector<ImageExtent>
 // The image's granules among `wanted` that the extents do not hold, in ascending order.
 std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,
                                   const std::vector<ImageExtent>& extents);
-// Gives the image's granules `places` those of the pool, in order. REQUIRES: both are equally many.
+// Assigns the pool's granules to the image's granules `places`, in order. REQUIRES: both have equal counts.
 std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std::vector<GranuleRange>& pool);
-// What of the extents lies in the image's granules `wanted`, in order.
+// The parts of the extents that lie in the image's granules `wanted`, in order.
 std::vector<ImageExtent> Cut(const std::vector<ImageExtent>& extents,
                              const std::vector<GranuleRange>& wanted);
-// Puts extents of one image in its order, and joins those that touch in the image and in one segment.
+// Sorts extents of one image in image order, and joins neighbours that touch in the image and in one segment.
 std::vector<ImageExtent> Joined(std::vector<ImageExtent> extents, uint64_t segment_bytes);
 
 }  // namespace tensorcast

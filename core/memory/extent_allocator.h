@@ -1,6 +1,6 @@
-// Which granules of a pool are free: contiguous ranges where possible, several pieces where not. The pool is
-// in segments, and a range never reaches from one into the next. Knows nothing of the memory behind them.
-// Thread-compatible.
+// Allocates granules of a pool, in contiguous ranges where possible, else in several pieces. The pool
+// consists of segments, and a range never crosses from one segment into the next. Does not touch the memory
+// itself. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,22 @@ namespace tensorcast {
 
 class ExtentAllocator {
  public:
-  // In segments of so many granules, the last one may have fewer. REQUIRES: segment_granules > 0.
+  // Each segment has `segment_granules` granules; the last may have fewer. REQUIRES: segment_granules > 0.
   ExtentAllocator(uint64_t granules, uint64_t segment_granules);
 
-  // `count` granules in ascending order: one range when a free one is large enough (the smallest such, so
-  // that large ones stay whole); else the min of pieces in one segment, the fullest that has enough; else all
-  // of the emptiest segment and so on with the rest. nullopt when fewer are free, and only then.
+  // Allocates `count` granules, in ascending order. Takes the smallest free range that is large enough, so
+  // that large ranges stay whole; else as few pieces as possible in the fullest segment that has enough; else
+  // all of the emptiest segment, then the same for the rest. nullopt only when fewer than `count` granules
+  // are free.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
-  // In the smallest free range that is large enough, of a segment that suits; nullopt when there is none.
-  // REQUIRES: count > 0.
+  // Allocates from the smallest free range that is large enough and lies in a segment for which `suits` is
+  // true; nullopt when there is none. REQUIRES: count > 0.
   std::optional<GranuleRange> AllocateWhere(uint64_t count, absl::FunctionRef<bool(uint64_t segment)> suits);
 
-  // REQUIRES: handed out, not yet given back. Joins free neighbours of one segment.
+  // Frees a range and joins it with free neighbours of its segment. REQUIRES: the range is allocated.
   void Free(GranuleRange range);
 
-  // Takes all of a segment that nothing was taken of; back it comes by Free, as one range.
+  // Allocates a whole segment; Free gives it back as one range. REQUIRES: all of the segment is free.
   void TakeSegment(uint64_t segment);
 
   uint64_t free_granules() const { return free_granules_; }
@@ -40,9 +41,9 @@ class ExtentAllocator {
  private:
   using ByFirst = std::map<uint64_t, uint64_t>;  // first -> count
 
-  // The fullest one with so many free granules, else the emptiest.
+  // The fullest segment with `count` free granules, else the emptiest segment.
   uint64_t ChooseSegment(uint64_t count) const;
-  // Takes `wanted` granules of a segment in the min of pieces, or all that it has if that is less.
+  // Takes `wanted` granules of a segment in as few pieces as possible, or all free ones if there are fewer.
   void TakeFromSegment(uint64_t segment, uint64_t wanted, std::vector<GranuleRange>& taken);
   // Up to `wanted` of the free range that begins there.
   GranuleRange TakeFrom(uint64_t first, uint64_t wanted, uint64_t segment);

@@ -16,12 +16,12 @@ class HostPool;
 using HostSpan = std::span<std::byte>;
 using ConstHostSpan = std::span<const std::byte>;
 
-// What an allocation for these ranges of an image takes, in whole granules.
+// The bytes that an allocation for these ranges of an image takes, in whole granules.
 uint64_t GranuleBytes(std::span<const ByteRange> ranges);
 
-// Memory for an image of bytes() bytes: for all of it, or for some of its granules alone. Each granule goes
-// back with the last allocation that names it. Must not outlive its pool. Movable, immutable otherwise;
-// thread-safe.
+// Memory for an image of bytes() bytes: for the whole image, or for only some of its granules. Allocations
+// can share granules; a granule goes back to the pool with the last allocation that names it. Must not
+// outlive its pool. Movable, otherwise immutable; thread-safe.
 class HostAllocation {
  public:
   HostAllocation() = default;
@@ -30,18 +30,19 @@ class HostAllocation {
   ~HostAllocation();
 
   uint64_t bytes() const { return bytes_; }  // of the image
-  // In the order of the image, in whole granules of it (a small image: in whole pages): the last one may
+  // In image order, in whole granules of the image (for a small image: in whole pages). The last extent may
   // reach past bytes().
   const std::vector<ImageExtent>& extents() const { return extents_; }
 
-  // Whether all image bytes [offset, offset + bytes) have memory; false for what reaches past the image.
+  // Whether all image bytes [offset, offset + bytes) have memory; false for a range that reaches past the
+  // image.
   bool Covers(uint64_t offset, uint64_t bytes) const;
-  // The memory behind image bytes [offset, offset + bytes), in order: one span an extent touched.
+  // The memory of image bytes [offset, offset + bytes), in order: one span for each extent that it touches.
   // REQUIRES: Covers(offset, bytes).
   std::vector<HostSpan> Spans(uint64_t offset, uint64_t bytes) const;
-  // What Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
+  // The bytes that Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
   uint64_t MissingBytes(std::span<const ByteRange> ranges) const;
-  // Another one that shares the granules of this one that hold bytes of the ranges, and no others.
+  // A new allocation that shares only those granules of this one that hold bytes of the ranges.
   // REQUIRES: the ranges lie in the image.
   HostAllocation Only(std::span<const ByteRange> ranges) const;
 

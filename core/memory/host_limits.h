@@ -1,4 +1,4 @@
-// What this host can give a pool: asked by the pool itself, and by code that checks its size beforehand.
+// The memory that this host can give a pool. The pool uses it, and code that checks a pool's size beforehand.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,12 @@ struct HostLimits {
 
 HostLimits ReadHostLimits();
 
-// RESOURCE_EXHAUSTED, saying which limit is in the way, when a pool of `bytes` cannot be had. What is merely
-// in use at the moment is in the way only of a pool that is `prefaulted`: taking it would bring the
-// out-of-memory killer.
-// `segment_bytes`: of the largest of its files.
+// RESOURCE_EXHAUSTED, with the limit, when the host cannot give a pool of `bytes`. Memory that is only in use
+// at the moment counts against a `prefaulted` pool: prefaulting more than is available would start the
+// out-of-memory killer. `segment_bytes` is the size of the pool's largest file.
 absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, const HostLimits& limits);
 
-// Of the 2 MiB size, and not promised to others; 0 where the host has none.
+// Free huge pages of 2 MiB that are not reserved for other processes; 0 if the host has none.
 uint64_t FreeHugePageBytes();
 
 }  // namespace tensorcast

@@ -1,7 +1,7 @@
-// Huge pages for shared memory where the host has set none aside for it: transparent ones.
+// Transparent huge pages for shared memory, for hosts without reserved huge pages.
 //
-// A process that maps such memory takes a fault for every 2 MiB, where ordinary shared pages cost one for
-// every 64 KiB; and making them is a few times as fast. Thread-safe.
+// A process that maps such memory takes one page fault for every 2 MiB, instead of one for every 64 KiB with
+// ordinary shared pages. Huge pages are also made a few times as fast. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ namespace tensorcast {
 
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
-// Gives each whole 2 MiB of a writable mapping of a memfd one huge page, as far as the kernel will
-// (Linux 6.1; transparent_hugepage/enabled is "madvise" or "always"). Best effort: where it fails, the pages
-// stay as they are, and some may appear. Changes no byte, so the memory may be in use meanwhile. `base` lies
-// at a boundary of a huge page, as in the file.
+// Asks the kernel to back each whole 2 MiB of a writable memfd mapping with one huge page (needs Linux 6.1,
+// with transparent_hugepage/enabled "madvise" or "always"). Best effort: on a failure the pages stay as they
+// are, though new ordinary pages may appear. Changes no byte, so the memory may be in use meanwhile.
+// REQUIRES: `base` and its file offset are multiples of 2 MiB.
 void AskForHugePages(std::byte* base, uint64_t bytes);
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// The NUMA node that pages of shared memory come from (mbind(2)). Best effort: where it has none left they
-// come from another, and on a host with one node nothing changes.
+// Chooses the NUMA node of pages of shared memory (mbind(2)). Best effort: if the node has no free memory,
+// pages come from another node. On a host with one node nothing changes.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace tensorcast {
 
-// For the pages that this mapping of a memfd has none of yet, whichever thread touches them first, in any
-// process. What fails is logged. Thread-safe.
+// Applies to pages of this memfd mapping that do not exist yet, whichever thread or process touches them
+// first. Failures are logged. Thread-safe.
 void PreferNumaNode(std::byte* base, uint64_t bytes, int node);
 
-// What PreferNumaNode said of the page at `address`, or nothing.
+// The node that PreferNumaNode set for the page at `address`; nullopt: none.
 std::optional<int> PreferredNumaNode(const std::byte* address);
 
 }  // namespace tensorcast

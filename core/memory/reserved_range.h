@@ -1,4 +1,5 @@
-// Address space that memory is mapped into piece by piece. What nothing was mapped into cannot be read.
+// A reserved range of address space, into which memory is mapped piece by piece. Addresses without a mapping
+// cannot be read.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,12 @@
 
 namespace tensorcast {
 
-// Owns the range, and unmaps what was mapped into it when it goes. Movable; thread-compatible.
+// Owns the range; the destructor unmaps it. Movable; thread-compatible.
 class ReservedRange {
  public:
   ReservedRange() = default;
-  // `bytes` is rounded up to whole pages. The range begins at a huge page's boundary. `what` it is
-  // for, in messages. RESOURCE_EXHAUSTED when this process may have no more.
+  // `bytes` is rounded up to whole pages. The range begins at a multiple of 2 MiB. `what` names its purpose
+  // in messages. RESOURCE_EXHAUSTED when this process may reserve no more address space.
   static absl::StatusOr<ReservedRange> Reserve(uint64_t bytes, std::string_view what);
   ReservedRange(ReservedRange&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -27,12 +28,12 @@ class ReservedRange {
   }
   ~ReservedRange();
 
-  // What this process may do with what is mapped. Copy on write: read and write, where a page that is written
-  // to becomes this process's own, and no other process sees it.
+  // How this process may access a mapping. kCopyOnWrite: it reads and writes, and a page that it writes to
+  // becomes a private copy, which no other process sees.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
   // Maps bytes [offset, offset + bytes) of the file at `at`. REQUIRES: they fit in the range.
-  // Copy on write of huge pages that were set aside: as many more are reserved for the mapping, since a write
-  // that finds none free is a SIGBUS. RESOURCE_EXHAUSTED where there are not as many.
+  // For kCopyOnWrite of reserved huge pages, as many more huge pages are reserved, since a write without a
+  // free page would raise SIGBUS. RESOURCE_EXHAUSTED if there are not enough.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
   std::byte* base() const { return base_; }  // nullptr when it is empty

@@ -8,7 +8,8 @@
 
 namespace tensorcast {
 
-// What a client of one replica can see at most of others, against the descriptors that a large pool takes.
+// The size of a segment. A client of one replica can read the other replicas in the same segment, so segments
+// should be small; but a pool of many segments needs many descriptors.
 inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
 
 // One of the memfds that a pool is made of. All but the last are equally large.
@@ -18,14 +19,14 @@ struct PoolSegment {
   int fd = -1;  // sealed, the pool's; to be passed to readers
 };
 
-// A segment that outlived the pool it was made in. Its memory can be read, and never be written again.
-// Without a descriptor it has no memory, but keeps its place in the pool.
+// A segment that outlived the pool that made it. Its memory can be read, but never written again. A segment
+// without a descriptor has no memory, but keeps its place in the pool.
 struct KeptSegment {
   std::string name;
   UniqueFd fd;
 };
 
-// A piece of an allocation, by the name of its segment: so that it is found again in another process.
+// A piece of an allocation, by the name of its segment, so that another process can find the piece again.
 struct NamedExtent {
   uint64_t image_offset = 0;
   std::string segment;
@@ -37,7 +38,8 @@ void Fields(auto& io, NamedExtent& extent) {  // base/byte_fields.h
   io(extent.image_offset, extent.segment, extent.offset, extent.bytes);
 }
 
-// What is in the place of a segment: memory of this pool; kept memory of a previous pool, for reading; none.
+// The memory in the place of a segment: kOwn, this pool's; kKept, a previous pool's, only for reading; kRoom,
+// none.
 enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 
 }  // namespace tensorcast

@@ -21,20 +21,19 @@
 
 namespace tensorcast {
 
-// FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
+// FUTURE_WRITE keeps our existing mapping writable, but denies writing to every later mapping, also through
 // /proc/<pid>/fd.
 inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
-// What lies in each place of a pool of so many bytes: kept segments as far as they fit, and new ones without
-// a name.
+// The segment for each place of a pool of `bytes`: kept segments that fit, and new segments without a name.
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept);
 
 // Owns the descriptors and the mapping. Movable; its accessors are thread-safe, since what they give never
 // changes.
 class SharedRegion {
  public:
-  // Huge ones are of 2 MiB: as far as the kernel makes them while they are pre-faulted, or those that the
-  // host has set aside.
+  // Huge pages have 2 MiB. kHugeWhereMade: transparent ones, as far as the kernel makes them during
+  // pre-faulting. kHugeSetAside: pages that the host has reserved.
   enum class Pages : uint8_t { kOrdinary, kHugeWhereMade, kHugeSetAside };
 
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
@@ -47,8 +46,9 @@ class SharedRegion {
                                              std::vector<KeptSegment>& places,
                                              const std::vector<int>& numa_nodes = {});
 
-  // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
-  // and names the new one. REQUIRES: no thread reads that place. May be called beside any other call.
+  // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor keeps its
+  // number and refers to the new segment. REQUIRES: no thread reads that place. May run at the same time as
+  // other calls.
   absl::Status Replace(size_t segment);
 
   std::byte* base() const { return mapping_.base(); }
@@ -59,7 +59,7 @@ class SharedRegion {
   int fd(size_t segment) const { return fds_[segment].get(); }
   Pages pages() const { return pages_; }
   uint64_t bytes_at(size_t segment) const;
-  // What was in its place when this was made. Pre-faulting gives pages to those of its own.
+  // The kind of the segment when the region was made. Pre-faulting gives pages only to kOwn.
   SegmentKind first_kind(size_t segment) const { return kinds_[segment]; }
 
  private:
@@ -78,9 +78,9 @@ class SharedRegion {
   std::vector<SegmentKind> kinds_;
 };
 
-// Touches every page of a region in the background, so that no user pays for it later. Changes no byte: the
-// region may be in use meanwhile. Thread-safe. When memory runs out it logs, stops, and leaves the rest to
-// first touch.
+// Touches every page of a region in the background, so that later users do not wait for page faults. Changes
+// no byte: the region may be in use meanwhile. When memory runs out it logs and stops; the remaining pages
+// appear at first touch. Thread-safe.
 class Prefaulter {
  public:
   // `region` must outlive this object. With no threads there is nothing to wait for and complete() stays
@@ -90,7 +90,7 @@ class Prefaulter {
   ~Prefaulter();
 
   bool complete() const { return complete_.load(std::memory_order_acquire); }
-  // Until every thread has ended, for whatever reason.
+  // Blocks until every thread has ended, for any reason.
   void Wait();
 
  private:

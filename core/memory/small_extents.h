@@ -1,6 +1,6 @@
-// Pieces of granules for images that are much smaller than a granule, so that thousands of them do not take
-// one granule each. A granule that is handed over is cut into memory pages, since a page is the smallest
-// thing that a client can map. Knows nothing of the memory behind the pieces. Thread-compatible.
+// Allocates pieces of granules for images that are much smaller than a granule, so that each of thousands of
+// images does not take a granule. A granule is cut into memory pages, since a page is the smallest unit that
+// a client can map. Does not touch the memory itself. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class SmallExtents {
 
   // REQUIRES: the piece was allocated here and still has a reference.
   void AddReference(Extent piece);
-  // Frees the piece with its last reference. Returns the number of its granule where that has no other piece:
-  // the granule is the caller's again.
+  // Drops a reference; the last one frees the piece. If its granule then has no piece, returns the granule's
+  // number: the granule belongs to the caller again.
   std::optional<uint64_t> DropReference(Extent piece);
 
   uint64_t free_bytes() const { return free_bytes_; }

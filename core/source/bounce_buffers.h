@@ -1,5 +1,5 @@
-// Aligned buffers for direct reads of what lies unaligned in its file, kept for the next read. Internal to
-// this folder. Thread-safe.
+// Aligned buffers for direct reads of data that is not aligned in its file. Buffers are kept for the next
+// read. Internal to this folder. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ AlignedBuffer AllocateAligned(uint64_t bytes);
 
 class BounceBuffers {
  public:
-  // There are as many as are in use at once; at most `keep` unused ones are kept.
+  // Makes as many buffers as are in use at the same time; keeps at most `keep` unused ones.
   BounceBuffers(uint64_t buffer_bytes, int keep) : buffer_bytes_(buffer_bytes), keep_(keep) {}
 
   AlignedBuffer Take();

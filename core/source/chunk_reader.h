@@ -1,8 +1,8 @@
-// Reads the pieces of one chunk, in order, and digests them on the way. For each stretch it takes the
-// cheapest way that is open: out of this host's memory (the page cache), straight to its place, or in an
-// aligned superset through a buffer.
+// Reads the pieces of one chunk, in order, and digests them. For each part it uses the cheapest way that is
+// possible: from this host's memory (the page cache), straight to its place, or through a buffer that holds
+// an aligned superset.
 //
-// Internal to this folder. Made for one fetch; thread-compatible.
+// Internal to this folder. Used for one fetch; thread-compatible.
 #pragma once
 
 #include <memory>
@@ -46,11 +46,11 @@ class ChunkReader {
 
   // Reads the front of pieces[0], at least one byte, and returns how much.
   absl::StatusOr<uint64_t> ReadSome(std::span<const ObjectPiece> pieces);
-  // Each handles what it can of the front, and returns how much: 0 when another way is needed.
+  // Each of these reads a part of the piece's front and returns its size; 0 when another way is needed.
   uint64_t TakeFromWindow(const ObjectPiece& piece);
   uint64_t TakeFromCache(const ObjectPiece& piece);
   absl::StatusOr<uint64_t> ReadStraight(const ObjectPiece& piece);
-  // Fills the window from the front of pieces[0], with what follows it closely in the object.
+  // Fills the window from the front of pieces[0] on, including pieces that follow it closely in the object.
   absl::Status FillWindow(std::span<const ObjectPiece> pieces);
   uint64_t WindowEnd(std::span<const ObjectPiece> pieces) const;
 

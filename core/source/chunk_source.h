@@ -1,5 +1,5 @@
-// Where an ingest gets its bytes from. The engine knows nothing else of disks, peers or clients: each of them
-// is a ChunkSource (core/disk, core/source, daemon/sources), and a test brings its own.
+// ChunkSource: the interface by which an ingest gets its bytes. Disks, peers and clients are ChunkSources
+// (core/disk, core/source, daemon/sources); the engine knows nothing else of them. Tests have their own.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ struct ChunkRequest {
   uint32_t chunk = 0;
   ByteRange range;                        // of the image
   std::span<const HostSpan> destination;  // pool memory, together range.bytes long
-  bool blake3 = false;                    // what digests on the way must compute BLAKE3 as well
-  DevicePtr device = {};                  // where to, instead, in memory that PrepareDevice was given
+  bool blake3 = false;                    // a source that digests must compute BLAKE3, too
+  DevicePtr device = {};                  // instead of `destination`: memory that PrepareDevice was given
 };
 
-// Told once how a fetch ended, perhaps on a thread of the source, on which it must not block.
+// Called once with the result of a fetch, possibly on a thread of the source. Must not block.
 using ChunkDone = std::function<void(absl::StatusOr<std::optional<ChunkDigests>>)>;
 
-// Thread-safe: up to max_concurrency() fetches at a time.
+// Thread-safe: up to max_concurrency() fetches run at the same time.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -42,46 +42,47 @@ class ChunkSource {
   virtual const SourceInfo& info() const = 0;
   // How many fetches keep it busy; more at once gain nothing.
   virtual int max_concurrency() const = 0;
-  // Which chunks it has, while they become more; null: all of them. The same object for as long as the source
-  // lives.
+  // The chunks that the source has, if it does not have all; null: it has all chunks. Always returns the same
+  // object.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 
-  // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing
-  // writes there any more. Returns the chunk's digests when the source computed them on the way (a fused
-  // copy), nullopt when not; where BLAKE3 is asked for and not among them, the caller computes it. A
-  // transient error is the source's to retry; an error from here means that the source is not usable any
-  // more, unless the context itself has ended, or it is FAILED_PRECONDITION and availability() is not
-  // null: that one range is not there.
+  // Blocks until the range's bytes are in `destination`, or the fetch has failed; after it returns, nothing
+  // writes there. Returns the chunk's digests if the source computed them while copying, else nullopt. If
+  // BLAKE3 was requested and is missing, the caller computes it. The source retries transient errors itself.
+  // An error means that the source is not usable any more, with two exceptions: the context has ended; or
+  // availability() is not null and the error is FAILED_PRECONDITION, which means that only this range is
+  // missing.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 
-  // Begins the same, and calls `done` with what Fetch would return; perhaps before this returns. What
-  // `request` points to is there until then, and so is the source until this has returned as well. A source
-  // that needs no thread of the caller's while it fetches begins it and returns; the others do it all here.
+  // Begins a fetch, and calls `done` with the result of Fetch, possibly before it returns. The memory that
+  // `request` points to must live until `done` is called, and the source until this call has returned, too. A
+  // source that needs no thread of the caller begins the fetch and returns; other sources fetch here.
   virtual void StartFetch(const RequestContext& context, const ChunkRequest& request, const ChunkDone& done) {
     done(Fetch(context, request));
   }
   // Whether StartFetch returns only when the fetch has ended.
   virtual bool blocks() const { return true; }
-  // Where a range's bytes are, if that is page-locked memory of this node and they are there: they stay as
-  // long as the source, and a caller that only reads them needs no fetch. Else nothing.
+  // The range's bytes, if the source has them in page-locked memory of this node; else empty. They stay as
+  // long as the source lives, so a caller that only reads them needs no fetch.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
-  // Where its image is, if that is memory of a GPU which this process reaches: chunks that it has stay there
-  // as long as the source, and a caller that copies them to a GPU needs no fetch. Else none.
+  // The source's image, if it lies in memory of a GPU that this process reaches; else null. Its chunks stay
+  // as long as the source lives, so a caller that copies them to a GPU needs no fetch.
   virtual DevicePtr device_image() const { return {}; }
-  // Readies memory of a GPU of this process, where the image is to come, for as long as the source lives: OK,
-  // and its fetches may go there, by StartFetch and with no digests. UNIMPLEMENTED: it writes to host memory
-  // alone. Any other error: it cannot here and now, and has said so. Not while a fetch is under way.
+  // Prepares GPU memory of this process as the image's destination, for as long as the source lives. After
+  // OK, StartFetch may fetch to this memory, without digests. UNIMPLEMENTED: the source writes only to host
+  // memory. Any other error, which the source has logged: it cannot write there now. REQUIRES: no fetch is in
+  // flight.
   virtual absl::Status PrepareDevice(DevicePtr /*image*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
-  // Whether what it has is in the very memory of the replica that is being made: a fetch reads it from there,
-  // and when it has been verified it is in its place.
+  // Whether the source's chunks already lie in the memory of the replica that is being made. A fetch then
+  // reads them there, and a verified chunk is already in its place.
   virtual bool in_place() const { return false; }
 };
 
-// What every source says and checks of a request. "fetch chunk 3 from node-b", for messages.
+// Helpers for all sources. DescribeFetch gives "fetch chunk 3 from node-b", for messages.
 std::string DescribeFetch(const SourceInfo& info, const ChunkRequest& request);
 // INVALID_ARGUMENT unless the destination is exactly as long as the range.
 absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& request);
@@ -93,43 +94,44 @@ struct SourceFailure {
   SourceInfo source;
   absl::Status status;
   bool corrupt = false;    // it delivered bytes that do not match the manifest
-  uint32_t chunks = 0;     // that it had begun and did not deliver
-  uint32_t delivered = 0;  // chunks of it that are in their place
+  uint32_t chunks = 0;     // chunks that it had begun and did not deliver
+  uint32_t delivered = 0;  // chunks from it that were placed
 };
 
-// Told what a provider waits for, for people; an empty text: it goes on.
+// Called with a text for people that says what a provider waits for; empty: it goes on.
 using WaitObserver = std::function<void(const std::string& what)>;
 
-// What a provider adds to the sources in use.
+// The sources that a provider adds to those in use.
 struct MoreSources {
   std::vector<std::unique_ptr<ChunkSource>> sources;
-  absl::Duration look_again = absl::InfiniteDuration();  // from now: when asking for more is worth while
+  absl::Duration look_again = absl::InfiniteDuration();  // time from now until asking for more is worthwhile
 };
 
-// Opens the sources of one ingest, which uses several at once. Used by one thread at a time; its calls may
-// block. The caller holds a source until it was given up or the ingest ended, and has destroyed it before
-// it tells the provider of either.
+// Opens the sources of one ingest, which uses several at the same time. Used by one thread at a time; its
+// calls may block. The caller keeps a source until it gives the source up or the ingest ends. It destroys the
+// source before it tells the provider.
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
-  // Before the first call of Next: what to tell when one waits for a source that is not there yet. Until it
-  // goes on, others have the ingest's turn.
+  // Called before the first Next. The observer hears when Next waits for a source; meanwhile the ingest gives
+  // its turn to other ingests.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
-  // On the thread of Next: so many bytes of the image came over the network so far.
+  // Called on the thread of Next with the bytes of the image that came over the network so far.
   virtual void NoteReceived(uint64_t /*bytes*/) {}
-  // `ended`: the sources that were given up since the last call. `needed`: none is left in use; then it
-  // blocks until there is one, and an error ends the ingest (after corruption: DATA_LOSS). Otherwise it gives
-  // what there is (perhaps none) soon, and an error only means that there is no more for now.
+  // `ended`: the sources that were given up since the last call. If `needed`, no source is left in use: Next
+  // blocks until there is a source, and an error ends the ingest (after corruption: DATA_LOSS). Otherwise
+  // Next soon returns the sources that it finds, possibly none, and an error only means that there are no
+  // more now.
   virtual absl::StatusOr<MoreSources> Next(const RequestContext& context,
                                            std::span<const SourceFailure> ended, bool needed) = 0;
-  // On the thread of Next: those in use have given nothing for long. They may be alive, so it is not a reason
-  // to give any of them up, but another source is worth more than usual. Whether Next is to be called, not
-  // needed, to look for one.
+  // Called on the thread of Next when the sources in use have given nothing for long. They may be alive, so
+  // none is given up, but another source would help. Returns whether the caller should call Next with
+  // `needed` false.
   virtual bool NoteStall() { return false; }
-  // The sources that could not be opened on the way to those that Next gave, since this was asked last.
+  // The sources that Next could not open, since the last call of TakeUnopened.
   virtual std::vector<SourceFailure> TakeUnopened() { return {}; }
   // The ingest ended with this status. `ended`: the sources that were given up since the last call of Next.
-  // Those that nothing was said of were in use to the end.
+  // All other sources were in use until the end.
   virtual void Finished(const absl::Status& /*status*/, std::span<const SourceFailure> /*ended*/) {}
 };
 

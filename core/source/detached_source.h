@@ -1,7 +1,7 @@
-// A source with reads that may never end: of files on a file system that another process serves. Each fetch
-// runs on its own thread, into a buffer of its own, so that the caller goes on when its context ends, and
-// the memory that it gave is free again. What hangs keeps that thread, that buffer and the source inside.
-// Thread-safe.
+// Wraps a source with reads that may never end, such as files on a file system that another process serves.
+// Each fetch runs on its own thread and into its own buffer. When the caller's context ends, the fetch
+// returns and the caller's memory is free again; a hanging read keeps only that thread, that buffer and the
+// inner source. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace tensorcast {
 
 class DetachedSource final : public ChunkSource {
  public:
-  // `inside` fetches into host memory, and needs nothing but itself.
+  // `inside` fetches into host memory, and must not depend on other objects' lifetime.
   explicit DetachedSource(std::shared_ptr<ChunkSource> inside) : inside_(std::move(inside)) {}
   ~DetachedSource() override;
 
-  // What to tell when a fetch is slow, and when none is any more; on the threads that fetch. Before the first
-  // fetch.
+  // The observer hears when a fetch is slow, and when no fetch is slow any more, on the fetching threads.
+  // Call it before the first fetch.
   void ObserveWaits(WaitObserver observer) { observer_ = std::move(observer); }
 
   const SourceInfo& info() const override { return inside_->info(); }

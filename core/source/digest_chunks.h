@@ -1,5 +1,5 @@
-// Reads an image from a source and digests it chunk by chunk, outside an ingest: to make a manifest of it, or
-// to compare it with the one that it should have. No copy of the image is kept.
+// Reads an image from a source and digests it chunk by chunk, outside an ingest: to make a manifest, or to
+// compare the image with an expected manifest. Keeps no copy of the image.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace tensorcast {
 
-// Calls `take` once for each chunk, from several threads at once (as many as the source wants fetches) and in
-// no certain order. It ends early, with OK, where `take` returns false, and with the source's error where
-// that comes first; no call is under way when it returns.
+// Calls `take` once for each chunk, on several threads (max_concurrency of the source) and in any order. Ends
+// early with OK when `take` returns false, or with the source's error. No call of `take` runs after it
+// returns.
 absl::Status DigestChunks(const RequestContext& context, ChunkSource& source, const ImageLayout& layout,
                           bool with_blake3,
                           absl::FunctionRef<bool(uint32_t chunk, ChunkDigests digests)> take);

@@ -1,4 +1,4 @@
-// A source of bytes that are mapped in this process already: a replica of this node, a peer's pool, memory
+// A source of bytes that this process has mapped already: a replica of this node, a peer's pool, or memory
 // that a client handed over for a put. Fetch copies and digests in one pass.
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace tensorcast {
 
-// Returns where image bytes [offset, offset + bytes) are, in order. It is asked only for available bytes.
+// Returns the memory of image bytes [offset, offset + bytes), in order. It is called only for available
+// bytes.
 // Thread-safe; copies of the function keep the memory alive.
 using ImageSpans = std::function<std::vector<ConstHostSpan>(uint64_t offset, uint64_t bytes)>;
 

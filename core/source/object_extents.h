@@ -1,4 +1,5 @@
-// Which bytes of which objects make up an image. Immutable, thread-safe. Others use ObjectExtent only.
+// Maps an image to the bytes of objects that make it up. Immutable, thread-safe. Other folders use only
+// ObjectExtent.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct ObjectExtent {
   uint64_t bytes = 0;
 };
 
-// A run of bytes with one origin and one place to go.
+// A run of bytes with one origin and one destination.
 struct ObjectPiece {
   static constexpr uint32_t kZeros = ~uint32_t{0};
   uint32_t object = kZeros;
@@ -30,8 +31,8 @@ struct ObjectPiece {
 
 class ObjectExtents {
  public:
-  // INVALID_ARGUMENT when extents overlap in the image, reach past it, or past their object (`object_bytes`,
-  // one an object).
+  // `object_bytes` has the size of each object. INVALID_ARGUMENT when extents overlap in the image, or reach
+  // past the image or their object.
   static absl::StatusOr<ObjectExtents> Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
                                               const std::vector<uint64_t>& object_bytes);
 
