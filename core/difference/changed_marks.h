@@ -1,5 +1,5 @@
-// Which elements differ between two rows of bytes, a bit for each: the comparison that an encoding consists
-// of, with the widest instructions that the processor has. Thread-safe.
+// Compares two rows of bytes and marks the elements that differ, a bit for each. The main loop of an
+// encoding; uses the widest instructions of the processor. Thread-safe.
 #pragma once
 
 #include <cstddef>

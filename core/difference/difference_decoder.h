@@ -1,6 +1,6 @@
-// Makes chunks of the target from those of the base, and tells which elements changed. It reads bytes from
-// peers: a damaged difference gives INVALID_ARGUMENT or wrong bytes, which the target's digests find, and
-// never more memory than a few chunks.
+// Makes chunks of the target from chunks of the base, and tells which elements changed. The difference may
+// come from a peer: a damaged one gives INVALID_ARGUMENT, or wrong bytes that the target's digests reveal. It
+// never takes more memory than a few chunks.
 #pragma once
 
 #include <cstddef>
@@ -48,12 +48,12 @@ class DifferenceDecoder {
   std::vector<uint64_t> record_begins_;  // one a chunk, and the end of the last, in the image
 };
 
-// Differences that lead from the base to the target, in order; all of one geometry (which Rebuild checks). At
-// least one.
+// One or more differences that lead from the base to the target, in order. All must have the same geometry,
+// which Rebuild checks.
 using DecoderPath = std::span<const DifferenceDecoder* const>;
 
-// kSame where each difference has the chunk unchanged, kWhole where one of them lacks it, else the mode of a
-// difference that changes it.
+// kSame if every difference leaves the chunk unchanged, kWhole if one of them does not record it, else the
+// mode of a difference that changes it.
 RecordMode ModeOf(DecoderPath path, uint32_t chunk);
 
 // Elements of one width that changed.
@@ -68,9 +68,9 @@ class ChunkRebuilder {
   ChunkRebuilder();
   ~ChunkRebuilder();
 
-  // Writes the target's chunk, past the caches: the base's bytes with all changes of the path, in one pass.
-  // Digests what it writes, where `digest` is not null. Pieces hold the chunk's bytes in order, their sizes
-  // are multiples of kTensorAlignment, and those of base and target need not be cut alike. The target must
+  // Writes the target's chunk in one pass, bypassing the caches: the base's bytes with all changes of the
+  // path. If `digest` is not null, it digests the written bytes. Pieces hold the chunk's bytes in order;
+  // their sizes are multiples of kTensorAlignment, and may differ between base and target. The target must
   // not overlap the base.
   // INVALID_ARGUMENT for a damaged record, FAILED_PRECONDITION where ModeOf says kWhole; then the target's
   // bytes are undefined.
@@ -79,9 +79,9 @@ class ChunkRebuilder {
   absl::Status Rebuild(DecoderPath path, uint32_t chunk, std::span<const std::byte> base,
                        std::span<std::byte> target, DigestBuilder* digest);
 
-  // Calls `visit` for the elements that any of the path's differences changes, each once, in ascending order,
-  // some thousands a call. The values are not given: they are in the target, once it is verified.
-  // Errors as Rebuild; elements may have been visited before one.
+  // Calls `visit` with the elements that any difference of the path changes: each once, ascending, some
+  // thousands in a call. Values are not given: read them from the verified target. Errors as Rebuild; `visit`
+  // may have been called before an error.
   absl::Status VisitChanges(DecoderPath path, uint32_t chunk,
                             absl::FunctionRef<void(const ChangedElements&)> visit);
 

@@ -1,5 +1,6 @@
-// Makes a difference while a target is put: each chunk is compared with the base's, and becomes a record of
-// the mode that takes the fewest bytes. The shared part is thread-safe; each thread has a ChunkEncoder.
+// Makes a difference while a target is put: compares each chunk with the base's chunk, and makes a record in
+// the mode that takes the smallest number of bytes. DifferenceEncoder is thread-safe; each thread has a
+// ChunkEncoder.
 //
 //   DifferenceEncoder encoder(GeometryOf(layout));
 //   in each thread:  ChunkEncoder chunks(encoder);
@@ -27,21 +28,21 @@
 
 namespace tensorcast {
 
-// Where records are kept until the difference is stored: together they may be half as large as the image.
+// The memory for records until the difference is stored; they may take half as many bytes as the image.
 // Thread-safe.
 class RecordMemory {
  public:
   using Pieces = std::vector<std::span<std::byte>>;
 
   virtual ~RecordMemory() = default;
-  // Memory for at least so many bytes more, which stays as long as this lives. An error: no difference is
+  // Adds memory for at least `min_bytes`, which stays as long as this object. After an error no difference is
   // made. May block.
   virtual absl::StatusOr<Pieces> Add(uint64_t min_bytes) = 0;
 };
-// Of the heap, which nothing bounds: for tests and tools.
+// Unlimited memory from the heap, for tests and tools.
 std::shared_ptr<RecordMemory> MakeHeapRecordMemory();
 
-// What was encoded. Its image is that of an artifact of kind kDifference.
+// An encoded difference. Its image is the image of an artifact of kind kDifference.
 struct EncodedDifference {
   using Record = std::vector<std::span<const std::byte>>;  // in pieces
 
@@ -64,8 +65,8 @@ class DifferenceEncoder {
 
   const DifferenceGeometry& geometry() const { return geometry_; }
   RecordMemory& memory() { return *memory_; }
-  // Whether none will be made, since the difference is already larger than half the image, or there is no
-  // memory for it: the chunks that are left need not be compared.
+  // Whether no difference will be made, because it is already larger than half the image or because there is
+  // no memory. The remaining chunks then need not be compared.
   bool GivenUp() const { return TooLarge() || no_memory_.load(std::memory_order_relaxed); }
   // Why there was no memory for a record; OK: there was.
   absl::Status memory_status() const;
@@ -73,7 +74,7 @@ class DifferenceEncoder {
   // Stores the record of a chunk, of which the bytes are in the memory of this encoder. Thread-safe for
   // different chunks. REQUIRES: chunk < chunk_count(), and it is stored only once.
   void Store(uint32_t chunk, RecordMode mode, EncodedDifference::Record record);
-  // There is no memory for one: the difference is given up. Thread-safe.
+  // There is no memory for a record: gives the difference up. Thread-safe.
   void NoteNoMemory(const absl::Status& why);
   // Thread-safe for a chunk that no thread stores meanwhile.
   bool IsStored(uint32_t chunk) const { return records_[chunk].stored; }
@@ -100,8 +101,8 @@ class DifferenceEncoder {
   std::atomic<uint64_t> bytes_ = 0;  // what a receiver has to bring: records and whole chunks
 };
 
-// Encodes one chunk after another; what it works in, a few times as large as a chunk at most, is used again,
-// and records go to the encoder's memory. Thread-compatible: one for each thread.
+// Encodes one chunk after another. It reuses its working memory (at most a few chunks) and writes records to
+// the encoder's memory. Thread-compatible: one for each thread.
 class ChunkEncoder {
  public:
   // `encoder` must outlive it.
@@ -114,9 +115,9 @@ class ChunkEncoder {
               std::span<const std::span<std::byte>> target);
   void Encode(uint32_t chunk, std::span<const std::byte> base, std::span<const std::byte> target);
 
-  // The same in steps, front to back, for a put that compares what it just copied and still has in its
-  // cache. REQUIRES: both spans of a step have one size, a multiple of kTensorAlignment; the steps make up
-  // the chunk.
+  // Encodes a chunk in steps, front to back, for a put that compares bytes while they are still in the cache.
+  // REQUIRES: both spans of a step have the same size, a multiple of kTensorAlignment; all steps make up the
+  // chunk.
   void Start(uint32_t chunk);
   void Append(std::span<const std::byte> base, std::span<const std::byte> target);
   // Stores the record in the DifferenceEncoder.

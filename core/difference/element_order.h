@@ -1,6 +1,6 @@
-// Steps between values of an element. The bits of an element are mapped to an integer that grows with the
-// value, as IEEE 754 floats do when the negative ones are turned around: the next representable value is one
-// step away, whatever the width (and the format) is. Pure functions on unsigned integers of the width.
+// Steps between values of an element. ToOrder maps an element's bits to an integer that grows with the value,
+// for IEEE 754 floats of any width and format, by reversing the order of negative values. The next
+// representable value is then one step away. Pure functions on unsigned integers of the width.
 #pragma once
 
 #include <concepts>
@@ -14,7 +14,7 @@ namespace tensorcast {
 // A step byte: 0 is unchanged, kEscapedStep stands for an absolute value in the stream of values, the others
 // are a zig-zag step.
 inline constexpr uint8_t kEscapedStep = 255;
-// In the stream of gaps: so many elements are unchanged, and the gap goes on.
+// In the stream of gaps: 255 elements are unchanged, and the gap goes on.
 inline constexpr uint8_t kLongGap = 255;
 
 template <std::unsigned_integral U>

@@ -1,5 +1,5 @@
-// How wide the elements of an image are, and how the image is cut into chunks: all that a difference has to
-// know of its base and its target, which have both in common. Values and pure functions.
+// The geometry of a difference: the widths of the image's elements and the cut into chunks. Base and target
+// must have the same geometry; a difference needs to know nothing else about them. Values and pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A record's bytes (FORMAT.md): a head and three streams, each compressed where that is shorter. Both classes
-// use their memory again and are thread-compatible.
+// A record's bytes (FORMAT.md): a head and three streams, each compressed if that makes it shorter. Both
+// classes reuse their memory and are thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class RecordWriter {
   ~RecordWriter();
 
   std::string Write(const RecordStreams& streams);
-  // How many bytes these bytes have as a stream's content.
+  // The size of a stream with this content, after compression.
   size_t StoredBytes(std::span<const uint8_t> content);
 
  private:
@@ -52,10 +52,10 @@ class RecordReader {
   ~RecordReader();
   RecordReader(RecordReader&&) noexcept;
 
-  // The streams of a record of a chunk with so many elements and bytes. They are valid until the next call,
-  // and as long as `record` is. Of them is sure: the positions are those of `changed` elements of the chunk,
-  // and there is a step for each (for kDense for all). INVALID_ARGUMENT for anything else; it takes no more
-  // memory than the streams of such a chunk can have.
+  // The streams of a record, for a chunk with this many elements and bytes. They are valid until the next
+  // call, and while `record` is. It guarantees that the positions name `changed` elements of the chunk, with
+  // a step for each (for kDense: a step for every element). INVALID_ARGUMENT for any other record. Takes no
+  // more memory than the streams of such a chunk can need.
   absl::StatusOr<RecordStreams> Read(RecordMode mode, std::span<const std::byte> record, uint64_t elements,
                                      uint64_t chunk_bytes);
 

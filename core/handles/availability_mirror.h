@@ -1,7 +1,7 @@
-// The availability of a claimed replica at the client's end: what the daemon announces, on a thread of its
-// own for as long as more can come. It ends with OK once all chunks are there; else with the reason why no
-// more will come: the daemon's answer, the end of the connection, or a violation of the
-// protocol. Internal to this folder.
+// The client's mirror of a claimed replica's availability. Its thread receives the daemon's announcements
+// until no more can come. The availability ends with OK when all chunks are present, else with the reason why
+// no more will come: the daemon's answer, the end of the connection, or a violation of the protocol. Internal
+// to this folder.
 #pragma once
 
 #include <memory>
@@ -19,13 +19,13 @@ namespace tensorcast {
 
 class AvailabilityMirror {
  public:
-  // Asks the daemon to announce, and waits for the first answer. `channel` has claimed `handles`, and has no
-  // other user from then on; both outlive it.
+  // Asks the daemon for announcements, and waits for the first answer. `channel` has claimed `handles`, and
+  // must have no other user from then on. Both must outlive the mirror.
   static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
                                                                     const ReplicaHandles& handles,
                                                                     uint64_t chunk_bytes,
                                                                     SteadyTime deadline);
-  // Ends the connection, and with it the lease.
+  // Ends the connection, which also ends the lease.
   ~AvailabilityMirror();
   AvailabilityMirror(const AvailabilityMirror&) = delete;
   AvailabilityMirror& operator=(const AvailabilityMirror&) = delete;
@@ -35,7 +35,7 @@ class AvailabilityMirror {
  private:
   AvailabilityMirror(ClientChannel* channel, const ReplicaHandles& handles, uint64_t chunk_bytes);
   absl::Status TakeFirst(const Frame& frame);
-  // An error: nothing that comes after it counts.
+  // After an error, no later frame counts.
   absl::Status Take(const Frame& frame);
   absl::Status Take(const HaveFrame& have);
   void Run();

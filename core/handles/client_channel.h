@@ -1,5 +1,5 @@
-// A client's connection to the handle socket: connected, with an agreed version, every wait bounded.
-// Internal to this folder; thread-compatible.
+// A client's connection to the handle socket, with the same protocol version at both ends. Every wait has a
+// deadline. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ namespace tensorcast {
 
 class ClientChannel {
  public:
-  // While it lives, a cancellation shuts the channel down.
+  // While an EndedBy lives, the cancellation shuts the channel down.
   class EndedBy {
    public:
     EndedBy(ClientChannel& channel, const Cancellation& cancellation)
@@ -28,10 +28,10 @@ class ClientChannel {
     const Cancellation::Registration registration_;
   };
 
-  // UNAVAILABLE when no daemon listens, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
-  // the daemon speaks no version that this build does. The cancellation ends the wait for its answer.
-  // `groups`: where not null, the server must be of this process's user, of root, or in one of these groups;
-  // nothing is sent to another server, which is PERMISSION_DENIED.
+  // UNAVAILABLE when no daemon listens, PERMISSION_DENIED when this user may not connect, FAILED_PRECONDITION
+  // when the daemon speaks another protocol version. The cancellation ends the wait for its answer. If
+  // `groups` is not null, the server must run as this process's user, as root, or in one of these groups; for
+  // any other server PERMISSION_DENIED, before anything is sent to it.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);
@@ -43,11 +43,12 @@ class ClientChannel {
   // The next frame; an ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
 
-  // Of an ERROR that came unasked, and of what came after it; OK: there is none. Does not block. Not while
-  // another thread is in Exchange or Receive.
+  // The status of an ERROR frame that the server sent without a request; OK: there is none. Does not block.
+  // REQUIRES: no other thread is in Exchange or Receive.
   absl::Status TakeError();
 
-  // On any thread: from now on Receive fails, also one that waits, and the server sees the connection end.
+  // May be called on any thread. Receive fails from now on, also in a thread that waits, and the server sees
+  // the connection end.
   void Shutdown();
 
   // True once the server closed the connection.

@@ -1,8 +1,8 @@
 // The frames of the handle socket, as FORMAT.md writes them: values to bytes and back. Pure functions;
 // thread-safe.
 //
-// Decoding survives any bytes: it reads only what it is given and allocates no more than a small multiple of
-// that.
+// Decoding is safe for any bytes: it reads only its input, and allocates at most a small multiple of its
+// size.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ struct HelloAckFrame {
 struct ClaimFrame {
   std::string ticket;
 };
-// The first kMaxFrameDescriptors of the descriptors come with it, the rest with DESCRIPTORS; each frame but
-// the last brings as many as it can.
+// The first kMaxFrameDescriptors descriptors come with this frame, the rest with DESCRIPTORS frames; each
+// frame except the last brings as many as it can.
 struct HandlesFrame {
   ReplicaHandles handles;
 };
@@ -51,7 +51,7 @@ struct OfferFrame {
   uint64_t bytes = 0;
   std::optional<IpcHandle> ipc;
 };
-// Files that are open for reading, a descriptor each, which come as those of HANDLES do.
+// Files that are open for reading: one descriptor for each, sent like the descriptors of HANDLES.
 struct OfferFilesFrame {
   uint32_t count = 0;  // 1 to kMaxOfferedFiles
 };
@@ -71,18 +71,18 @@ struct HaveFrame {
   uint32_t first_chunk = 0;  // a multiple of 64
   std::vector<uint64_t> words;
 };
-// No HAVE follows: OK when all chunks were told of, else why no more will come.
+// No HAVE follows. OK when all chunks were announced, else the reason why no more will come.
 struct HaveEndFrame {
   absl::Status status;
 };
-// From here on the device memory that was claimed may be open at the client.
+// From now on the client may have the claimed device memory open.
 struct OpeningFrame {};
-// Asks for a ring, to put an image of so many bytes through it.
+// Asks for a ring, to stream the image of a put.
 struct StreamFrame {
   uint64_t image_bytes = 0;
 };
-// Before STREAM: memory in which parts of the image lie. A memfd of `bytes`, which comes with the frame, or,
-// where `replica_id` is set, a replica of the daemon.
+// Before STREAM: memory that holds parts of the image. If `replica_id` is set, a replica of the daemon; else
+// a memfd of `bytes`, which comes with the frame.
 struct HandOverFrame {
   uint64_t bytes = 0;
   std::string pool_id;

@@ -1,9 +1,9 @@
-// What a client that follows a replica is told, and when: the chunks that are there, then what comes, then
-// the end. Only chunks in memory that the client was given are announced.
+// Decides what to announce to a client that follows a replica, and when: first the present chunks, then new
+// chunks, then the end. Announces only chunks in memory that the client was given.
 //
-// Belongs to the server's thread. The writer of the replica only notes that there is news; it is taken from
-// the replica's availability when its time has come and the client has read what it was told before. So what
-// waits for a client that does not read is one message, however long it pauses.
+// Belongs to the server's thread. The writer of the replica only notes that there is news. The follower reads
+// the news from the replica's availability when the interval has passed and the client has read the previous
+// message. Therefore at most one message waits for a client that does not read.
 // Internal to this folder.
 #pragma once
 
@@ -29,13 +29,13 @@ class Follower {
   // `on_news` is called on any thread when due() may have become sooner; it must not block.
   Follower(const Claim& claim, std::function<void()> on_news);
 
-  // When there is something to be told; InfiniteFuture: not yet, or the end was told.
+  // When to send the next message; InfiniteFuture: there is no news, or the end was sent.
   SteadyTime due() const;
-  // Those to be sent now; perhaps none.
+  // The frames to send now; possibly none.
   std::vector<Frame> Take(SteadyTime now);
 
  private:
-  // Why no more will be told; nullopt: there may be more.
+  // Why there will be no more news; nullopt: there may be more.
   std::optional<absl::Status> End(bool ended) const;
 
   const std::shared_ptr<const Availability> availability_;  // null: everything is there

@@ -1,5 +1,5 @@
-// Whole frames, and the descriptors beside them, over a non-blocking unix socket, and the sends and receives
-// that they are made of. Both ends of the handle socket use this; internal to this folder. Thread-compatible.
+// Reads and writes whole frames, with their descriptors, over a non-blocking unix socket. Both ends of the
+// handle socket use this; internal to this folder. Thread-compatible.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ struct Received {
   size_t bytes = 0;           // 0 with neither flag: nothing is there now
   bool closed = false;        // the peer closed its end, or reset the connection
   std::vector<UniqueFd> fds;  // close-on-exec
-  bool lost_fds = false;      // others came: more than there was room for, or this process may open no more
+  bool lost_fds = false;      // more descriptors came than there was room for, or than this process may open
 };
 
-// Reads what is there, up to buffer.size() bytes, with up to `max_fds` descriptors and one more, if that many
-// come. An error means that the socket is broken.
+// Reads the bytes that have arrived, up to buffer.size(), with up to `max_fds` + 1 descriptors. An error
+// means that the socket is broken.
 absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, size_t max_fds);
 
 // Sends what the socket takes, `fds` with the first byte of it. 0 when it takes nothing now. UNAVAILABLE when
@@ -48,7 +48,7 @@ class FrameReader {
   // when the peer breaks the protocol, RESOURCE_EXHAUSTED when this process cannot take its descriptors.
   absl::StatusOr<std::optional<IncomingFrame>> Read(int socket);
   bool closed() const { return closed_; }
-  // Those of a frame that did not become whole.
+  // The descriptors of a frame that did not arrive completely.
   std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
 
  private:

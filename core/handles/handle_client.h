@@ -1,5 +1,5 @@
-// The client's end of the handle socket. Each claim has a connection of its own, and that connection is the
-// lease: destroying the object, or dying, ends it. Thread-compatible.
+// The client's end of the handle socket. Each claim has its own connection, and that connection is the lease:
+// it ends when the object is destroyed or the process dies. Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -29,11 +29,11 @@ class ClientChannel;       // the connection (client_channel.h)
 
 class ClaimedReplica {
  public:
-  // Connects, claims the ticket and receives the handles, which are checked. NOT_FOUND for a ticket that is
-  // used, expired or unknown; UNAVAILABLE when no daemon listens; INVALID_ARGUMENT when the handles are such
-  // that no memory can be behind them, or that it may go while it is read. The cancellation ends the wait for
-  // the daemon, which is then UNAVAILABLE, too. `groups`: where not null, PERMISSION_DENIED unless the server
-  // is of this process's user, of root, or in one of these groups (CheckPeer in base/posix/unix_socket.h).
+  // Connects, claims the ticket, and receives and checks the handles. NOT_FOUND for a ticket that is used,
+  // expired or unknown; UNAVAILABLE when no daemon listens, or when the cancellation ends the wait for the
+  // daemon; INVALID_ARGUMENT when no memory can be behind the handles, or when the memory could vanish during
+  // a read. If `groups` is not null, PERMISSION_DENIED unless the server runs as this process's user, as
+  // root, or in one of these groups (CheckPeer in base/posix/unix_socket.h).
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline,
                                                                const Cancellation& cancellation = {},
@@ -46,44 +46,45 @@ class ClaimedReplica {
   // The pool's segments (host), in the order of the handles, or the packed file (disk); none for device
   // memory. Owned by this object.
   const std::vector<UniqueFd>& fds() const { return fds_; }
-  // Closes the descriptors: a large replica has many, and a mapping needs them no more. MapImage calls it.
+  // Closes the descriptors: a large replica has many, and a mapping no longer needs them. MapImage calls it.
   void CloseFds() { fds_.clear(); }
 
-  // Maps a host replica's extents where they belong in one contiguous read-only image of image_bytes, valid
-  // while this object lives. Touching a hole, where the handles do not cover the image, is a SIGSEGV.
-  // FAILED_PRECONDITION for other kinds. Idempotent. `copy_on_write`: this process may write to it, in
-  // pages of its own, unless writable() says that there was no memory for such pages.
+  // Maps a host replica's extents to their places in one contiguous read-only image of image_bytes, valid
+  // while this object lives. Reading a part of the image that the handles do not cover raises SIGSEGV. With
+  // `copy_on_write` this process may write to the image, in private pages, unless writable() is false because
+  // there was no memory for such pages. FAILED_PRECONDITION for other kinds of replicas. Idempotent.
   absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
   bool writable() const { return writable_; }
 
-  // For a host replica that may fill yet, or is partial: which of its chunks, of so many bytes each, may be
-  // read. It grows as the daemon announces more, until all are there or this object goes. Its end says why no
-  // more will come (UNAVAILABLE: the daemon is gone; or the replica has got memory that these handles do not
-  // name, and must be claimed again). Only chunks that the handles cover are among them. Waits for the first
-  // answer. FAILED_PRECONDITION for other kinds, and for a second call.
+  // For a filling or partial host replica: the chunks, of `chunk_bytes` each, that may be read. The set grows
+  // with the daemon's announcements until all chunks are present or this object is destroyed. Its end says
+  // why no more chunks will come (UNAVAILABLE: the daemon is gone; or the replica got memory that these
+  // handles do not name, and must be claimed again). It has only chunks that the handles cover. Waits for the
+  // first answer. FAILED_PRECONDITION for other kinds, and for a second call.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
-  // For device memory, before OpenIpc: from then on the daemon keeps it until AcknowledgeClosed, or this
-  // process ends. UNAVAILABLE: the daemon is gone, and nothing may be opened.
+  // Call it for device memory before OpenIpc: the daemon then keeps the memory until AcknowledgeClosed, or
+  // until this process ends. UNAVAILABLE: the daemon is gone, and the memory must not be opened.
   absl::Status AnnounceOpening();
 
-  // For device memory, after CloseIpc: tells the daemon that this process has it not open any more, or never
-  // had.
+  // Call it for device memory after CloseIpc: tells the daemon that this process does not have the memory
+  // open.
   absl::Status AcknowledgeClosed();
 
-  // DATA_LOSS once the daemon has found that the bytes here are damaged, with its message; then always.
-  // The memory stays as it is while this object lives.
+  // DATA_LOSS, with the daemon's message, after the daemon has found that the bytes are damaged. The memory
+  // stays while this object lives.
   absl::Status CheckIntact() const;
 
-  // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
-  // over, unless it is taken again.
+  // True after the daemon closed the connection (it stopped or died). The mapping stays readable; the lease
+  // is over until TakeOver.
   bool lost() const;
-  // Goes on with the lease of `again`, a claim on a restarted daemon. FAILED_PRECONDITION unless
-  // both are of the very same host memory, whole, and this one has no follower. On any thread.
+  // Continues with the lease of `again`, a claim on a restarted daemon. FAILED_PRECONDITION unless both
+  // claims are on the same host memory, both are whole, and Follow was not called on this one. May be called
+  // on any thread.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
-  // Of host memory: an extent by its file, whichever process made it and however it is numbered.
+  // An extent of host memory, identified by its file, independent of the process and of segment numbers.
   struct Piece {
     uint64_t image_offset = 0;
     dev_t device = 0;
@@ -100,7 +101,8 @@ class ClaimedReplica {
 
   mutable absl::Mutex mutex_;
   mutable absl::Status damage_ ABSL_GUARDED_BY(mutex_);
-  // The mapping goes before the connection: the daemon may reuse the memory as soon as that is closed.
+  // Declared before the mapping, so that it closes after the mapping is gone: the daemon may reuse the memory
+  // as soon as the connection is closed.
   std::unique_ptr<ClientChannel> channel_ ABSL_GUARDED_BY(mutex_);
   const ReplicaHandles handles_;
   std::vector<Piece> pieces_;  // of host memory
@@ -112,7 +114,7 @@ class ClaimedReplica {
   bool acknowledged_ = false;
 };
 
-// Hands memory, or open files, over for a put: holds the connection until the put is done.
+// Hands memory or open files to the daemon for a put, and holds the connection until the put is done.
 class OfferedMemory {
  public:
   // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon. The
@@ -123,9 +125,9 @@ class OfferedMemory {
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);
-  // Files that this process has open for reading: each descriptor is duplicated into the daemon, which reads
-  // the files with it. In the order in which ImportArtifact names them; INVALID_ARGUMENT for more than
-  // kMaxOfferedFiles (codec.h).
+  // Offers files that this process has open for reading, in the order in which ImportArtifact names them.
+  // Each descriptor is duplicated into the daemon, which reads the file with it. INVALID_ARGUMENT for more
+  // than kMaxOfferedFiles (codec.h).
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferFiles(const std::string& socket_path,
                                                                    std::span<const int> fds,
                                                                    SteadyTime deadline,

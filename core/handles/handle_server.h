@@ -25,7 +25,7 @@ namespace tensorcast {
 // The current numbers. Arrays are by kind of memory, in the order of ReplicaHandles::memory:
 // host, device, file.
 struct HandleCounts {
-  int client_connections = 0;  // of those, the ones that have not sent a request yet
+  int client_connections = 0;  // of clients; includes peers that have not sent a request yet
   int daemon_connections = 0;
   std::array<int, 3> client_leases{};
   std::array<int, 3> daemon_leases{};
@@ -38,12 +38,12 @@ class HandleServer {
     std::string path;                   // of the unix socket; replaced if a dead one is there
     std::vector<gid_t> allowed_groups;  // beside the daemon's own user
     absl::Duration ticket_ttl = absl::Seconds(10);
-    // For a client to send its request and to take the answer; then its connection may last as long as it
-    // wants.
+    // Max time for a client to send its request and to read the answer. After that its connection has no
+    // limit.
     absl::Duration exchange_timeout = absl::Seconds(10);
-    // What the rings of all puts may take together; a put beyond that waits for its turn.
+    // Max memory of the rings of all puts together; a put beyond that waits for its turn.
     uint64_t put_rings_bytes = uint64_t{256} << 20;
-    // A client that fills nothing of its ring for so long, or does not put through it, loses it.
+    // A client loses its ring if it fills no slot for this time, or does not start its put.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;    // may be empty
     int max_connections = 16384;  // more, and those left with reserved descriptors only, get
@@ -62,23 +62,24 @@ class HandleServer {
 
   const std::string& path() const;
 
-  // A ticket that is good for one claim until ticket_ttl has passed; then it lets go of `claim.hold`.
+  // Issues a ticket for one claim, valid for ticket_ttl. When the ticket expires, the server releases
+  // `claim.hold`.
   std::string IssueTicket(Claim claim);
 
-  // Takes what a client offered under this token; once. NOT_FOUND when there is none, or its connection is
-  // closed.
+  // Takes the offer of this token; possible once. NOT_FOUND when there is no such offer, or when the client's
+  // connection is closed.
   absl::StatusOr<Offer> TakeOffer(std::string_view token);
 
-  // The bytes of this replica are damaged: no ticket for it is good any more, and each client with a claim
-  // is told `why` (a DATA_LOSS), and keeps the memory until it lets go. How many were told. Not on the
-  // server's thread.
+  // Marks a replica's bytes as damaged: its tickets become invalid, and each client with a claim is told
+  // `why` (a DATA_LOSS), but keeps the memory until it ends its claim. Returns the number of clients that
+  // were told. Must not be called on the server's thread.
   int Fence(std::string_view replica_id, const absl::Status& why);
 
-  // The processes with a claim on this replica, ascending; 0 stands for those that cannot be named. Not on
-  // the server's thread.
+  // The processes with a claim on this replica, ascending; 0 stands for unknown processes. Must not be called
+  // on the server's thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id) const;
 
-  uint64_t put_ring_bytes() const;  // of the rings that there are
+  uint64_t put_ring_bytes() const;  // of all existing rings
   int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile
   int connections() const;
   int leases() const;   // claimed tickets

@@ -1,5 +1,5 @@
-// What travels over the handle socket (FORMAT.md): descriptions of a replica's memory and the descriptors
-// behind them; and what a ticket and an offer's token stand for at the daemon's end.
+// The values that travel over the handle socket (FORMAT.md): descriptions of a replica's memory, with
+// descriptors; and the daemon's values behind a ticket (Claim) and an offer's token (Offer).
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ struct SegmentHandle {
   friend bool operator==(const SegmentHandle&, const SegmentHandle&) = default;
 };
 
-// Where the bytes of an image from `image_offset` on are.
+// The place of the image's bytes from `image_offset` on.
 struct SegmentExtent {
   uint64_t image_offset = 0;
   uint32_t segment = 0;  // in HostHandles::segments
@@ -39,14 +39,14 @@ struct SegmentExtent {
   friend bool operator==(const SegmentExtent&, const SegmentExtent&) = default;
 };
 
-// A host replica: whole granules, in the order of the image; one extent of whole pages where it is small.
-// Where it has none, its image has a hole. The descriptors are those of the segments, in their order.
+// A host replica: extents of whole granules in image order, or one extent of whole pages for a small image.
+// Parts of the image without an extent are holes. The descriptors are those of the segments, in their order.
 struct HostHandles {
   std::string pool_id;                  // HostPool::id(): the same id and number, the same memory
   std::vector<SegmentHandle> segments;  // that the extents lie in, in ascending order
   std::vector<SegmentExtent> extents;
 
-  // Whether all image bytes [offset, offset + bytes) are there. REQUIRES: the handles are valid.
+  // Whether the extents hold all image bytes [offset, offset + bytes). REQUIRES: the handles are valid.
   bool Covers(uint64_t offset, uint64_t bytes) const;
 };
 
@@ -77,29 +77,29 @@ size_t DescriptorsOf(const ReplicaHandles& handles);
 // segments and in an image of `image_bytes`, in its order and without overlap. What is valid can be mapped.
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
 
-// The chunks, of so many bytes each, that lie in the handles' memory: a bit each, as Availability::Words has
-// them. Empty when that is all of them. REQUIRES: the handles are valid, neither number is 0.
+// The chunks, of `chunk_bytes` each, that lie in the handles' memory: a bit for each, as Availability::Words.
+// Empty if all chunks do. REQUIRES: the handles are valid, and neither number is 0.
 std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t image_bytes,
                                      uint64_t chunk_bytes);
 
-// What a ticket stands for. Destroying `hold` releases the lease; that happens on the server's thread, with
-// no lock held, and must not block.
+// The value behind a ticket. The server destroys `hold` to release the lease, on its own thread and without a
+// lock; that must not block.
 struct Claim {
   ReplicaHandles handles;
   std::vector<int>
       fds;  // DescriptorsOf(handles), passed to the peer; stay the owner's, open while `hold` lives
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
-  // Which chunks may be read, of a replica that fills or is partial; null: all. Told to a client that has the
-  // claim and asks for it.
+  // The chunks of a filling or partial replica that may be read; null: all. Announced to a client that has
+  // the claim and sends FOLLOW.
   std::shared_ptr<const Availability> availability;
 };
 
-// Told of each claim on host memory that a client makes, before it is answered: the client, with its pidfd.
-// What it returns lives as long as the lease. On the server's thread; must not block.
+// Called with the client and its pidfd for each claim on host memory, before the answer is sent. The result
+// lives as long as the lease. Runs on the server's thread; must not block.
 using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd process, const Claim& claim)>;
 
-// Makes the claim one on a host replica's memory: its extents, and the segments of the pool that they lie in.
+// Sets the claim's memory to a host replica's extents and the pool's segments that hold them.
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);
 
 // Image bytes [image_offset, image_offset + bytes), which lie from `offset` on in memory that is handed over.
@@ -110,7 +110,7 @@ struct HandedPart {
   friend bool operator==(const HandedPart&, const HandedPart&) = default;
 };
 
-// Memory that nothing can change any more, and which parts of an image lie in it: they need not be streamed.
+// Memory that nothing can change any more, and the parts of an image in it, which need not be streamed.
 // Either a memfd that is sealed for good, or a replica in the daemon's own host memory.
 struct HandedMemory {
   UniqueFd memfd;          // sealed WRITE | SHRINK | GROW; not set for a replica
@@ -120,16 +120,17 @@ struct HandedMemory {
   std::vector<HandedPart> parts;
 };
 
-// What a client puts: memory or files that it handed over and still owns, valid while its connection lives (a
-// memfd's mapping and files outlive it), or a ring through which it streams.
+// The input of a client's put: memory or files that the client handed over and still owns, or a ring through
+// which it streams. Valid while the client's connection lives; a memfd's mapping and files outlive the
+// connection.
 struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
   uint64_t bytes = 0;
   IpcHandle ipc;  // for device memory
   // Set: bytes are streamed. The client's connection ends with the last copy, which gives up the room.
   std::shared_ptr<PutRing> ring;
-  // Beside a ring: what need not come through it. Of a memfd, the parts lie in it; nothing else about them is
-  // checked.
+  // With a ring: the parts that need not come through it. It is only checked that the parts lie in their
+  // memfd.
   std::vector<HandedMemory> handed;
   // Files that are open for reading; nothing else about them is checked, since that could wait for their file
   // systems. Empty for memory.

@@ -2,9 +2,9 @@
 // daemon makes and seals, so that it cannot shrink under a read. The daemon asks for pieces of the image,
 // each in a slot, in the order in which it wants them; the client fills them (ring_filler.h).
 //
-// The client can write to all of it at any time. So nothing that is read here decides where the daemon reads
-// or writes: the requests are kept in this process, a slot's answer is one number that is compared with them,
-// and what lies in a slot is worth something only once it is copied, and the copy digested.
+// The client can write to the whole ring at any time. Therefore no value in the ring decides where the daemon
+// reads or writes: this process keeps the requests itself, and compares a slot's answer, one number, with
+// them. Bytes in a slot are trusted only after they were copied and the copy was digested.
 //
 // Thread-safe; each slot is used by one thread at a time.
 #pragma once
@@ -30,8 +30,8 @@ namespace tensorcast {
 
 class PutRing {
  public:
-  // `connection`: the client's, which End closes. A client that fills nothing for `stall_timeout` while it is
-  // asked to is given up. RESOURCE_EXHAUSTED where this process lacks memory or descriptors.
+  // `connection` is the client's; End closes it. A client that fills no requested slot for `stall_timeout` is
+  // given up. RESOURCE_EXHAUSTED if this process lacks memory or descriptors.
   static absl::StatusOr<std::shared_ptr<PutRing>> Create(RingShape shape, absl::Duration stall_timeout,
                                                          RingRoom::Hold room, UniqueFd connection);
   // Gives the memory of the slots back to the system, whatever the client still has mapped.
@@ -44,16 +44,17 @@ class PutRing {
 
   // Asks for image bytes in a slot. REQUIRES: they fit, and the slot is idle.
   void Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes);
-  // Asked, and the answer was not awaited. While that is so the client may write there.
+  // Whether the slot was requested and the answer not awaited yet. Meanwhile the client may write to the
+  // slot.
   bool asked(uint32_t slot) const { return slots_[slot].asked; }
-  // Blocks until the slot is filled: then it is idle, and has what was asked for. UNAVAILABLE when the client
-  // is gone, DEADLINE_EXCEEDED when it is stalled, INVALID_ARGUMENT when it breaks the protocol, else as the
-  // context. `what`: the purpose, for messages.
+  // Blocks until the slot is filled; then the slot is idle and has the requested bytes. UNAVAILABLE when the
+  // client is gone, DEADLINE_EXCEEDED when it stalls, INVALID_ARGUMENT when it breaks the protocol, else the
+  // error of the context. `what` is the purpose, for messages.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
   // The client is gone: from now on Await fails.
   void NoteClosed() { closed_.store(true); }
-  // Nothing is read any more: closes the client's connection, which gives up the room.
+  // Ends the reading: closes the client's connection, which gives up the room.
   void End();
 
  private:

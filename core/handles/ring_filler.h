@@ -49,8 +49,9 @@ class RingFiller {
   const std::string& token() const { return token_; }  // names the ring in PutArtifact
   HostSpan slots() const;                              // all of them, side by side
 
-  // Fills with up to so many threads from now on. An error of `fill` is kept and ends it: then `on_failed` is
-  // called once, on one of the threads. RESOURCE_EXHAUSTED where no thread can be started. Once.
+  // Starts up to `threads` threads that fill slots. An error of `fill` is kept and ends the filling;
+  // `on_failed` is then called once, on one of the threads. RESOURCE_EXHAUSTED if no thread can be started.
+  // To be called once.
   absl::Status Start(int threads, Fill fill, std::function<void()> on_failed);
   // Waits for the threads, and returns the error of `fill`. Idempotent.
   absl::Status Stop();

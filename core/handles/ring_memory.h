@@ -1,6 +1,6 @@
-// The memory of a put's ring, as FORMAT.md lays it out: a page that says what is asked for and what is there,
-// and the slots behind it. Both ends map it; each may be changed by the other at any time, so every value is
-// read once and checked. Internal to this folder.
+// The memory of a put's ring (FORMAT.md): a page with requests and answers, and the slots behind it. Both
+// ends map it, and each end may change it at any time, so every value is read once and checked. Internal to
+// this folder.
 #pragma once
 
 #include <array>
@@ -46,9 +46,9 @@ struct RingHeader {
 static_assert(sizeof(RingHeader) == kRingHeaderBytes);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 
-// Sleeps while `word`, which another process may change, is `value`, at most so long.
+// Sleeps while `word`, which another process may change, equals `value`, at most for `limit`.
 void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value, absl::Duration limit);
-// Wakes up to `sleepers` of those that sleep on it, in any process.
+// Wakes up to `sleepers` threads that sleep on `word`, in any process.
 void WakeSleepers(const std::atomic<uint32_t>& word, int sleepers);
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// What the rings of all puts may take together. Thread-safe. Internal to this folder.
+// Limits the memory of the rings of all puts together. Thread-safe. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ class RingRoom : public std::enable_shared_from_this<RingRoom> {
   // `wake`: an eventfd, written to whenever room is given back.
   RingRoom(uint64_t total_bytes, UniqueFd wake) : total_bytes_(total_bytes), wake_(std::move(wake)) {}
 
-  // Null while there is no room for so much. A ring that is larger than all the room gets it when it is
-  // alone.
+  // Null while there is no room for `bytes`. A ring that is larger than the total gets room when it is the
+  // only ring.
   Hold Take(uint64_t bytes);
   uint64_t used_bytes() const { return used_bytes_.load(); }
 

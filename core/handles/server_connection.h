@@ -1,6 +1,5 @@
-// One connection at the server's end: its buffers, and what the protocol allows next. Does no waiting of its
-// own: the server calls it when the socket is ready. Internal to this folder; used by the server's thread
-// only.
+// One connection at the server's end: its buffers and its protocol state. It never waits: the server calls it
+// when the socket is ready. Internal to this folder; used only by the server's thread.
 #pragma once
 
 #include <sys/types.h>
@@ -51,7 +50,7 @@ class HeldClaim {
 
   const Claim& claim() const { return claim_; }
   bool is_device() const { return std::holds_alternative<DeviceHandles>(claim_.handles.memory); }
-  // What ends with the hold.
+  // Keeps `companion` until the hold ends.
   void Accompany(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
 
  private:
@@ -60,8 +59,8 @@ class HeldClaim {
   std::atomic<int>& count_;
 };
 
-// A claim on device memory; its connection ended with OPENING and without CLOSED: held until the process is
-// gone.
+// A claim on device memory that the client may still have open: its connection ended after OPENING without
+// CLOSED. Held until the client's process is gone.
 struct OrphanedClaim {
   UniqueFd process;  // pidfd
   std::unique_ptr<HeldClaim> held;
@@ -84,7 +83,7 @@ class ServerConnection {
   // Drops an offer that no client took and releases the claim, unless TakeOrphan took it.
   ~ServerConnection();
 
-  // Each returns false once the connection is over and is to be destroyed.
+  // OnReadable and OnWritable return false when the connection is over and must be destroyed.
   bool OnReadable();
   bool OnWritable();
   // Sends a reason, then ends.
@@ -94,25 +93,25 @@ class ServerConnection {
   bool of_daemon() const { return of_daemon_; }  // the claiming peer is one
   bool wants_to_read() const { return state_ != State::kEnding; }
   bool wants_to_write() const { return !writer_.empty(); }
-  // It waits for GiveRing, with room for a ring of this shape.
+  // Whether it waits for GiveRing with room for a ring of ring_shape().
   bool wants_ring() const { return state_ == State::kAwaitsRing; }
   RingShape ring_shape() const { return RingShape::For(stream_bytes_); }
   // False once the connection is over.
   bool GiveRing(RingRoom::Hold room);
-  // InfiniteFuture while it is idle as it should be: it is a lease, an offer, or a ring that is put through
-  // or waited for.
+  // InfiniteFuture while the connection may stay idle: it holds a lease or an offer, streams through a ring,
+  // or waits for a ring.
   SteadyTime deadline() const;
-  // When a follower is to be told more of its replica; InfiniteFuture: nothing, or it has to read first.
+  // When to send news to a follower; InfiniteFuture: there is no news, or the client must read first.
   SteadyTime news_due() const;
-  // Tells it. False once the connection is over.
+  // Sends the news. False when the connection is over.
   bool TellNews(SteadyTime now);
 
   std::optional<OrphanedClaim> TakeOrphan();
 
-  // The process that holds a claim on this replica, 0 where it cannot be named; nullopt: it holds none.
+  // The process that holds a claim on this replica, 0 if it is unknown; nullopt: this connection holds none.
   std::optional<pid_t> HolderOf(std::string_view replica_id) const;
-  // Tells a client that holds a claim on this replica that the bytes are damaged: an ERROR. It keeps
-  // the claim, so that the memory stays as it is until it lets go. Returns whether it holds one.
+  // If the client holds a claim on this replica, sends it an ERROR: the bytes are damaged. The client keeps
+  // the claim, so that the memory stays until it ends the claim. Returns whether the client holds one.
   bool Fence(std::string_view replica_id, const absl::Status& why);
 
  private:
@@ -125,9 +124,9 @@ class ServerConnection {
   // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are. OPENING,
   // once, while kLeased, of device memory: from then on the client may have it open.
   //
-  // A frame that the state does not wait for, or one that is refused, ends the connection: an ERROR, then
-  // kEnding. A client may hang up in any state; what it held is released, but for device memory that it
-  // may have open: that is held until its process is gone (TakeOrphan).
+  // A frame that the state does not expect, or that is refused, ends the connection: an ERROR, then kEnding.
+  // A client may hang up in any state. Its claim is then released, except for device memory that it may have
+  // open: that is held until its process is gone (TakeOrphan).
   enum class State {
     kHello,       // waits for HELLO
     kReady,       // waits for CLAIM, OFFER, OFFER_FILES, HAND_OVER or STREAM

@@ -1,5 +1,6 @@
-// What tokens stand for at the daemon's end: tickets that are issued and not yet claimed, and offers that are
-// not yet taken. What is taken leaves by being returned, so that holds are never released under a lock.
+// The daemon's values behind tokens: claims of tickets that were issued and not yet claimed, and offers that
+// were not yet taken. Removed values are returned to the caller, so that holds are never released under a
+// lock.
 //
 // Thread-safe. Internal to this folder.
 #pragma once
@@ -61,7 +62,7 @@ class TicketTable {
   std::deque<std::pair<SteadyTime, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Replicas with bytes that were found damaged: no claim on them is handed out any more, by whatever ticket.
+// Replicas with damaged bytes: no ticket gives a claim on them any more.
 class FencedReplicas {
  public:
   // `why` is never OK. The last kMax of them are remembered, for longer than any ticket lives.
