@@ -42,13 +42,13 @@ struct ReplicaRecord {
   Cancellation ingest;
   TraceContext made_by;
   ReplicaStorage storage;
-  std::shared_ptr<Availability> availability;  // of one that fills or is partial, and can be leased
-  bool whole = false;                          // while it fills: every chunk will be there
-  bool taken_over = false;                     // by an ingest that has not come to fill it
-  bool withdrawn = false;                      // while it filled
+  std::shared_ptr<Availability> availability;  // set for a filling or partial replica that can be leased
+  bool whole = false;                          // while it fills: it will have every chunk
+  bool taken_over = false;                     // by an ingest that has not begun to fill it
+  bool withdrawn = false;                      // it was withdrawn while it filled
 
-  // It fills or is partial, and what it has can be read: in host memory by all readers; by ingests of this
-  // node, on a device too.
+  // Whether the replica is filling or partial and its chunks can be read. CanLeaseFilling: by all readers, in
+  // host memory. CanCopyFilling: by ingests of this node, also on a device.
   bool CanLeaseFilling() const;
   bool CanCopyFilling() const;
   // Whether CanLeaseFilling, and the replica has these chunks.
