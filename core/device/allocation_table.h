@@ -1,6 +1,6 @@
-// What device memory this process may use: its own allocations and those opened from others. Both backends
-// check every address against it, so that a wrong one is an error of the caller and never reaches the
-// hardware. Private to this folder. Thread-safe.
+// The device memory that this process may use: its own allocations, and allocations of other processes that
+// it has opened. Both backends check every address against this table, so that a wrong address gives the
+// caller an error and never reaches the hardware. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class AllocationTable {
   std::map<uint64_t, DeviceAllocation> allocations_ ABSL_GUARDED_BY(mutex_);
 };
 
-// INVALID_ARGUMENT unless the ranges are all of this device and each has a digest to go to.
+// INVALID_ARGUMENT unless all ranges are on this device and `digests` has an element for each.
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests);
 
 }  // namespace tensorcast

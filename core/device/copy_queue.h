@@ -1,9 +1,10 @@
-// Copies between host memory and one device, in one direction, for several threads: one stream, so that they
-// run back to back in the order in which they were enqueued, and an event for each, so that each thread waits
-// for its own copy alone.
+// Copies between host memory and one device, in one direction, for several threads. One stream runs the
+// copies back to back in the order in which they were enqueued. Each copy has an event, so that each thread
+// waits only for its own copy.
 //
-// A stream belongs to one user of the device (an ingest, a source), not to the device: copies of one
-// direction share the device's engine anyway, and an error on a stream fails all copies enqueued after it.
+// Each user of the device (an ingest, a source) has its own queue. A shared stream would not be faster, since
+// copies of one direction share the device's engine, and an error on a stream fails all copies enqueued after
+// it.
 //
 // Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
@@ -28,17 +29,18 @@ class CopyQueue {
   struct Lane;
 
  public:
-  // A copy under way. Neither end of it may be freed or used otherwise before it was awaited; destroying it
-  // awaits it. May outlive its queue. Movable; one thread at a time.
+  // A running copy. Its source and destination must not be freed or used otherwise before Await; the
+  // destructor awaits the copy, too. May outlive its queue. Movable; one thread at a time.
   class Pending {
    public:
-    Pending() = default;  // of nothing
+    Pending() = default;  // no copy
     Pending(Pending&& other) noexcept = default;
     Pending& operator=(Pending&& other) noexcept;
     ~Pending();
 
     explicit operator bool() const { return event_ != nullptr; }
-    // Blocks until the copy is done, or it and what was enqueued after it have failed. To be called once.
+    // Blocks until the copy is done, or until it and all copies enqueued after it have failed. To be called
+    // once.
     absl::Status Await();
 
    private:
@@ -55,7 +57,8 @@ class CopyQueue {
 
   // Makes the stream, as the first copy would.
   absl::Status Open();
-  // The pieces of `source`, one after the other, to `destination`. After an error nothing is under way.
+  // Begins to copy the pieces of `source`, one after the other, to `destination`. After an error no copy is
+  // running.
   absl::StatusOr<Pending> ToDevice(DevicePtr destination, std::span<const std::span<const std::byte>> source);
   absl::StatusOr<Pending> ToHost(std::span<std::byte> destination, DevicePtr source);
 

@@ -1,5 +1,5 @@
-// What every call to CUDA stands on: a device that is current for the thread, errors as statuses, and which
-// devices an error has broken for this process. Private to this folder.
+// The basis of all calls to CUDA: a guard that sets the thread's current device, errors as statuses, and the
+// devices that an error has broken for this process. Private to this folder.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,13 +14,13 @@
 
 namespace tensorcast {
 
-// Which devices are broken for this process. A device has one context in a process (its primary one), shared
-// by all of its users, and so this is the process's too. Thread-safe.
+// The devices that are broken for this process. All users in a process share a device's primary context, so
+// there is one BrokenContexts for the process. Thread-safe.
 class BrokenContexts {
  public:
   static BrokenContexts& OfProcess();
 
-  // The first reason stays: what comes later follows from it.
+  // Keeps the first reason: later errors follow from it.
   void Add(int device, const absl::Status& why);
   absl::Status Check(int device) const;
 
@@ -29,9 +29,9 @@ class BrokenContexts {
   std::map<int, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
 };
 
-// OK, or "<operation> <subject>: <CUDA's name and text>; <what to do>". Takes the error out of the thread's
-// record, where it would be reported again by the next call that fails or asks. One that broke the device's
-// context cannot be cleared: it marks the device of the guard.
+// OK, or "<operation> <subject>: <CUDA's name and text>; <remedy>". Clears the error in the thread's record,
+// because CUDA would otherwise report it again from a later call. An error that broke the device's context
+// cannot be cleared: it marks the current guard's device as broken.
 absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject);
 
 // A device address as CUDA takes it.
@@ -52,7 +52,7 @@ class CudaDeviceGuard {
   const absl::Status& status() const { return status_; }
 
  private:
-  const int outer_;  // that of the guard around it; -1: none
+  const int outer_;  // device of the enclosing guard; -1: none
   int previous_ = -1;
   absl::Status status_;
 };

@@ -1,4 +1,4 @@
-// The cuda backend's streams, and what those of one runtime share. Private to this folder.
+// The cuda backend's streams, and the state that all streams of a runtime share. Private to this folder.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ namespace tensorcast {
 // Which devices reach each other's memory. Thread-safe.
 class PeerAccess {
  public:
-  // Whether what runs on `device` reaches memory of `other`, after the first call says so to CUDA. Where it
-  // does not, copies between them go through the host, by CUDA itself.
+  // Whether code on `device` reaches memory of `other`; the first call enables that in CUDA. If not, CUDA
+  // itself copies between the devices through the host.
   bool Enable(int device, int other);
 
  private:
@@ -26,14 +26,14 @@ class PeerAccess {
   std::map<std::pair<int, int>, bool> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Device memory for the digests of one batch, lent to streams. It is kept to the end: cudaFree would wait for
-// everything that runs on the device. Thread-safe.
+// Lends streams device memory for the digests of one batch. The memory is kept until the end, because
+// cudaFree would wait for all work on the device. Thread-safe.
 class DigestBuffers {
  public:
   ~DigestBuffers();
 
   absl::StatusOr<DevicePtr> Take(int device);
-  // REQUIRES: nothing that runs uses it any more.
+  // REQUIRES: no running work uses the buffer.
   void Give(DevicePtr buffer);
 
  private:
@@ -42,7 +42,7 @@ class DigestBuffers {
   std::vector<DevicePtr> all_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What the streams of a runtime share, and must not outlive.
+// The state that the streams of a runtime share. It must outlive them.
 struct StreamsShare {
   AllocationTable allocations;
   PeerAccess peers;

@@ -1,11 +1,11 @@
-// What TensorCast needs of GPUs, behind one interface with two backends: `cuda`, and `fake`, a test double
-// for the hardware that keeps device memory in shared memory. Only this folder sees CUDA's headers.
+// The interface to GPUs, with two backends: `cuda`, and `fake`, a test double for the hardware that keeps
+// device memory in shared memory. Only this folder includes CUDA's headers.
 //
 // Devices are named by UUID between processes and by ordinal within one. Thread-safe, except that one Stream
 // is used by one thread at a time. A runtime outlives its streams and the use of its memory.
 //
-// Errors: INVALID_ARGUMENT for a device, address or size that is not there, in every backend alike (addresses
-// are checked before they reach the hardware).
+// Errors: INVALID_ARGUMENT for a device, address or size that does not exist, in all backends (addresses are
+// checked before they reach the hardware).
 #pragma once
 
 #include <array>
@@ -48,8 +48,8 @@ struct DevicePtr {
 class Event {
  public:
   virtual ~Event() = default;
-  // Blocks until everything enqueued before it was recorded is done. Returns the first error of that, even
-  // if another call returned that error before.
+  // Blocks until all work that was enqueued before the event is done. Returns the first error of that work,
+  // even if another call has returned it already.
   virtual absl::Status Await() = 0;
 };
 
@@ -73,12 +73,12 @@ class Stream {
   virtual absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) = 0;
   // Also from one device to another: directly, where they are peers.
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
-  // The digest of each range, computed where the bytes are: on the stream's own device (INVALID_ARGUMENT
-  // elsewhere), in order with the copies. `digests`, one a range, must stay valid like memory that is copied
-  // to. UNIMPLEMENTED where the device cannot (DeviceInfo::can_digest). May block until the copies before it
-  // are done.
+  // Computes the digest of each range on the stream's own device, in order with the copies. `digests` has one
+  // element for each range, and must stay valid like the destination of a copy. INVALID_ARGUMENT for ranges
+  // on another device; UNIMPLEMENTED if the device cannot digest (DeviceInfo::can_digest). May block until
+  // earlier copies are done.
   virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
-  // Blocks until everything enqueued before is done; the first error since the last call, if any.
+  // Blocks until all enqueued work is done. Returns the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
   // As Synchronize, without waiting: whether all is done.
   virtual absl::StatusOr<bool> IsIdle() = 0;
@@ -114,11 +114,11 @@ class DeviceRuntime {
   virtual const std::vector<DeviceInfo>& devices() const = 0;
   // The ordinal of the device with this UUID, or NOT_FOUND.
   absl::StatusOr<int> FindDevice(std::string_view uuid) const;
-  // OK; or INTERNAL and why this process cannot use the device any more, which stays so until the process
-  // ends: nothing new works there, and giving back what was there succeeds and does nothing.
+  // OK, or INTERNAL with the reason why this process cannot use the device until the process ends. On such a
+  // device new operations fail; freeing memory succeeds and does nothing.
   virtual absl::Status CheckHealth(int device) const = 0;
-  // Whether code on `device` reaches memory of `other` directly: its own, or a peer's. Else copies from
-  // there go through the host.
+  // Whether code on `device` reaches memory of `other` directly: its own memory, or a peer's. If not, copies
+  // from there go through the host.
   virtual bool Reaches(int device, int other) = 0;
   // For a library on this thread that uses the vendor's driver by itself (UCX): makes the device the thread's
   // current one, with its primary context, and leaves it so.
@@ -131,15 +131,15 @@ class DeviceRuntime {
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) = 0;
 
-  // Page-locks host memory for fast copies. Once for a pool, never per tensor. Does nothing (OK) without
-  // devices. The caller says when memory is mapped for reading only; then it is only copied from.
-  // UNIMPLEMENTED where a device cannot page-lock such memory.
+  // Page-locks host memory for fast copies. Call it once for a pool, never for each tensor. Does nothing (OK)
+  // without devices. kReadOnly: the memory is mapped only for reading, and is only a source of copies.
+  // UNIMPLEMENTED if a device cannot page-lock such memory.
   virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) = 0;
   virtual absl::Status UnregisterHost(std::byte* base) = 0;
 
   // `allocation` is what Allocate returned, not a place within it.
   virtual absl::StatusOr<IpcHandle> Export(DevicePtr allocation) = 0;
-  // Maps another process's allocation. Not for a handle of one's own process (FAILED_PRECONDITION).
+  // Maps another process's allocation. FAILED_PRECONDITION for a handle that this process exported.
   // INVALID_ARGUMENT for a malformed handle or another backend's, NOT_FOUND for a device that this process
   // does not see.
   virtual absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle& handle) = 0;
@@ -150,8 +150,8 @@ class DeviceRuntime {
 // driver, or there is no GPU.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime();
 
-// A runtime with no device at all, for hosts that only hold replicas in host memory and on disk. What needs a
-// device fails with FAILED_PRECONDITION.
+// A runtime without devices, for hosts that have replicas only in host memory and on disk. Operations that
+// need a device fail with FAILED_PRECONDITION.
 std::unique_ptr<DeviceRuntime> CreateNullRuntime();
 
 }  // namespace tensorcast

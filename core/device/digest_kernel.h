@@ -1,6 +1,6 @@
 // The digest kernel, for the code that launches it: the cuda backend, and the stand-in for the CUDA runtime,
-// which runs it on the host. Where there is no nvcc its place is taken by digest_kernel_absent.cc. Private to
-// this folder and to the stand-in.
+// which runs it on the host. A build without nvcc compiles digest_kernel_absent.cc instead. Private to this
+// folder and to the stand-in.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 // has none.
 const void* DigestKernel();
 
-// The min compute capability of a device that can run it, as 75 for 7.5; a huge one where there is none.
+// The min compute capability of a device that can run the kernel, such as 75 for 7.5; a huge number if this
+// build has no kernel.
 int MinDigestCapability();
 
 }  // namespace tensorcast

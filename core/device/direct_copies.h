@@ -1,9 +1,9 @@
-// Copies from device to device that never touch the host, each digested where it arrives unless the caller
-// does not want that, for several threads. Only the digests come to the host.
+// Copies from device to device that never touch the host, for several threads. Unless the caller declines,
+// each copy is digested at its destination; only the digest comes to the host.
 //
-// Each has a stream of its own while it is under way: a digest keeps one of a device's multiprocessors busy,
-// so it takes several of them to keep up with the copies. Streams are kept for later copies, until
-// the owner goes; a stream that had an error is not used again.
+// Each running copy has its own stream. A digest keeps only one multiprocessor of a device busy, so several
+// digests must run at the same time to keep up with the copies. Streams are kept for later copies, until this
+// object is destroyed; a stream with an error is not used again.
 //
 // Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
@@ -25,19 +25,19 @@ class DirectCopies {
   struct Lane;
 
  public:
-  // So many copies under way keep a device busy; more gain nothing.
+  // This many running copies keep a device busy; more gain nothing.
   static constexpr int kAtOnce = 32;
 
-  // A copy under way. Neither end of it may be freed or used otherwise before it was awaited; destroying it
-  // awaits it. Must not outlive its owner. Movable; one thread at a time.
+  // A running copy. Its source and destination must not be freed or used otherwise before Await; the
+  // destructor awaits the copy, too. Must not outlive its owner. Movable; one thread at a time.
   class Pending {
    public:
     Pending(Pending&& other) noexcept;
     Pending& operator=(Pending&&) = delete;
     ~Pending();
 
-    // Blocks until the bytes are in their place, and gives their digest (zeros where none was asked for); or
-    // until one of the parts has failed: an end of the copy, or the way between them. To be called once.
+    // Blocks until the bytes are in their place, and returns their digest (zeros if none was requested). An
+    // error if one of the devices or the path between them fails. To be called once.
     absl::StatusOr<DigestBytes> Await();
 
    private:
@@ -51,15 +51,15 @@ class DirectCopies {
 
   // `devices` may be null, and must outlive it.
   explicit DirectCopies(DeviceRuntime* devices);
-  // REQUIRES: nothing is under way.
+  // REQUIRES: no copy is running.
   ~DirectCopies();
   DirectCopies(const DirectCopies&) = delete;
   DirectCopies& operator=(const DirectCopies&) = delete;
 
-  // Whether bytes in memory of `from` can come to memory of `to` this way: straight, and digested there.
+  // Whether bytes in memory of `from` can be copied directly to memory of `to`, and digested there.
   bool Reach(int from, int to) const;
-  // The bytes at `source` to `destination`, unless that is the same place. After an error nothing is under
-  // way.
+  // Begins to copy `bytes` at `source` to `destination`; if both are the same place, it only digests. After
+  // an error no copy is running.
   absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
 
  private:

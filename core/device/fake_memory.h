@@ -14,7 +14,7 @@ namespace tensorcast {
 
 class FakeMemory {
  public:
-  // Resident from here on, as a GPU's memory is: no copy into it is slowed down by page faults.
+  // Makes resident memory, like a GPU's memory: page faults slow down no copy into it.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
 
   // Opens another process's memory; that process may end afterwards. NOT_FOUND when that memory is not

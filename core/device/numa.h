@@ -1,5 +1,5 @@
-// Threads and memory near the NUMA node of a device (sched_setaffinity(2); sysfs says which CPUs a node has).
-// Best effort: where the host has one node, or nothing is known, everything works as without.
+// Places threads and memory near the NUMA node of a device (sched_setaffinity(2); sysfs lists the CPUs of a
+// node). Best effort: it changes nothing if the host has one node, or if the nodes are unknown.
 #pragma once
 
 #include <sched.h>
@@ -23,9 +23,9 @@ NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sy
 // Each node once, in ascending order.
 std::vector<int> DistinctNodes(const NumaNodes& nodes);
 
-// While it lives, its thread runs on the CPUs of a node, of those on which it was to run. Where there are
-// none nothing changes. Threads that are started meanwhile inherit it for good: only for threads that start
-// none that outlive it. One thread's.
+// While it lives, its thread runs only on those of its allowed CPUs that belong to the node; if there are
+// none, nothing changes. Threads that are started meanwhile inherit this for good, so the thread must not
+// start threads that outlive this object. Used by one thread.
 class NearNumaNode {
  public:
   explicit NearNumaNode(std::optional<int> node, const std::string& sysfs = "/sys");

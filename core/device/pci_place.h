@@ -1,8 +1,8 @@
-// Where a device sits in its host: the NUMA node that it hangs on, and the network adapters nearest to it, as
-// the kernel's sysfs tells.
+// The place of a device in its host: its NUMA node, and the network adapters nearest to it. Read from the
+// kernel's sysfs.
 //
-// Stateless; thread-safe. What sysfs does not say (a virtual machine, a container) is left out, never
-// guessed.
+// Stateless; thread-safe. Facts that sysfs does not have (in a virtual machine, a container) are left out,
+// never guessed.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ namespace tensorcast {
 
 struct PciPlace {
   std::optional<int> numa_node;
-  // Names, sorted: those with which the device shares most of its way from the root of the PCI tree, at least
-  // the host bridge. RDMA devices where there are any, else network interfaces.
+  // Sorted names of the adapters that share the longest path from the root of the PCI tree with the device,
+  // at least the host bridge. RDMA devices if there are any, else network interfaces.
   std::vector<std::string> nearest_nics;
 };
 

@@ -80,8 +80,7 @@ class ObjectFolder {
   // The names of the entries directly in the folder, ascending byte by byte.
   virtual absl::StatusOr<std::vector<std::string>> List(const RequestContext& context) const = 0;
   // The paths of all objects below the folder, ascending byte by byte, except paths with a part that begins
-  // with '.'. If there are more than `max`, the list has more
-  // than `max` paths, but may lack some.
+  // with '.'. If there are more than `max`, the list has more than `max` paths, but may lack some.
   virtual absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
                                                              size_t max) const = 0;
   // Opens an object by its path below the folder, without "." and "..". Never opens an object outside the
