@@ -1,6 +1,5 @@
-// What a lane is: a way to the replicas of other daemons, with a name that stands in the configuration, in
-// grants, in metrics and in reports. Each lane describes itself in its own folder; transport/lanes lists them
-// all.
+// A lane is a way to the replicas of other daemons. The configuration, grants, metrics and reports use its
+// name. Each lane describes itself in its own folder; transport/lanes lists them all.
 #pragma once
 
 #include <functional>
@@ -23,9 +22,8 @@ namespace tensorcast::transport {
 // The part of the configuration that is about the network between daemons. A lane reads its own keys.
 struct LaneConfig {
   std::string advertise_host;  // the host that other daemons connect to; empty: the listen address's host
-  absl::Duration peer_timeout = absl::Seconds(10);  // a peer that takes nothing for so long is given up
-  // This process's identity, where there are certificates: a certified lane is then encrypted. Null: it is
-  // not.
+  absl::Duration peer_timeout = absl::Seconds(10);  // a peer that takes no bytes for this time is given up
+  // This process's identity, if it has certificates; certified lanes are then encrypted. Null: not encrypted.
   std::shared_ptr<const security::Identity> identity;
   // Bytes per second of all limited lanes together; 0: no limit.
   uint64_t send_limit = 0;
@@ -60,9 +58,9 @@ struct Lane {
   // A receiver on this lane can read the whole pool of the source. So a grant for it also allows the receiver
   // to pull a replica over any other lane.
   bool opens_pool = false;
-  // Both ends show certificates where the process has them.
+  // Both ends show certificates if their processes have them.
   bool certified = false;
-  // daemon.limits holds for it.
+  // daemon.limits applies to it.
   bool limited = false;
   // It can serve a replica that still fills: its receivers are told of chunks that arrive later.
   bool serves_filling = false;

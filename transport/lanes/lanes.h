@@ -1,5 +1,5 @@
-// Every lane that a daemon may have, in one list: the configuration, the command line and the daemon take the
-// names, and what a lane permits, from here. Thread-safe.
+// The list of all lanes that a daemon may have. The configuration, the command line and the daemon take the
+// lanes' names and permissions from it. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,20 +10,20 @@
 
 namespace tensorcast::transport {
 
-// Fastest first. (The loopback transport of tests is none of them.)
+// All lanes, fastest first. (The loopback transport of tests is not a lane.)
 const std::vector<Lane>& Lanes();
 
-// Null when there is none of this name.
+// Null for an unknown name.
 const Lane* FindLane(std::string_view name);
 
-// The names of those that are transports, and of all, fastest first.
+// The names of the lanes that are transports, and the names of all lanes, both fastest first.
 std::vector<std::string> TransportLaneNames();
 std::vector<std::string> LaneNames();
-// The names of those that serve a replica while it fills, fastest first.
+// The names of the lanes that serve a replica while it fills, fastest first.
 std::vector<std::string> FillingLaneNames();
 
-// True when a grant of the lane `granted` also permits a pull over `wanted`: a lane that opens the whole pool
-// to the receiver covers those that do not.
+// True when a grant for the lane `granted` also permits a pull over `wanted`: a lane that opens the whole
+// pool to the receiver covers the lanes that do not.
 bool LaneCovers(std::string_view granted, std::string_view wanted);
 
 }  // namespace tensorcast::transport

@@ -1,6 +1,7 @@
-// A message channel within this process: two ends, of which each belongs to the task loop of its transport.
-// What one end says is a task of the other's loop, so messages keep their order. A piece is not copied on its
-// way: the receiver's end copies it out of the image's memory, which the source's end holds until then.
+// A message channel within this process. Each of its two ends belongs to the task loop of its transport. A
+// message is a task that one end posts to the other end's loop, so messages keep their order. A piece is
+// copied only once: the receiver's end copies it from the image's memory, which the source's end holds until
+// then.
 //
 // Private to this folder. An end belongs to its loop's thread. Errors are those of the pull protocol.
 #pragma once
@@ -21,16 +22,17 @@ namespace tensorcast::transport {
 
 class LoopbackChannel;
 
-// What receivers of this process find under an address: the loop of its ends, and what takes the HELLO of
-// each, on that loop: it opens the end or ends it.
+// The listener that receivers of this process find under an address: the loop of the source's ends, and
+// `admit`, which takes each end's HELLO on that loop, and opens the end or ends it.
 struct LoopbackListener {
   std::shared_ptr<TaskLoop> loop;
   std::function<void(const std::shared_ptr<LoopbackChannel>& end, const pull::Hello& hello)> admit;
 };
 
-// Thread-safe. The address is "loopback:N", with a number of its own for each listener of the process.
+// Both are thread-safe. Returns the address "loopback:N", with another number for each listener of the
+// process.
 std::string AddLoopbackListener(const LoopbackListener& listener);
-// No receiver finds it any more.
+// Removes the listener: no receiver finds it any more.
 void RemoveLoopbackListener(const std::string& address);
 
 class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_from_this<LoopbackChannel> {
@@ -42,7 +44,7 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   // A source's end, which waits for HELLO.
   explicit LoopbackChannel(const LoopbackListener& listener) : loop_(listener.loop), admit_(listener.admit) {}
 
-  // Of a source's end: from here on what comes is the handler's.
+  // For a source's end: from now on `handler` gets all messages.
   void Open(pull::MessageChannel::Handler* handler) { handler_ = handler; }
 
   TaskQueue& queue() override { return loop_->queue(); }
@@ -60,7 +62,7 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   // Pieces that the other end has not taken.
   static constexpr int kSends = 4;
 
-  // A task of the other end's, while there is one.
+  // Posts a task to the other end's loop, if the other end exists.
   void Tell(absl::AnyInvocable<void(LoopbackChannel&)> task);
   void Heard(const pull::Frame& frame);
   void Admit(const pull::Frame& frame);
@@ -76,8 +78,8 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   const decltype(LoopbackListener::admit) admit_;  // of a source's end
   std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and once either end has ended
   pull::MessageChannel::Handler* handler_ = nullptr;
-  pull::MessageChannel::Handler* counts_ = nullptr;  // from the end on: is told of pieces that were under way
-  std::function<void()> ended_;                      // waits for the pieces that the other end has not taken
+  pull::MessageChannel::Handler* counts_ = nullptr;  // after the end: hears of pieces that were in flight
+  std::function<void()> ended_;                      // called after the other end has taken all pieces
   bool lost_ = false;
   int sending_ = 0;
   uint64_t requests_made_ = 0;

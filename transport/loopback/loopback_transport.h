@@ -1,5 +1,5 @@
-// The transport within one process, by the pull protocol (transport/pull) over channels that post to each
-// other's task loop: with it everything above a transport is tested without a network.
+// A transport within one process, for tests without a network. It uses the pull protocol (transport/pull)
+// over channels that post to each other's task loop.
 //
 // Any LoopbackTransport of the process can pull from any other of its name. Copies and callbacks run on the
 // receiver's own thread, reads of images that are not in place on the source's serving threads. Thread-safe.
@@ -14,12 +14,12 @@
 namespace tensorcast::transport {
 
 struct LoopbackOptions {
-  std::string name = "loopback";  // or that of a lane which it stands in for
+  std::string name = "loopback";  // or the name of the lane that it replaces in a test
   int serving_threads = 2;
   // GPUs with memory that it reads and writes in place, as a network card with direct GPU access does; null:
   // host memory only.
   DeviceRuntime* devices = nullptr;
-  // Of each registration of device memory; may be null. An error is its end.
+  // Called before each registration of device memory; may be null. An error fails the registration.
   std::function<absl::Status()> before_register_device;
 };
 

@@ -1,6 +1,6 @@
-// A pull over one connection or several. Each fetch goes, whole, over the connection that has least to do, so
-// that its bytes arrive in order and are digested on the way; with several fetches at a time the connections,
-// and the threads that they live on, share the work. What breaks one connection breaks the pull.
+// A pull over one or several connections. Each whole fetch goes over the connection with the least load, so
+// that its bytes arrive in order and are digested on arrival. Several fetches at the same time share the
+// connections and their threads. If one connection breaks, the pull breaks.
 #pragma once
 
 #include <memory>
@@ -17,15 +17,16 @@
 
 namespace tensorcast::transport::pull {
 
-// What the pulls of a transport share.
+// The options that all pulls of a transport share.
 struct ReceiverOptions {
   const RegisteredMemory* memory = nullptr;
   Credit credit;
   absl::Duration connect_timeout = absl::Seconds(10);
 };
 
-// Connects to the source as Transport::Connect says. The first channel connects, and the others once it is
-// welcome; each is this pull's alone. Blocks: not on a channel's thread.
+// Connects to the source, as Transport::Connect describes. The first channel connects, and the others after
+// the source has welcomed it. The channels belong only to this pull. Blocks: must not be called on a
+// channel's thread.
 absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverOptions& options,
                                                   const RequestContext& context, Descriptor descriptor,
                                                   std::vector<std::shared_ptr<MessageChannel>> channels);

@@ -1,10 +1,10 @@
-// One connection of the pull protocol, whatever carries it: messages in both directions, and pieces of an
-// image from the source to the receiver. A lane implements it; the two ends of the protocol
-// (SourceConnection, PullConnection) are written against it.
+// The interface of one connection of the pull protocol: messages in both directions, and pieces of an image
+// from the source to the receiver. Each lane implements it, and both ends of the protocol (SourceConnection,
+// PullConnection) use it.
 //
-// A channel keeps what was sent in order, except that pieces may overtake each other where keeps_order() is
-// false. It belongs to one thread, its queue's owner, and calls its handler there. Errors: whatever breaks a
-// channel is told once, by OnLost.
+// A channel keeps the order of sends, except that pieces may overtake each other if keeps_order() is false.
+// It belongs to one thread, the owner of its queue, and calls its handler there. Errors: OnLost reports a
+// broken channel, once.
 #pragma once
 
 #include <cstdint>
@@ -27,31 +27,32 @@ class MessageChannel {
    public:
     virtual ~Handler() = default;
 
-    // A message other than DATA. An error means that the other end broke the protocol; OnLost follows with
-    // it.
+    // A message other than DATA arrived. Return an error if the other end broke the protocol; OnLost follows
+    // with that error.
     virtual absl::Status OnFrame(const Frame& frame) = 0;
     // The connection is lost, or the other end broke the protocol. The handler then calls End.
     virtual void OnLost(const absl::Status& why) = 0;
-    // The other end would not be let in any more.
+    // The other end's certificate no longer gives it access.
     virtual void OnDenied(const absl::Status& why) { OnLost(why); }
     // More may be sent: pieces as long as has_room(), and requests. Called by Flush, and when bytes moved.
     virtual void Refill() = 0;
 
-    // A source's end: so many bytes of pieces are with the receiver, or with the kernel.
+    // For a source's end: the receiver or the kernel has taken this many bytes of pieces.
     virtual void OnSent(uint64_t /*piece_bytes*/) {}
 
-    // A receiver's end. The connection is made, perhaps once more after an earlier one failed: HELLO is due.
+    // For a receiver's end: the connection is made, possibly again after an earlier one failed. HELLO is due.
     virtual void OnConnected() {}
-    // DATA. An error as for OnFrame; otherwise the piece is booked, and its bytes follow.
+    // DATA arrived. Return an error as for OnFrame; otherwise the piece is booked, and its bytes follow.
     virtual absl::Status OnPiece(const Data& /*piece*/) {
       return absl::InvalidArgumentError("DATA, which no receiver sends");
     }
-    // Where these bytes of a booked piece go now: as many, or none where they are not wanted any more.
+    // The destination of these bytes of a booked piece, with as many bytes; empty if they are not wanted any
+    // more.
     virtual HostSpan Place(const Data& /*rest*/) { return {}; }
-    // These bytes of a booked piece came. `held`: where the channel has them, to be copied now; empty: they
-    // are in their place, or were dropped.
+    // These bytes of a booked piece arrived. `held` has the channel's copy, to be copied now; empty: the
+    // bytes are in their place, or were dropped.
     virtual void OnPieceBytes(const Data& /*arrived*/, ConstHostSpan /*held*/) {}
-    // From the first call on the channel may write to the place of these bytes until the second.
+    // Between OnReceiveStarted and OnReceived the channel may write to the place of these bytes.
     virtual void OnReceiveStarted(const Data& /*piece*/) {}
     virtual void OnReceived(const Data& /*piece*/, const absl::Status& /*status*/) {}
   };
@@ -62,41 +63,41 @@ class MessageChannel {
   virtual TaskQueue& queue() = 0;
   virtual bool OnThread() const = 0;
 
-  // Sends go out by themselves or with the next Flush.
+  // Sends a message, by itself or with the next Flush.
   virtual void Send(const Frame& frame) = 0;
-  // In front of pieces that wait.
+  // Sends a message ahead of waiting pieces.
   virtual void SendAhead(const Frame& frame) { Send(frame); }
-  // `piece` is not touched by others until `hold` is released. REQUIRES: has_room().
+  // Sends a piece. Its memory must not change until the channel releases `hold`. REQUIRES: has_room().
   virtual void SendPiece(const Data& head, ConstHostSpan piece, std::shared_ptr<void> hold) = 0;
   virtual bool has_room() const = 0;
-  // Messages that the other end has not taken, and whether one that was sent ahead is among them.
+  // The number of messages that the other end has not taken, and whether one of them was sent ahead.
   virtual size_t queued_frames() const = 0;
   virtual bool has_ahead() const { return false; }
-  // Drops what has not begun to be sent.
+  // Drops messages and pieces of which no byte was sent.
   virtual void DropUnsent() {}
   // Sends what can be sent now.
   virtual void Flush() = 0;
 
-  // Ends the conversation. `last` is said where that is possible at once; none: the connection is closed by
-  // force. `ended` is called when the handler is called no more, and nothing that was given to the channel is
-  // read or written any more: perhaps before End returns. Called once.
+  // Ends the conversation. Sends `last` if that is possible at once; without `last`, closes the connection by
+  // force. Calls `ended` when the handler gets no more calls and the channel reads and writes no given memory
+  // any more, possibly before End returns. To be called once.
   virtual void End(std::optional<Frame> last, std::function<void()> ended) = 0;
 
-  // The rest is for a receiver's end.
-  // Begins to connect; OnConnected or OnLost follows, perhaps before this returns.
+  // The methods below are for a receiver's end.
+  // Begins to connect; OnConnected or OnLost follows, possibly before this returns.
   virtual void Connect(Handler* /*handler*/) {}
   // The source has welcomed the pull. An error ends it.
   virtual absl::Status Welcomed() { return absl::OkStatus(); }
-  // Whether this end holds back what arrives, and so cannot blame the other for silence.
+  // Whether this end holds arriving bytes back, so that silence is not the other end's fault.
   virtual bool held_back() const { return false; }
   // Whether pieces of a request come in the order of the image.
   virtual bool keeps_order() const { return true; }
   // The longest piece that it can receive; 0: any.
   virtual uint32_t max_piece_bytes() const { return 0; }
-  // Ids that no request on this connection had, those of earlier conversations included.
+  // A new id, which no request on this connection had, including requests of earlier conversations.
   virtual uint64_t NextRequestId() = 0;
-  // Whether the receiver reads the source's memory by itself, by ReadRemote in place of REQUEST. OnReceived
-  // tells the end of each read.
+  // Whether the receiver itself reads the source's memory, by ReadRemote instead of REQUEST. OnReceived
+  // reports the end of each read.
   virtual bool one_sided() const { return false; }
   virtual void ReadRemote(const Data& /*piece*/, HostSpan /*destination*/) {}
 };

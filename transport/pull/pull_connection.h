@@ -1,14 +1,14 @@
-// The receiver's end of a conversation: it introduces itself, asks for the ranges of the fetches that it is
-// given, and has them received into their destinations, digesting on the way.
+// The receiver's end of a conversation: sends HELLO, requests the ranges of its fetches, receives them into
+// their destinations, and digests them on arrival.
 //
 //   idle --(Connect)--> connecting --(connected)--> greeting --WELCOME--> open --(error, Close)--> closed
 //
-// A channel writes into a destination only within a call of this connection's, or between OnReceiveStarted
-// and OnReceived of a piece: so a fetch without such a piece can be completed at any moment, and after that
-// nothing is written. One with such a piece waits for it, for a while: what does not end by itself is ended
-// by closing the channel by force.
+// A channel writes into a destination only within a call of this connection, or between OnReceiveStarted and
+// OnReceived of a piece. A fetch without such a piece can therefore be completed at any moment, and nothing
+// is written after that. A fetch with such a piece waits for it, up to Credit::drain_timeout; then the
+// channel is closed by force.
 //
-// Belongs to the channel's thread but for what says otherwise.
+// Belongs to the channel's thread, except for methods with another comment.
 #pragma once
 
 #include <atomic>
@@ -44,22 +44,22 @@ struct Fetch {
   bool announced = false;  // the source has said that it has all of it
 };
 
-// The receiver's credit: requests are of at most so many bytes, and one more is made while less than the
-// window is on its way.
+// The receiver's credit: a request has at most `request_bytes`, and another request is sent while fewer than
+// `window_bytes` are outstanding.
 struct Credit {
   uint64_t request_bytes = uint64_t{16} << 20;
   uint64_t window_bytes = uint64_t{16} << 20;
-  // How long what a channel still receives may take to end by itself.
+  // Max time for pieces that a channel is receiving to end by themselves.
   absl::Duration drain_timeout = absl::Milliseconds(500);
 };
 
 class PullConnection : private MessageChannel::Handler {
  public:
-  // Told on the channel's thread; implementations are thread-safe.
+  // Called on the channel's thread; implementations are thread-safe.
   class Owner {
    public:
     virtual ~Owner() = default;
-    // Keeps the owner, and so its connections.
+    // Keeps the owner and its connections alive.
     virtual std::shared_ptr<void> Hold() = 0;
     // Bytes of a fetch are in their place.
     virtual void OnBytes() = 0;
@@ -67,7 +67,7 @@ class PullConnection : private MessageChannel::Handler {
     virtual bool MovedWithin(absl::Duration time) = 0;
     // A fetch is over; its `done` is called next.
     virtual void OnFetchOver() = 0;
-    // It was open and is closed; its fetches complete next. Not called for a Close by the owner's task.
+    // An open connection was closed; its fetches complete next. Not called for a Close by the owner's task.
     virtual void OnLost(const absl::Status& why) = 0;
   };
 
@@ -80,27 +80,28 @@ class PullConnection : private MessageChannel::Handler {
   // Thread-safe.
   MessageChannel& channel() { return *channel_; }
   bool open() const { return open_; }
-  // Bytes that it was given to fetch and has not got. The caller that gives it a fetch counts it at once.
+  // Bytes of its fetches that have not arrived. The caller that starts a fetch adds the fetch's bytes at
+  // once.
   uint64_t load() const { return load_; }
   void AddLoad(uint64_t bytes) { load_ += bytes; }
 
-  // `connected` is called exactly once: the source welcomed the pull, or this is closed.
+  // Calls `connected` exactly once: when the source has welcomed the pull, or when this connection is closed.
   void Connect(std::function<void(absl::Status)> connected);
-  // What the source said about the pull. REQUIRES: it is open.
+  // The source's WELCOME. REQUIRES: the connection is open.
   const Welcome& welcome() const { return welcome_; }
-  // Asks for what the source has, and keeps the mirror so; it ends OK when everything is there. Once, in the
-  // call of `connected`. REQUIRES: the source's image fills.
+  // Asks the source which chunks it has, and keeps the mirror up to date; the mirror ends OK when the source
+  // has all. To be called once, within `connected`. REQUIRES: the source's image fills.
   void Follow(std::shared_ptr<Availability> mirror);
 
-  // From the next fetch on: breaks when it waits for bytes, and no byte of the whole pull arrives for so
-  // long.
+  // From the next fetch on, the connection breaks when it waits for bytes and no byte of the whole pull
+  // arrives for this time.
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
-  // REQUIRES: it was open. Once closed, the fetch fails.
+  // Starts a fetch. If the connection is closed by now, the fetch fails. REQUIRES: it was open.
   void Start(Fetch fetch);
   // Completes one fetch with `why`, if it is here, and asks the source for no more of it.
   void Abandon(FetchId fetch, const absl::Status& why);
-  // Completes every fetch with `why` and ends the channel. `emptied` is called when no fetch is left; null:
-  // nothing is.
+  // Completes every fetch with `why` and ends the channel. Calls `emptied`, if it is not null, when no fetch
+  // is left.
   void Close(const absl::Status& why, std::function<void()> emptied = nullptr);
 
  private:

@@ -29,20 +29,20 @@ class PullSource {
 
   // Whether such an image can be served: the statuses of Transport::Serve.
   static absl::Status CheckImage(const RegisteredMemory& memory, const ServedImage& image);
-  // Serves it until the Serving is destroyed, which must be before this is. The descriptor comes with what
-  // the lane knows: addresses, the source's name, keys and segments. `hold` is released with the Serving.
-  // FAILED_PRECONDITION when the descriptor is too long.
+  // Serves the image until the Serving is destroyed, which must happen before this object is destroyed. The
+  // lane has filled in the descriptor's addresses, source name, keys and segments. `hold` is released with
+  // the Serving. FAILED_PRECONDITION when the descriptor is too long.
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image, std::string receiver,
                                                  Descriptor descriptor, std::shared_ptr<void> hold)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The pull that a receiver asks for, which it has joined; to be started on the owner thread of `queue`.
-  // `peer`: the name in the receiver's certificate; empty: it has shown none. An error is what the receiver
-  // is told.
+  // Admits a receiver to the pull that it asks for. The caller starts the connection on the owner thread of
+  // `queue`. `peer`: the name in the receiver's certificate; empty: it has shown none. The receiver gets an
+  // error as it is.
   absl::StatusOr<std::shared_ptr<SourceConnection>> Admit(const Hello& hello, std::string_view peer,
                                                           TaskQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // No connection finds it any more, and nothing reads its image when this returns.
+  // Ends a serving: no connection finds it any more, and nothing reads its image when this returns.
   void Revoke(SourceServing& serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
