@@ -1,10 +1,10 @@
-// Moving image bytes between hosts. A transport registers the host pool once (and replicas on GPUs while they
-// move, where it reaches those), serves replicas to pulls that
-// the daemon has authorised, and pulls ranges of a peer's replica into registered memory.
+// A Transport moves image bytes between hosts. It registers the host pool once and, if it reaches GPUs,
+// registers GPU replicas while they move. It serves replicas to pulls that the daemon has authorised, and
+// pulls ranges of a peer's replica into registered memory.
 //
-// The receiver drives: it asks for ranges, and that bounds what is in flight. Every operation has a deadline,
-// a pull a limit of silence, and each completes exactly once; memory that was given to an operation is
-// touched no more after its completion.
+// The receiver requests ranges, which limits the bytes in flight. Every operation has a deadline and
+// completes exactly once; a pull also has a limit of silence. The memory of an operation is not touched after
+// its completion.
 //
 // Transports do not decide which node may pull. A pull id is a secret of 128 random bits: the source daemon
 // hands it to one receiver, which it names, after it checked the grant. Thread-safe throughout; callbacks run
@@ -35,8 +35,7 @@ class Availability;
 
 namespace tensorcast::transport {
 
-// Which memory a lane reads and writes where it is. What a lane does not reach is staged: it goes through
-// host memory on its way.
+// The memory that a lane reads and writes in place. Bytes in other memory are staged through host memory.
 enum class LaneMemory : uint8_t { kHost, kHostAndDevice };
 
 // For people: "host", "host+device".
@@ -55,25 +54,25 @@ class ServedImage {
  public:
   virtual ~ServedImage() = default;
   virtual uint64_t image_bytes() const = 0;
-  // True: what there is of the image lies in registered memory, Read never blocks, and Segments tells where.
+  // True: all present chunks lie in registered memory, Read never blocks, and Segments returns the memory.
   virtual bool in_place() const = 0;
-  // The memory behind image bytes [offset, offset + bytes), in order. It stays where it is; that of chunks
-  // which come later is told when they are there. REQUIRES: in_place(), and those bytes are there.
+  // The memory of image bytes [offset, offset + bytes), in order; it does not move. REQUIRES: in_place(), and
+  // these bytes are present.
   virtual std::vector<ConstHostSpan> Segments(uint64_t /*offset*/, uint64_t /*bytes*/) const { return {}; }
   // Registered memory with image bytes from `offset`: at least one, at most `bytes`. May block when not
   // in_place() (a copy from a GPU or a disk read into a staging buffer), and then is called on a serving
   // thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
-  // Where the image is, if that is memory of a GPU, all in one piece, which stays: a lane that reaches it
-  // reads it there, and never calls Read. Else none.
+  // The image, if it lies in one piece of GPU memory that does not move; else null. A lane that reaches this
+  // memory reads it there, and never calls Read.
   virtual DevicePtr device_image() const { return {}; }
-  // Which chunks there are, of an image that is served while it fills; null: everything is there. Only what
-  // it has is read, in place or by Read, and receivers are told as it grows (Pull::availability). When it
-  // ends with an error the servings of the image end, and their pulls break with that error.
+  // The present chunks of an image that is served while it fills; null: all are present. Only present chunks
+  // are read, and receivers hear of new chunks (Pull::availability). If it ends with an error, the image's
+  // servings end, and their pulls break with that error.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
-// What a source did for one pull.
+// The source's statistics of one pull.
 struct ServeStats {
   uint64_t bytes = 0;
   uint64_t requests = 0;
@@ -83,8 +82,8 @@ struct ServeStats {
   TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did
 };
 
-// A source's side of one pull. Destroying it revokes the pull: when the destructor returns, the image's
-// memory is read no more, not even by the peer (the endpoint is closed by force if need be).
+// A source's side of one pull. The destructor revokes the pull: when it returns, nothing reads the image's
+// memory any more, not even the peer (the endpoint is closed by force if necessary).
 class Serving {
  public:
   virtual ~Serving() = default;
@@ -96,8 +95,8 @@ class Serving {
   virtual ServeStats stats() const = 0;
 };
 
-// What a fetch came to: the digest of its bytes when the lane had them in its hands anyway (a copy out of a
-// network buffer), in which case they need not be read again; nullopt when not.
+// The result of a fetch: the digest of its bytes, if the lane computed it while copying out of a network
+// buffer, so that the bytes need not be read again; else nullopt.
 using FetchResult = absl::StatusOr<std::optional<Digest>>;
 using FetchDone = std::function<void(const FetchResult&)>;
 using FetchId = uint64_t;  // of one fetch, within its pull
@@ -105,20 +104,19 @@ using FetchId = uint64_t;  // of one fetch, within its pull
 // A receiver's side of one pull.
 class Pull {
  public:
-  // Pending fetches complete first (with CANCELLED where they have not); the destructor waits for that, at
-  // most for the time a forced close takes.
+  // Completes pending fetches with CANCELLED, and waits for that, at most for the time that a forced close
+  // takes.
   virtual ~Pull() = default;
 
-  // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of
-  // `bytes` in all. `done` is called exactly once. Four ends concern the fetch alone: INVALID_ARGUMENT,
-  // FAILED_PRECONDITION when the source does not have all of that range (yet), DEADLINE_EXCEEDED when its own
-  // deadline has passed, and CANCELLED by CancelFetch. Any other error means that the pull is broken and all
-  // later fetches fail at once.
+  // Fetches image bytes from `offset` on into `destination`, which must be registered memory. Calls `done`
+  // exactly once. Four errors concern only this fetch: INVALID_ARGUMENT; FAILED_PRECONDITION when the source
+  // does not have the whole range (yet); DEADLINE_EXCEEDED when the fetch's deadline has passed; CANCELLED by
+  // CancelFetch. Any other error means that the pull is broken, and all later fetches fail at once.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
-  // The same into memory of a GPU, which lies in what the transport's RegisterDevice was given; such bytes
-  // come without a digest. INVALID_ARGUMENT where they do not lie there.
+  // As Fetch, into GPU memory that RegisterDevice of the transport has registered (else INVALID_ARGUMENT).
+  // Such bytes come without a digest.
   virtual FetchId FetchToDevice(uint64_t /*offset*/, DevicePtr /*destination*/, uint64_t /*bytes*/,
                                 SteadyTime /*deadline*/, FetchDone done) {
     const FetchDone told = std::move(done);
@@ -126,27 +124,27 @@ class Pull {
     return 0;
   }
 
-  // Takes one fetch back: it completes soon, with CANCELLED unless it did already. One that is over is left
-  // alone.
+  // Cancels one fetch: it soon completes with CANCELLED. Has no effect on a completed fetch.
   virtual void CancelFetch(FetchId fetch) = 0;
 
-  // From the next fetch on: when fetches are pending and no byte of any of them has arrived for so long, the
-  // pull breaks with DEADLINE_EXCEEDED. A fetch may take any time as long as the pull moves, since those
-  // before it go first. Bytes are seen as they complete a step of the lane: a message's piece (at most 256
-  // KiB over TCP), a remote read of a few MiB. Infinite until it is called.
+  // From the next fetch on: when fetches are pending and no byte of any of them has arrived for `limit`, the
+  // pull breaks with DEADLINE_EXCEEDED. A fetch may wait for earlier fetches as long as bytes of the pull
+  // arrive. Bytes count when they complete a step of the lane: a piece of a message (at most 256 KiB over
+  // TCP), or a remote read of a few MiB. Without this call the limit is infinite.
   virtual void SetSilenceLimit(absl::Duration limit) = 0;
 
   // Gives up: pending fetches complete soon with CANCELLED. Idempotent.
   virtual void Cancel() = 0;
 
-  // What the source has said that it has: it lags behind, and never says too much. Null: everything is there.
-  // The same object for as long as the pull lives, and a caller that keeps it longer sees no more changes. It
-  // ends OK once everything is there, and with the reason when the pull is broken or given up before.
+  // The chunks that the source has announced; it may lag behind the source, but never has too many. Null: the
+  // source has all chunks. Always returns the same object, which does not change after the pull is destroyed.
+  // It ends OK when the source has all chunks, and with the reason when the pull breaks or is given up before
+  // that.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
-// For lanes: what a pull breaks with because of `status`. An end that Fetch keeps for one fetch alone is told
-// as another, also where the source had it from its own ingest.
+// For lanes: the status with which a pull breaks because of `status`. A code that Fetch reserves for errors
+// of only one fetch is replaced by another code, also if the source got the status from its own ingest.
 inline absl::Status AsPullEnd(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -165,15 +163,16 @@ class Transport {
 
   virtual std::string_view name() const = 0;  // the lane: "ucx", "ucx-rma", "loopback"
 
-  // Registers memory that pulls write to and servings read from. Once a pool, before anything else.
+  // Registers memory that pulls write to and servings read from. To be called once for a pool, before any
+  // other call.
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
 
   virtual LaneMemory memory() const { return LaneMemory::kHost; }
-  // Whether a source's ServeStats count what its receivers have; false where they read its memory themselves.
+  // Whether ServeStats count the receivers' bytes; false if receivers read the source's memory by themselves.
   virtual bool counts_served() const { return true; }
-  // Registers memory of a GPU, a replica's, for fetches into it; a serving registers its own. It stays so,
-  // and stays there, until what is given is gone, at which no fetch into it is under way. The same memory may
-  // be registered several times. UNIMPLEMENTED where the lane does not reach GPUs.
+  // Registers a replica's GPU memory for fetches into it; a serving registers its own. The memory must stay
+  // until the returned object is destroyed, and no fetch into it may run then. The same memory may be
+  // registered several times. UNIMPLEMENTED if the lane does not reach GPUs.
   virtual absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr /*base*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError("register GPU memory: this lane reaches host memory only");
   }
