@@ -143,7 +143,10 @@ class Causes {
     const std::optional<WallTime> time = detail.mapped ? std::nullopt : TimeOf(detail);
     const uint64_t bytes = BytesOf(detail.grant_id);
     if (!time.has_value() || bytes == 0) return std::nullopt;
-    const auto others = static_cast<double>(detail.served->other_bytes());
+    // In a swarm the other receivers send on what they got: these bytes came here by them.
+    const uint64_t by_others = BytesOf("") - bytes;
+    const uint64_t other_bytes = detail.served->other_bytes();
+    const auto others = static_cast<double>(other_bytes - std::min(other_bytes, by_others));
     return Account{.bytes = bytes,
                    .stopped = time->Share(TimeUse::kStopped),
                    .no_cpu = time->Share(TimeUse::kNoCpu),

@@ -226,6 +226,17 @@ TEST(Cause, SourceWithOtherReceivers_IsBusyWithThem) {
   EXPECT_NEAR(bound.share, 0.75, 0.01);
 }
 
+// The seed sent three times as much to the others, from which most of this node's bytes came.
+TEST(Cause, SeedOfSwarmBehindSlowLink_IsNotBusyWithOthers) {
+  v1::ServeReport seed = Serving("node-0", 16'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(100)}}));
+  seed.set_other_bytes(48'000'000);
+  const Bound bound = BoundOf(
+      RouteTo(MakeSlow({{"node-0", 16'000'000}, {"node-1", 48'000'000}}),
+              {{"node-0", seed},
+               {"node-1", Serving("node-1", 48'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(200)}}))}}));
+  EXPECT_EQ(bound.cause.name, "network");
+}
+
 TEST(Cause, BusiestThreadRunsAllTheTime_IsCores) {
   TransferReport report = MakeSlow();
   report.wall_time[TimeUse::kWorking] = Ms(930);
