@@ -1,5 +1,5 @@
-// Which memory a transport may read and write, and the checks that every lane makes before it touches any.
-// Thread-safe.
+// The memory that a transport may read and write, and the checks that every lane makes before it touches
+// memory. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,29 @@ class RegisteredMemory {
   // INVALID_ARGUMENT for an empty region or one that overlaps another.
   absl::StatusOr<size_t> Add(const std::byte* base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Memory of a GPU, by its address, which no host memory has; it may go again. Added several times it goes
-  // with the last removal. The region's index, which may have been that of one that went.
+  // Adds GPU memory by its device address, which never lies in host memory, and returns the region's index.
+  // Adding the same memory again counts one more user and returns the same index with is_new == false. The
+  // index of a removed region is used again. INVALID_ARGUMENT as for Add.
   struct AddedDevice {
     size_t region = 0;
     bool is_new = false;
   };
   absl::StatusOr<AddedDevice> AddDevice(DevicePtr base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether that was the last one. REQUIRES: it was added.
+  // Takes one user from the region; true when that was its last user, and the region is removed. REQUIRES:
+  // AddDevice returned `region`.
   bool RemoveDevice(size_t region) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The region that holds all of `bytes`; an empty span is in region 0.
+  // The region that holds all of `bytes`, nullopt if none does; region 0 for an empty span.
   std::optional<size_t> RegionOf(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The device's address behind addresses that lie in a GPU's region; none where they do not.
+  // The device address of `bytes`, which must lie in a GPU's region; null if they do not, or are empty.
   DevicePtr DeviceAt(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Region {
     const std::byte* base = nullptr;
     uint64_t bytes = 0;
-    int users = 1;    // 0: it has gone, and its place is free
-    int device = -1;  // of a GPU's memory
+    int users = 1;    // 0: the region was removed, and its index is free
+    int device = -1;  // the GPU; -1: host memory
   };
   // INVALID_ARGUMENT for an empty region or one that overlaps another.
   absl::Status CheckNew(const std::byte* base, uint64_t bytes) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -49,26 +51,27 @@ class RegisteredMemory {
   std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A place in a GPU's memory as the checks and a network library take it: never read or written through.
+// GPU memory as the span that the checks and a network library take. The host never reads or writes it.
 inline HostSpan AddressesOf(DevicePtr base, uint64_t bytes) {
   return {reinterpret_cast<std::byte*>(base.address), bytes};  // NOLINT(performance-no-int-to-ptr)
 }
 
-// The bytes that a fetch asks for. INVALID_ARGUMENT when it reaches past the image or its destination is not
-// registered.
+// The number of bytes that a fetch into `destination` asks for. INVALID_ARGUMENT if they reach past the end
+// of the image, or `destination` is not registered.
 absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t image_bytes, uint64_t offset,
                                     const std::vector<HostSpan>& destination);
 
-// FAILED_PRECONDITION when an in-place image does not lie in registered memory; INVALID_ARGUMENT when its
-// segments are not as long as the image.
+// Checks the segments of an image in place. FAILED_PRECONDITION if one of them is not in registered memory;
+// INVALID_ARGUMENT if together they do not have `image_bytes` bytes.
 absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
                            const std::vector<ConstHostSpan>& segments);
 
-// The same of an image that is served whole. What has yet to fill is taken at its word.
+// CheckSegments for an image in place that is complete. OK, without a check, for any other image: not all
+// segments of an image that fills exist yet.
 absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image);
 
-// The image bytes [offset, offset + bytes), in order: one span a segment touched. REQUIRES: they lie in the
-// segments.
+// The memory of image bytes [offset, offset + bytes), in order: one span for each segment that they touch.
+// REQUIRES: the segments have these bytes.
 std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segments, uint64_t offset,
                                          uint64_t bytes);
 

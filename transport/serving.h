@@ -1,5 +1,5 @@
-// What the source's side of every lane is made of: the secret that names a pull, the counts of what was
-// served, and threads for images that are not in place.
+// Parts that the source's side of every lane uses: the secret that names a pull, a counter of the served
+// bytes, and threads that read images that are not in place.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace tensorcast::transport {
 // The secret that names one pull: 128 random bits that a source hands to one receiver.
 using PullId = std::array<uint8_t, 16>;
 
-// From the system's random source.
+// A new id from the system's random source.
 PullId NewPullId();
 
 inline std::string_view AsBytes(const PullId& id) {
@@ -30,14 +30,14 @@ inline std::string_view AsBytes(const PullId& id) {
 // REQUIRES: bytes.size() == 16.
 PullId PullIdFromBytes(std::string_view bytes);
 
-// Counts one serving's ServeStats as it goes on. Thread-safe.
+// Counts the ServeStats of one serving. Thread-safe.
 class ServeCounter {
  public:
-  // A receiver asked for so many bytes of the image.
+  // A receiver has requested `bytes` bytes of the image.
   void AddRequest(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // So many of them will not be sent: the receiver took them back, or is gone.
+  // `bytes` requested bytes will not be sent: the receiver cancelled the request or is gone, or it failed.
   void DropRequested(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // So many bytes are with the receiver.
+  // `bytes` bytes of the image were sent.
   void AddBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
   ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,18 +46,18 @@ class ServeCounter {
   void Settle(uint64_t bytes, SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  ServeStats stats_ ABSL_GUARDED_BY(mutex_);        // but for `asked`
+  ServeStats stats_ ABSL_GUARDED_BY(mutex_);        // all fields except `asked`
   uint64_t requested_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes that are neither sent nor dropped
-  BusyTime asked_ ABSL_GUARDED_BY(mutex_);          // under way while there are any
+  BusyTime asked_ ABSL_GUARDED_BY(mutex_);          // runs while requested_ > 0
 };
 
-// The few threads on which a source reads images that are not in place: ServedImage::Read may block there, on
-// a disk or on a free staging buffer, and holds up only other reads. Thread-safe.
+// The few threads on which a source reads images that are not in place. ServedImage::Read may block there, on
+// a disk or until a staging buffer is free; that delays only other reads. Thread-safe.
 class ServingThreads {
  public:
   // REQUIRES: threads >= 1.
   explicit ServingThreads(int threads);
-  // Runs what was submitted, then joins.
+  // Runs all submitted tasks, then joins the threads.
   ~ServingThreads();
   ServingThreads(const ServingThreads&) = delete;
   ServingThreads& operator=(const ServingThreads&) = delete;

@@ -1,11 +1,11 @@
-// Notices that a pull is silent: bytes were asked for, and for a whole limit none arrived.
+// Notices that a pull is silent: bytes were requested, and none arrived for a whole limit.
 //
-// Time in which the owner thread did not run does not count. Such a thread (on a busy machine, in a process
-// that was stopped) finds its timers due before it has read what arrived meanwhile, and would blame the
-// source for its own absence. So the limit is counted in slices, and one that was slept through is one slice
+// Time in which the owner thread did not run does not count. On a busy machine, or after the process was
+// stopped, the thread's timers fire before it has read the bytes that arrived meanwhile, and the source would
+// be blamed for the thread's own pause. The limit is therefore counted in slices, and a slice counts as one
 // however long it took.
 //
-// For the owner thread of the queue alone.
+// Only the owner thread of the queue uses it.
 #pragma once
 
 #include <functional>
@@ -18,25 +18,25 @@ namespace tensorcast::transport {
 
 class SilentPullStall {
  public:
-  // A limit is noticed at most this part of it too late.
+  // Silence is noticed at most limit / kSlices too late.
   static constexpr int kSlices = 8;
 
-  // `on_silence` is called once for each silence, and may Start anew. The queue must outlive this.
+  // Calls `on_silence` once for each silence; it may call Start again. `queue` must outlive this object.
   SilentPullStall(TaskQueue* queue, std::function<void()> on_silence)
       : queue_(queue), on_silence_(std::move(on_silence)) {}
-  // REQUIRES: stopped.
+  // REQUIRES: Stop was called, or the last Start has led to `on_silence`.
   ~SilentPullStall();
   SilentPullStall(const SilentPullStall&) = delete;
   SilentPullStall& operator=(const SilentPullStall&) = delete;
 
   absl::Duration limit() const { return limit_; }
-  // From the next slice on. Infinite until it is called.
+  // Applies from the next slice on. The limit is infinite until this is called.
   void set_limit(absl::Duration limit) { limit_ = limit; }
 
-  // Something is asked for; nothing changes where something was already.
+  // Bytes are requested from now on. Has no effect while it runs already, or while the limit is infinite.
   void Start();
   void BytesArrived() { heard_ = true; }
-  // Nothing is asked for any more.
+  // No bytes are requested any more.
   void Stop();
 
  private:

@@ -1,16 +1,16 @@
-// The source's side of pulls. A SourceServing is one image under one pull id. A SourceConnection is the
+// The source's side of pulls. A SourceServing offers one image under one pull id. A SourceConnection is the
 // source's end of one connection to a receiver: it sends WELCOME and then answers the receiver's requests.
 //
-// An image in place is sent straight from the pool, in the order of the requests. Any other image is read on
-// the serving threads, two requests at a time, and sent as it arrives. A connection counts as a reader of the
-// image until its channel has ended; Revoke waits for reads that are under way on a serving thread.
+// A connection sends an image in place straight from registered memory, in the order of the requests. It
+// reads any other image on the serving threads, at most SourceLimits::reads requests at a time, and sends
+// each piece once it is read. Revoke waits until all channels have ended and all read pieces are released.
 //
 //   open --(BYE, error, lost, revoked)--> ended
 //   open --(the receiver's certificate is denied, the image failed)--> leaving
 //   leaving --(the receiver has closed, or took too long)--> ended
 //
-// While an image fills, the source sends the chunks that are there and refuses requests for others. After a
-// FOLLOW it announces new chunks to that receiver: at once, and then max once in an interval.
+// While an image fills, the source answers requests for missing chunks with NOT_HERE. After a receiver's
+// FOLLOW, the source announces new chunks to it: the first at once, later ones once per announce_interval.
 //
 // Except for its constructor, a connection belongs to its channel's thread. SourceServing is thread-safe.
 #pragma once
@@ -58,15 +58,15 @@ class SourceServing {
   bool filling() const { return availability_ != nullptr && !availability_->complete(); }
   ServeCounter& counter() { return counter_; }
 
-  // A connection serves the image from Join to Leave. NOT_FOUND once it is revoked, RESOURCE_EXHAUSTED at
-  // kMaxConnections, and the image's own error once the image has failed.
+  // A connection serves the image from Join to Leave. Join fails with NOT_FOUND after Revoke, with
+  // RESOURCE_EXHAUSTED at kMaxConnections, and with the image's own error if the image has failed.
   static constexpr size_t kMaxConnections = 16;
   absl::Status Join(std::shared_ptr<SourceConnection> connection) ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave(const std::shared_ptr<SourceConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // ServedImage::Read, which may block. CANCELLED once it is revoked.
+  // Calls ServedImage::Read, which may block. CANCELLED after Revoke.
   absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // After each Read that was OK, when its piece is released.
+  // The caller of Read calls this when it has released the piece that a successful Read returned.
   void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ends all connections and waits until no thread reads the image. REQUIRES: not on a channel's thread.
@@ -84,7 +84,7 @@ class SourceServing {
   ServeCounter counter_;
   absl::Mutex mutex_;
   bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
-  int reads_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, or with pieces that are not released
+  int reads_ ABSL_GUARDED_BY(mutex_) = 0;  // running reads, and pieces that are not yet released
   absl::flat_hash_set<std::shared_ptr<SourceConnection>> connections_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -92,30 +92,30 @@ class SourceServing {
 struct SourceLimits {
   uint32_t requests = 64;
   uint64_t request_bytes = uint64_t{64} << 20;
-  uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes, and what the receiver takes
+  // At most kMaxPieceBytes, and at most the limit in the receiver's HELLO.
+  uint32_t piece_bytes = uint32_t{256} << 10;
   // Concurrent reads of an image that is not in place; one more piece may wait to be sent.
   int reads = 2;
-  absl::Duration announce_interval =
-      absl::Milliseconds(10);  // between what a receiver is told of an image that fills
+  absl::Duration announce_interval = absl::Milliseconds(10);  // min time between announcements of new chunks
   // The receiver reads the source's memory by itself: there are no requests.
   bool one_sided = false;
 };
 
-// Says WELCOME and answers requests, until its channel has ended.
+// Sends WELCOME and answers requests, until its channel has ended.
 class SourceConnection : public MessageChannel::Handler,
                          public std::enable_shared_from_this<SourceConnection> {
  public:
-  // `queue`: of the thread that its channel will belong to. The threads must outlive it.
+  // `queue`: the task queue of the channel's thread. `queue` and `threads` must outlive the connection.
   SourceConnection(TaskQueue* queue, ServingThreads* threads, const SourceLimits& limits,
                    std::shared_ptr<SourceServing> serving);
 
   // Thread-safe.
   TaskQueue& queue() { return *queue_; }
 
-  // Says WELCOME and serves; a connection that was ended before says why, and ends the channel. It is
-  // the channel's handler. REQUIRES: it has joined its serving.
+  // Sends WELCOME and serves as the channel's handler. If the connection has already ended, it sends the
+  // reason and ends the channel. REQUIRES: the connection has joined its serving.
   void Start(std::shared_ptr<MessageChannel> channel);
-  // Tells the receiver why, if that can be said now, and ends. Idempotent.
+  // Sends the receiver the reason, if the channel can take it now, and ends the connection. Idempotent.
   void End(const absl::Status& why);
 
   absl::Status OnFrame(const Frame& frame) override;
@@ -127,32 +127,32 @@ class SourceConnection : public MessageChannel::Handler,
  private:
   struct Asked {
     uint64_t id = 0;
-    uint64_t offset = 0;  // of the next byte to send
-    uint64_t left = 0;
-    std::deque<ConstHostSpan> in_place;  // the bytes that are left, when they lie in place
-    bool reading = false;                // of an image that is not
+    uint64_t offset = 0;                 // of the next byte to send
+    uint64_t left = 0;                   // bytes not yet handed to the channel
+    std::deque<ConstHostSpan> in_place;  // these bytes, if the image is in place
+    bool reading = false;                // a serving thread reads them, if the image is not in place
   };
 
   absl::Status On(const Request& request);
   absl::Status On(const Cancel& cancel);
   absl::Status On(const Follow& follow);
   absl::Status CheckRange(const Request& request) const;
-  // The next pieces, in place, into the channel.
+  // Hands the next pieces of an image in place to the channel, while it has room.
   void SendPieces();
   void StartReads();
   void ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece> piece);
   void SendRead(Asked& asked, const ServedPiece& read);
   void SendNextPiece(Asked& asked, ConstHostSpan piece, std::shared_ptr<void> hold);
   void Refuse(uint64_t request_id, absl::Status status);
-  // Nothing of what is left of the requests is sent any more.
+  // Forgets all pending requests: no more of their bytes are sent.
   void DropRequests();
   std::deque<Asked>::iterator Find(uint64_t request_id);
-  // The image has more, or is over. On any thread, under the availability's lock.
+  // Called when the image has new chunks or has ended: on any thread, under the availability's lock.
   void PostFillingChanged();
   void FillingChanged();
   // Announces the chunks that the receiver does not know of yet, once the interval has passed.
   void SendNews();
-  // Ends the connection, but first gives the receiver `patience` to read what was sent and the reason.
+  // Stops serving and sends the reason. Ends the connection when the receiver closes it, or after `patience`.
   void Leave(const absl::Status& why, absl::Duration patience);
   void Close(std::optional<Frame> last);
 
@@ -161,12 +161,12 @@ class SourceConnection : public MessageChannel::Handler,
   const SourceLimits limits_;
   const std::shared_ptr<SourceServing> serving_;
   std::shared_ptr<MessageChannel> channel_;  // null before Start and after the end
-  bool leaving_ = false;                     // nothing is sent any more but the rest of a frame, and why
-  absl::Status end_;                         // why, where it ended before it started
+  bool leaving_ = false;                     // only the rest of the current frame and the reason are sent
+  absl::Status end_;                         // the reason, if the connection ended before Start
   bool ended_ = false;
   TaskQueue::TimerId leave_timer_ = TaskQueue::kNoTimer;
   std::deque<Asked> requests_;
-  uint64_t owed_bytes_ = 0;  // of requests, not with the receiver yet
+  uint64_t owed_bytes_ = 0;  // requested bytes that are not yet sent
   uint64_t last_request_id_ = 0;
   bool fills_ = false;                  // what WELCOME told the receiver
   std::optional<Announcer> announcer_;  // set by FOLLOW
@@ -176,7 +176,7 @@ class SourceConnection : public MessageChannel::Handler,
   std::atomic<bool> change_posted_ = false;
   Availability::Watch filling_watch_;
   int reading_ = 0;
-  // Pieces that are being read or were read and not sent. They are released on any thread.
+  // Pieces that are being read, or are read and not yet sent. Any thread may release them.
   const std::shared_ptr<std::atomic<int>> held_ = std::make_shared<std::atomic<int>>(0);
 };
 

@@ -1,7 +1,7 @@
-// What travels between the two ends of a pull, over every lane: the descriptor that leads a receiver to a
-// source, and the frames of their connections. FORMAT.md is the grammar. Pure functions: decoding is total,
-// looks at no byte that it was not given, allocates no more than it was given, and refuses every length
-// beyond its limit.
+// The bytes that the two ends of a pull exchange over every lane: the descriptor that leads a receiver to a
+// source, and the frames of their connections. FORMAT.md has the grammar. Pure functions. Decoders are safe
+// for any bytes: they read only the bytes that they are given, allocate no more than those, and refuse every
+// length beyond its limit.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 
 namespace tensorcast::transport::pull {
 
-// The version of the protocol. Both ends speak the same.
+// The version of the protocol. Both ends must speak the same version.
 inline constexpr uint8_t kVersion = 4;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxErrorTextBytes = 256;
-// Of a frame: for DATA the bytes in front of its piece, for every other type the whole.
+// Max length of a frame's head. The head of DATA is all bytes before the piece; any other frame is all head.
 inline constexpr size_t kMaxFrameHeadBytes = 512;
 inline constexpr size_t kDataHeadBytes = 24;
-// Of the piece in one DATA frame, which bounds how late a CANCEL can come.
+// Max length of the piece in one DATA frame. It bounds how long a CANCEL waits behind a piece.
 inline constexpr uint32_t kMaxPieceBytes = uint32_t{16} << 20;
-// Of one HAVE; each tells of so many chunks.
+// Max words of one HAVE frame. Each word has kHaveWordBits bits, one for each chunk.
 inline constexpr size_t kMaxHaveWords = 62;
 inline constexpr uint32_t kHaveWordBits = 64;
-// Of an image that is served while it fills: what a receiver keeps of them is 2 MiB.
+// Max chunks of an image that is served while it fills: a receiver's bitmap of them takes 2 MiB.
 inline constexpr uint64_t kMaxFillingChunks = uint64_t{1} << 24;
 
 // The request id of an error that concerns the whole pull. Requests count from 1.
@@ -38,7 +38,7 @@ inline constexpr uint64_t kWholePull = 0;
 
 struct Hello {
   uint8_t version = kVersion;
-  uint32_t max_piece_bytes = 0;  // the longest piece that the receiver takes; 0: kMaxPieceBytes
+  uint32_t max_piece_bytes = 0;  // max length of a piece that the receiver takes; 0: kMaxPieceBytes
   PullId pull_id{};
   std::string traceparent;  // may be empty
   friend bool operator==(const Hello&, const Hello&) = default;
@@ -46,10 +46,10 @@ struct Hello {
 
 struct Welcome {
   uint8_t version = kVersion;
-  uint32_t max_requests = 0;       // that may be outstanding on this connection at a time
-  uint64_t max_request_bytes = 0;  // of one
+  uint32_t max_requests = 0;       // max outstanding requests on this connection
+  uint64_t max_request_bytes = 0;  // max bytes of one request
   uint64_t image_bytes = 0;
-  uint64_t chunk_bytes = 0;  // of an image that fills; 0: everything is there
+  uint64_t chunk_bytes = 0;  // the chunk size of an image that fills; 0: the image is complete
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
@@ -75,7 +75,7 @@ struct Bye {
   friend bool operator==(const Bye&, const Bye&) = default;
 };
 
-// The head of a DATA frame; its piece, `bytes` of the image from `offset`, follows.
+// The head of a DATA frame. The piece follows it: `bytes` bytes of the image from `offset` on.
 struct Data {
   uint64_t request_id = 0;
   uint64_t offset = 0;
@@ -83,43 +83,43 @@ struct Data {
   friend bool operator==(const Data&, const Data&) = default;
 };
 
-// What is there: chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk that is
-// not set is not there, or was announced before.
+// Announces chunks that the source has: chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk
+// without a set bit is missing, or an earlier HAVE announced it.
 struct Have {
   uint32_t first = 0;           // a multiple of 64
   std::vector<uint64_t> words;  // 1 to kMaxHaveWords
   friend bool operator==(const Have&, const Have&) = default;
 };
 
-// The answer to a request for bytes that are not there.
+// The answer to a request for bytes that the source does not have yet.
 struct NotHere {
   uint64_t id = 0;
   friend bool operator==(const NotHere&, const NotHere&) = default;
 };
 
-// Asks for HAVE on this connection.
+// Asks the source to send HAVE frames on this connection.
 struct Follow {
   friend bool operator==(const Follow&, const Follow&) = default;
 };
 
 using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data, Have, NotHere, Follow>;
 
-// Longer texts than the limits above are cut.
+// Cuts a traceparent or an error text that is longer than its limit above. Of DATA, encodes only the head.
 std::string EncodeFrame(const Frame& frame);
 
 struct DecodedFrame {
   Frame frame;
-  size_t bytes = 0;  // that it took; of DATA, those of its head
+  size_t bytes = 0;  // the length of the frame; for DATA, the length of its head
 };
-// The frame that `bytes` begin with; nullopt when more of them are needed to know, which is never so of
-// kMaxFrameHeadBytes. INVALID_ARGUMENT for what no EncodeFrame writes.
+// The frame at the start of `bytes`; nullopt if `bytes` end before the head does, which kMaxFrameHeadBytes
+// bytes never do. INVALID_ARGUMENT for bytes that EncodeFrame never writes.
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
 
-// FAILED_PRECONDITION, with both versions, for a HELLO of another one.
+// FAILED_PRECONDITION, with both versions in the message, if HELLO has another version than kVersion.
 absl::Status CheckVersion(const Hello& hello);
 
-// Whether an image that fills can be served in chunks of this size, as the manifest cuts it. INVALID_ARGUMENT
-// when it has none of that size, or more than kMaxFillingChunks.
+// Whether an image that fills can be served in chunks of `chunk_bytes`. INVALID_ARGUMENT if no manifest of
+// such an image has this chunk size, or if the image has no chunk or more than kMaxFillingChunks.
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes);
 
 inline constexpr size_t kMaxAddresses = 16;
@@ -137,19 +137,20 @@ struct Descriptor {
   std::string lane;
   PullId pull_id{};
   uint64_t image_bytes = 0;
-  std::vector<std::string> addresses;  // "host:port", the one to be tried first at the front
-  std::string source;                  // the name in the source's certificate; empty: it speaks without TLS
-  // Of a lane by which the receiver reads the source's memory; else empty. Both or none.
+  std::vector<std::string> addresses;  // "host:port"; a receiver tries them in this order
+  std::string source;                  // the name in the source's certificate; empty: no TLS
+  // For lanes on which the receiver reads the source's memory: its remote keys, and where the image lies.
+  // Empty on other lanes.
   std::vector<std::string> rkeys;
   std::vector<Segment> segments;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
-// REQUIRES: 1 to kMaxAddresses addresses and a lane of at most 255 bytes each, at most 255 keys, and a name
-// and keys of at most 65535 bytes.
+// REQUIRES: 1 to kMaxAddresses addresses; at most 255 keys; each address and the lane at most 255 bytes long;
+// `source` and each key at most 65535 bytes long.
 std::string EncodeDescriptor(const Descriptor& descriptor);
-// INVALID_ARGUMENT for bytes that are none, and for one of another lane; FAILED_PRECONDITION for those of
-// another version. The segments of a decoded descriptor, if there are any, make up its image.
+// INVALID_ARGUMENT for malformed bytes, and for a descriptor of another lane; FAILED_PRECONDITION for another
+// version. If the result has segments, they have as many bytes as the image.
 absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_view bytes);
 
 }  // namespace tensorcast::transport::pull
