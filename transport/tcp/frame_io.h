@@ -1,6 +1,6 @@
-// A connection's frames, in both directions: the reader takes them off bytes as they arrive, in any pieces;
-// the writer queues them and sends what the socket takes, pieces of the image straight from where they lie.
-// One owner thread.
+// Reads and writes the frames of one connection. FrameReader decodes frames from bytes that arrive in parts
+// of any length. FrameWriter queues frames and sends as much as the socket takes; it sends pieces of the
+// image straight from their memory. One owner thread.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,15 +26,15 @@ using pull::Frame;
 
 class FrameReader {
  public:
-  // Where bytes can be received to, at most `max` of them (never none after Next gave nothing); they count
-  // once Received was called.
+  // Free space for the next bytes of the connection, at most `max` bytes; never empty after Next returned
+  // nullopt. The caller writes bytes there and then calls Received.
   iovec Room(size_t max = pull::kMaxFrameHeadBytes);
   void Received(size_t bytes) { end_ += bytes; }
 
-  // The next frame; nullopt: more bytes are needed. After DATA come the bytes of its piece: TakePiece, then
-  // the socket.
+  // The next frame; nullopt: more bytes are needed. INVALID_ARGUMENT for malformed bytes. After DATA the
+  // caller takes the bytes of the piece: first with TakePiece, the rest from the socket.
   absl::StatusOr<std::optional<Frame>> Next();
-  // Moves bytes of the piece that came with its head: at most `into`; how many.
+  // Copies the bytes that arrived behind the head of DATA, as many as fit into `into`; returns their number.
   size_t TakePiece(HostSpan into);
 
   bool empty() const { return begin_ == end_; }
@@ -48,46 +48,46 @@ class FrameReader {
 class FrameWriter {
  public:
   void Put(const Frame& frame);
-  // In front of what has not begun to be sent, but behind others that were put so.
+  // Queues the frame before all frames that are not yet partly sent, but after earlier PutAhead frames.
   void PutAhead(const Frame& frame);
-  // DATA: its head, and the piece from memory that `hold` keeps in place until it is sent. REQUIRES: the
-  // span is as long as the head says.
+  // Queues a DATA frame. `hold` keeps the piece's memory in place until the piece is sent. REQUIRES:
+  // `piece` has head.bytes bytes.
   void PutPiece(const Data& head, ConstHostSpan piece, std::shared_ptr<void> hold);
 
-  // Sends what the socket takes now, at most about `max` bytes, and what the stream has unsent; how many
-  // bytes of pieces were among them.
+  // Sends the bytes that the stream holds unsent, and as many queued bytes as the socket takes now, at most
+  // about `max`. Returns how many of the bytes belong to pieces.
   absl::StatusOr<uint64_t> Flush(ByteStream& stream, uint64_t max);
 
   bool empty() const { return queue_.empty(); }
   size_t frames() const { return queue_.size(); }
-  // Whether a frame that was put ahead is not sent.
+  // Whether a frame of PutAhead is not sent in full.
   bool has_ahead() const { return ahead_ > 0; }
-  // What is queued of pieces.
+  // The queued bytes of pieces.
   uint64_t piece_bytes() const { return piece_bytes_; }
   // True when part of a frame was sent: no other frame may follow before the rest of it.
   bool within_frame() const { return within_frame_; }
-  // Drops everything, and the holds.
+  // Drops all frames and releases their holds.
   void Clear();
-  // Drops what has not begun to be sent.
+  // Drops all frames except one that is partly sent.
   void ClearUnsent();
 
  private:
   struct Queued {
     std::string head;
     size_t head_sent = 0;
-    ConstHostSpan piece;  // what is left of it
+    ConstHostSpan piece;  // the bytes of the piece that are not sent
     std::shared_ptr<void> hold;
     bool ahead = false;
   };
 
   static void AddParts(const Queued& frame, std::vector<iovec>& parts, uint64_t& bytes);
-  // Takes `bytes` off the front of the queue; how many of them were of pieces.
+  // Removes `bytes` sent bytes from the front of the queue; returns how many of them belong to pieces.
   uint64_t Sent(size_t bytes);
 
   std::deque<Queued> queue_;
-  std::vector<iovec> parts_;  // of one call; kept for its memory
+  std::vector<iovec> parts_;  // for one call of Flush; a member so that its memory is reused
   uint64_t piece_bytes_ = 0;
-  size_t ahead_ = 0;  // frames that were put ahead and are not sent
+  size_t ahead_ = 0;  // frames of PutAhead that are not sent in full
   bool within_frame_ = false;
 };
 

@@ -1,8 +1,8 @@
-// A task loop that also waits for sockets: what the connections of a transport live on. A transport has a few
-// of them whatever the number of its peers, and each connection belongs to one.
+// A task loop that also waits for sockets. A transport has a few loops, whatever the number of its peers;
+// each connection belongs to one of them.
 //
-// Threading, deadlines and shutdown are those of TaskLoop. Watch, Change and Unwatch belong to the loop's
-// thread; handlers run on it, between tasks. After Stop no handler is called.
+// Threading, deadlines and shutdown: see TaskLoop. Watch, Change and Unwatch belong to the loop's thread;
+// handlers run on it, between tasks. After Stop the loop calls no handler.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,28 @@
 
 namespace tensorcast::transport::tcp {
 
-// How such a loop waits: in epoll, for the watched descriptors and for one that Wake writes to.
+// The part of the loop that waits: in epoll, for the watched descriptors and for a descriptor that Wake
+// writes to.
 class Epoll : public TaskLoop::Waiter {
  public:
   class Handler {
    public:
     virtual ~Handler() = default;
-    // `events` are epoll's. It may end any watch and destroy any handler; itself as the last it does.
+    // `events`: epoll's events. The handler may end any watch and destroy any handler. If it destroys itself,
+    // that must be its last action.
     virtual void OnReady(uint32_t events) = 0;
   };
   using WatchId = uint64_t;
 
-  // Calls the handler, which must outlive the watch, whenever the descriptor is ready for one of `events`,
-  // and when it is broken. Level-triggered.
+  // Calls the handler whenever the descriptor is ready for one of `events`, and when it is broken.
+  // Level-triggered. The handler must outlive the watch.
   absl::StatusOr<WatchId> Watch(int fd, uint32_t events, Handler* handler);
   void Change(WatchId id, int fd, uint32_t events);
-  // The handler is called no more. Before the descriptor is closed.
+  // Stops calling the handler. REQUIRES: the descriptor is still open.
   void Unwatch(WatchId id, int fd);
 
  protected:
-  // `wake` is watched already.
+  // REQUIRES: `epoll` already watches `wake`.
   Epoll(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
 
  private:
@@ -47,15 +49,16 @@ class Epoll : public TaskLoop::Waiter {
 
   const UniqueFd epoll_;
   const UniqueFd wake_;
-  // By id and not by address in epoll's own memory: an event that was read before its watch ended finds
-  // no handler.
+  // epoll keeps the watch's id, not the handler's address: an event that epoll reported before its watch
+  // ended finds no handler here.
   absl::flat_hash_map<WatchId, Handler*> handlers_;
   WatchId watches_made_ = 0;
 };
 
 class IoLoop final : public Epoll {
  public:
-  // RESOURCE_EXHAUSTED where the process may have no more descriptors. `name`: the thread's, 15 characters.
+  // RESOURCE_EXHAUSTED when the process may open no more descriptors. `name`: the thread's name, at most 15
+  // characters.
   static absl::StatusOr<std::unique_ptr<IoLoop>> Start(const std::string& name);
 
   void Post(TaskQueue::Task task) { loop_.Post(std::move(task)); }
@@ -68,7 +71,7 @@ class IoLoop final : public Epoll {
   IoLoop(UniqueFd epoll, UniqueFd wake, const std::string& name)
       : Epoll(std::move(epoll), std::move(wake)), loop_(name, this) {}
 
-  // A member and not a base: its thread calls Wait, so this object has to be an IoLoop by then.
+  // A member and not a base, so that the Epoll base is constructed before the loop's thread calls Wait.
   TaskLoop loop_;
 };
 

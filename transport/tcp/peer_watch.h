@@ -1,7 +1,7 @@
-// Looks every second whether the other end of a connection would still be let in: while bytes move its
-// certificate can end, and its name be denied.
+// Checks every second whether the peer of a connection would still be accepted: its certificate may expire,
+// or its name be denied, while bytes move.
 //
-// For the owner thread of the queue alone.
+// Only the owner thread of the queue uses it.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace tensorcast::transport::tcp {
 
 class PeerWatch {
  public:
-  // `on_refused` is told why, each time that the peer is looked at and not good any more; it may Stop. The
-  // queue must outlive this.
+  // Calls `on_refused` with the reason after each check that refuses the peer; it may call Stop. `queue` must
+  // outlive this object.
   PeerWatch(TaskQueue* queue, std::function<void(const absl::Status&)> on_refused)
       : queue_(queue), on_refused_(std::move(on_refused)) {}
   // REQUIRES: stopped.
@@ -24,7 +24,8 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // Looks soon, and then every second. A stream without certificates is not looked at. It must live to Stop.
+  // Checks soon, and then every second. Never refuses a stream without certificates. `stream` must stay until
+  // Stop.
   void Start(const ByteStream* stream);
   // Idempotent.
   void Stop();

@@ -1,5 +1,4 @@
-// A transport that serves one image, and peers that say to it what they like: what the tests of the protocol
-// begin with.
+// The fixture of the protocol's tests: a transport that serves one image, and peers that send it any frames.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +35,7 @@ class ProtocolTest : public ::testing::Test {
     ASSERT_EQ(transport_->RegisterMemory(memory_.data(), memory_.bytes()), absl::OkStatus());
     Serve(kImageBytes);
   }
-  // `availability`: of an image that fills; its bytes are there all the same.
+  // Serves the pattern. `availability`: of an image that fills; its memory holds all bytes in any case.
   void Serve(uint64_t bytes, std::shared_ptr<const Availability> availability = nullptr) {
     WritePattern(memory_.span(0, bytes), 0);
     serving_ = transport_
@@ -48,7 +47,7 @@ class ProtocolTest : public ::testing::Test {
   }
 
   RawPeer Connect() { return RawPeer::ConnectTo(transport_->address()); }
-  // As far as its WELCOME.
+  // A peer that has sent HELLO and received WELCOME.
   RawPeer Introduced() {
     RawPeer peer = Connect();
     peer.Send(HelloFrame());
@@ -57,7 +56,7 @@ class ProtocolTest : public ::testing::Test {
   }
   Hello HelloFrame() const { return {.pull_id = descriptor_.pull_id}; }
 
-  // The answer to one request: pieces that make it up, in order.
+  // Expects the whole answer to one request: its pieces, in order.
   static void ExpectAnswer(RawPeer& peer, const Request& request) {
     for (uint64_t offset = request.offset; offset < request.offset + request.bytes;) {
       const Data data = peer.NextAs<Data>();
@@ -69,7 +68,7 @@ class ProtocolTest : public ::testing::Test {
     }
   }
 
-  // A well-behaved receiver is still served.
+  // Expects that the transport still serves a receiver that keeps to the protocol.
   void ExpectServed() {
     RawPeer peer = Introduced();
     const Request all{.id = 1, .offset = 0, .bytes = descriptor_.image_bytes};

@@ -1,5 +1,5 @@
-// The other end of a connection as a test wants it: it writes any bytes, well formed or not, and reads frames
-// one at a time. Every wait ends with a failed test after half a minute. For tests.
+// One end of a connection that a test controls: it writes any bytes, well formed or not, and reads frames one
+// at a time. Every wait ends with a failed test after half a minute. Only for tests.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tensorcast::transport::tcp {
 
-// What tests of this folder say to the other end.
+// The frames and codecs that the tests of this folder use.
 using pull::Bye;
 using pull::Cancel;
 using pull::Data;
@@ -41,14 +41,14 @@ class RawPeer {
   RawPeer() = default;
   explicit RawPeer(UniqueFd socket);
 
-  // As a receiver does.
+  // Connects as a receiver does.
   static RawPeer ConnectTo(const std::string& address);
 
   void Send(const Frame& frame) { SendBytes(EncodeFrame(frame)); }
   void SendPiece(const Data& head, std::string_view piece);
   void SendBytes(std::string_view bytes);
 
-  // The next frame; BYE, which no source sends, and a failure, when there is none.
+  // The next frame. If none comes, the test fails and the result is BYE, which no source sends.
   Frame Next();
   template <typename T>
   T NextAs() {
@@ -57,11 +57,11 @@ class RawPeer {
     EXPECT_NE(message, nullptr) << "frame of type " << frame.index();
     return message != nullptr ? *message : T{};
   }
-  // The next so many bytes, fewer when the connection ends.
+  // The next `bytes` bytes; fewer if the connection ends before.
   std::string ReadBytes(size_t bytes);
-  // Whether the other end closes the connection, whatever it sends before.
+  // Waits until the other end closes the connection, whatever it sends before; false if it does not.
   bool IsClosed();
-  // Whether it says nothing now.
+  // Whether no bytes have arrived that are still to be read.
   bool HasNothingToRead() const;
 
   // Ends the connection with a reset instead of an end.

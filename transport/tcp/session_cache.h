@@ -1,9 +1,9 @@
-// The last TLS session with each source. The next pull from it resumes that session, and so does without
-// signatures and chains of certificates, which take longer than a small pull's bytes.
+// Keeps the last TLS session with each source. The next pull from the source resumes that session. It then
+// needs no signatures and certificate chains, which take longer than the bytes of a small pull.
 //
-// Each stream itself checks the name of the other end, and whether it is still let in. The authority that
-// signed its certificate is not checked again: so a session is good for the context that it was made by, and
-// a change of this end's files ends them all. Thread-safe.
+// Each stream still checks the peer's name, its expiry and denied names. A resumed session does not check the
+// certificate authority again. A session is therefore only used with the TLS context that made it: new
+// certificate files at this end, which make a new context, end all sessions. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -25,15 +25,15 @@ class SessionCache {
   using Context = std::shared_ptr<ssl_ctx_st>;
   using Session = std::shared_ptr<ssl_session_st>;
 
-  // Null where there is none, or it was made by another context.
+  // The session with `source`; null if there is none, or another context made it.
   Session Find(const std::string& source, const Context& context) const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const auto found = sessions_.find(source);
     return found == sessions_.end() || found->second.context != context ? nullptr : found->second.session;
   }
 
-  // What came of a connection to `source` that was made by `context`, or by a later one: null where it
-  // failed.
+  // Stores the session of a new connection to `source`, made with `context` or a newer one. Null, after a
+  // connection that failed, removes the stored session.
   void Keep(const std::string& source, Context context, Session session) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (session == nullptr) {
@@ -49,7 +49,7 @@ class SessionCache {
     Context context;
     Session session;
   };
-  // A few KiB each.
+  // Each session takes a few KiB. At the limit, another source's session is dropped.
   static constexpr size_t kMaxSources = 1024;
 
   mutable absl::Mutex mutex_;

@@ -1,5 +1,5 @@
-// TCP sockets as the transport wants them: none of them blocks, small frames leave at once, and a host that
-// vanished is noticed. Stateless; thread-safe.
+// Makes the transport's TCP sockets: they do not block, send small frames at once, and notice a host that has
+// vanished. Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -13,21 +13,22 @@
 namespace tensorcast::transport::tcp {
 
 struct SocketOptions {
-  // Gives up a peer when its kernel or process takes nothing for so long, also when nothing is sent.
+  // Closes the connection when the peer's process or kernel takes no bytes for this time, also while no bytes
+  // are sent.
   absl::Duration peer_timeout = absl::Seconds(10);
-  std::string congestion_control;  // the kernel's name of one, "bbr"; empty: the host's choice
+  std::string congestion_control;  // the kernel's name of an algorithm, as "bbr"; empty: the host's default
 };
 
-// Listens for connections. UNAVAILABLE when the address is taken, or none of this host's.
+// Listens for connections. UNAVAILABLE when the address is taken, or is not an address of this host.
 absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
-// The port that it listens on.
+// The port that `listener` listens on.
 absl::StatusOr<uint16_t> ListeningPort(int listener);
 
-// Begins to connect. When the socket becomes writable, ConnectResult says what came of it.
+// Begins to connect. When the socket becomes writable, ConnectResult returns whether it is connected.
 absl::StatusOr<UniqueFd> StartConnecting(const SocketAddress& address, const SocketOptions& options);
 absl::Status ConnectResult(int socket);
 
-// Sets the options of a connection that was accepted.
+// Sets the options of an accepted connection.
 absl::Status Configure(int socket, const SocketOptions& options);
 
 }  // namespace tensorcast::transport::tcp

@@ -1,8 +1,8 @@
-// A message channel over TCP, in clear or by TLS: frames on a socket, one owner loop.
+// A message channel over TCP: frames on a socket, in clear or encrypted by TLS. One loop owns it.
 //
-// Bytes are handed to the kernel, and taken from it, by copies within a call of the loop's thread: so when a
-// channel has ended nothing reads or writes memory for it. A source's channel spends the limit on
-// what is sent, a receiver's the limit on what is received.
+// The loop's thread copies bytes to and from the kernel within a call. After a channel has ended, nothing
+// therefore reads or writes memory for it. A source's channel obeys the send limit, a receiver's channel the
+// receive limit.
 #pragma once
 
 #include <sys/uio.h>
@@ -38,11 +38,12 @@ class TcpChannel : public pull::MessageChannel,
                    public IoLoop::Handler,
                    public std::enable_shared_from_this<TcpChannel> {
  public:
-  // The limits, null for none, must outlive it. Made on any thread.
+  // A limit may be null: no limit. The loop and the limits must outlive the channel. Any thread may construct
+  // it.
   TcpChannel(IoLoop* loop, RateLimit* send_limit, RateLimit* receive_limit);
   ~TcpChannel() override;
 
-  // A source's end, of a connection that was accepted.
+  // Opens the source's end of an accepted connection.
   void Open(std::unique_ptr<ByteStream> stream, pull::MessageChannel::Handler* handler);
 
   TaskQueue& queue() override { return loop_->queue(); }
@@ -63,15 +64,16 @@ class TcpChannel : public pull::MessageChannel,
   uint64_t NextRequestId() override { return ++requests_made_; }
 
  protected:
-  // The limit holds for what is received now; what a handshake receives does not wait for others' bytes.
+  // Whether the receive limit applies. It does not during a receiver's handshake, which must not wait for the
+  // bytes of other connections.
   bool limits_reads_ = true;
 
-  // Takes the place of the stream before, if there was one, and drops its frames.
+  // Replaces the stream, and drops the frames of the previous one.
   absl::Status Adopt(std::unique_ptr<ByteStream> stream, uint32_t events);
   void DropStream();
-  // Of a peer that has been let in.
+  // Starts to check the peer's certificate regularly. REQUIRES: the handshake has accepted it.
   void WatchPeer() { peer_watch_.Start(stream_.get()); }
-  // Tells the handler, once, unless it has ended.
+  // Calls the handler's OnLost, at most once, unless the channel has ended.
   void Lose(const absl::Status& why);
 
   IoLoop& loop() { return *loop_; }
@@ -80,28 +82,28 @@ class TcpChannel : public pull::MessageChannel,
   pull::MessageChannel::Handler* handler_ = nullptr;
 
  private:
-  // Pieces are made into frames up to here, ahead of what the socket took.
+  // The channel takes more pieces while fewer piece bytes than this wait for the socket.
   static constexpr uint64_t kQueuedBytes = uint64_t{1} << 20;
 
-  // What is handed to the kernel before the others of the process are asked for again.
+  // Max bytes of one step of Flush, which checks the send limit before each step.
   uint64_t BytesAStep() const;
   void ReadSome();
-  // Reads once; how many bytes came.
+  // Reads once from the stream; returns the number of bytes.
   absl::StatusOr<size_t> ReadOnce();
-  // Takes the frames that have arrived, up to one with a piece that has to be read.
+  // Handles the frames that have arrived, up to a DATA frame with a piece that has not arrived in full.
   absl::Status TakeFrames();
-  // Where the next bytes of the current piece go, at most `max` of them.
+  // Memory for the next bytes of the current piece, at most `max` bytes.
   HostSpan PieceRoom(uint64_t max);
-  // So many of them are there.
+  // `bytes` more bytes of the current piece have arrived in PieceRoom's memory.
   void PieceArrived(uint64_t bytes);
-  // One direction of this channel, and what keeps it from moving bytes that epoll is not asked about.
+  // One direction of this channel: its timer, and how long the limit holds it back.
   struct Direction {
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
-    SteadyTime held_until = SteadyTime::InfinitePast();  // by the limit
+    SteadyTime held_until = SteadyTime::InfinitePast();
   };
-  // Whether nothing may be received, or sent, yet; `resume` is called when it may.
+  // Whether the limit allows no bytes in this direction yet. If so, calls `resume` when it allows them.
   bool WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own, void (TcpChannel::*resume)());
-  // Called first when the direction goes on.
+  // Called first when the direction goes on: counts the time by which the timer was late as held back.
   static void NoteLateTimer(LimitedDirection direction, Direction& own);
   void SetEvents(bool has_output);
 
@@ -109,35 +111,36 @@ class TcpChannel : public pull::MessageChannel,
   RateLimit* const send_limit_;
   RateLimit* const receive_limit_;
   PeerWatch peer_watch_;
-  std::unique_ptr<ByteStream> stream_;  // null before it is connected and after the end
+  std::unique_ptr<ByteStream> stream_;  // null before the channel connects and after its end
   std::optional<IoLoop::WatchId> watch_;
   uint32_t events_ = 0;
   bool lost_ = false;
-  bool read_held_ = false;  // by the limit: the socket is not read
-  bool send_held_ = false;
-  bool gone_ = false;  // the other end is, and no limit holds its last bytes
+  bool read_held_ = false;  // the limit forbids reading the socket now
+  bool send_held_ = false;  // the limit forbids sending now
+  bool gone_ = false;       // the other end has closed; the limit does not hold back its last bytes
   Direction reading_;
   Direction sending_;
   FrameReader reader_;
   FrameWriter writer_;
   uint64_t requests_made_ = 0;
-  std::optional<Data> piece_;  // what is left of the one that is being received
+  std::optional<Data> piece_;  // the rest of the piece that is being received
   std::vector<iovec> parts_;
-  std::vector<std::byte> dropped_;  // where bytes that no fetch wants go
+  std::vector<std::byte> dropped_;  // receives bytes that no fetch wants
 };
 
-// Where the channels of one pull connect to. The one that leads connects first; once it is welcome the others
-// use what it left here, and no channel changes it any more.
+// The source that the channels of one pull connect to. The leading channel connects first. When it is
+// welcomed, it stores here the address and session that worked. The others then use them, and no channel
+// changes this any more.
 struct TcpTarget {
   std::vector<SocketAddress> addresses;  // tried one after the other
   SocketOptions socket;
-  std::shared_ptr<const security::Identity> identity;  // for TLS; null: without
-  std::string source;                                  // the name in its certificate
+  std::shared_ptr<const security::Identity> identity;  // for TLS; null: no TLS
+  std::string source;                                  // the name in the source's certificate
   SessionCache* sessions = nullptr;
-  SessionCache::Session session;  // of an earlier connection; null: there was none
+  SessionCache::Session session;  // of the leading channel's connection; null: none
 };
 
-// A receiver's end.
+// The receiver's end of a connection.
 class TcpReceiverChannel : public TcpChannel {
  public:
   TcpReceiverChannel(IoLoop* loop, RateLimit* receive_limit, std::shared_ptr<TcpTarget> target, bool leads)
@@ -156,7 +159,7 @@ class TcpReceiverChannel : public TcpChannel {
 
   const std::shared_ptr<TcpTarget> target_;
   const bool leads_;
-  SessionCache::Context tls_;  // that its stream was made by; null in clear
+  SessionCache::Context tls_;  // the TLS context of the stream; null without TLS
   size_t next_address_ = 0;
   bool connecting_ = false;
   bool welcome_ = false;

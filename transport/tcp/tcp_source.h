@@ -1,10 +1,11 @@
 // The source's side of the lane: the listener, and pending connections until they have named their pull.
 //
-// A connection is pending until its HELLO has come. There are at most so many, each for a few seconds
-// and without a buffer of more than one frame; when one more comes, the one that has been silent for longest
-// goes. So a flood of the port costs a known amount and keeps no receiver out: a HELLO follows at once.
+// A connection is pending until its HELLO has arrived. The source keeps at most max_pending_connections, each
+// for at most hello_timeout and with a buffer of one frame. When one more arrives, the source closes the
+// oldest. A flood of connections thus costs a bounded amount and keeps no receiver out, since a receiver
+// sends its HELLO at once.
 //
-// Belongs to the first loop, but for the constructor and what says otherwise.
+// Belongs to the first loop, except for the constructor and functions marked thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,34 +32,34 @@ class TcpSource : private IoLoop::Handler {
  public:
   struct Options {
     SocketOptions socket;
-    std::shared_ptr<const security::Identity> identity;  // for TLS; null: without
-    RateLimit* send_limit = nullptr;                     // of all that is sent; null: none. Outlives this
+    std::shared_ptr<const security::Identity> identity;  // for TLS; null: no TLS
+    RateLimit* send_limit = nullptr;  // of all connections together; null: none. Must outlive the source
     size_t max_pending_connections = 64;
     absl::Duration hello_timeout = absl::Seconds(5);
   };
 
-  // The loops, of which there is at least one, and the source must outlive it.
+  // `loops` (at least one) and `source` must outlive this object.
   TcpSource(std::vector<IoLoop*> loops, pull::PullSource* source, const Options& options);
-  // REQUIRES: shut down.
+  // REQUIRES: Shutdown was called.
   ~TcpSource() override;
 
   // Thread-safe. Serves every client that connects to it; returns the port.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
-  // Thread-safe. Stops listening and lets pending connections go.
+  // Thread-safe. Stops listening and closes all pending connections.
   void Shutdown();
 
  private:
   class PendingConnection;
 
   void OnReady(uint32_t events) override;
-  // False when there was none to accept.
+  // False if no connection waits to be accepted.
   bool AcceptOne();
   void OutOfDescriptors();
   void WatchListener();
   void WatchListenerLater();
-  // Destroys it.
+  // Destroys the pending connection, and closes it unless it was released.
   void Forget(PendingConnection* pending);
-  // Hands its connection to a loop. An error is what the pending connection is told.
+  // Hands the connection to a loop. The caller sends an error to the receiver.
   absl::Status Admit(PendingConnection& pending, const pull::Hello& hello);
 
   const std::vector<IoLoop*> loops_;
@@ -68,7 +69,7 @@ class TcpSource : private IoLoop::Handler {
   std::optional<IoLoop::WatchId> watch_;
   TaskQueue::TimerId watch_timer_ = TaskQueue::kNoTimer;  // while the listener is not watched
   SpareDescriptor spare_;
-  std::list<std::unique_ptr<PendingConnection>> pending_;  // the first to come is at the front
+  std::list<std::unique_ptr<PendingConnection>> pending_;  // oldest first
   size_t next_loop_ = 0;
 };
 

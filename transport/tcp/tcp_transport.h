@@ -1,8 +1,9 @@
-// The TCP transport: pulls between hosts over plain sockets, by a protocol of our own (FORMAT.md). It needs
-// no hardware and no library, and nothing that reaches its port can make it write to memory, abort or hang.
+// The TCP transport: pulls between hosts over sockets, with TensorCast's own protocol (pull/FORMAT.md). It
+// needs no special hardware or library. No bytes that reach its port can make it write to memory, abort or
+// hang.
 //
-// A few threads, each an epoll loop, carry all connections of all pulls and servings. Thread-safe; callbacks
-// run on those threads, those of one pull perhaps on several of them at a time.
+// A few threads, each an epoll loop, carry all connections of all pulls and servings. Thread-safe. Callbacks
+// run on these threads; callbacks of one pull may run on several of them at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +26,26 @@ namespace tensorcast::transport {
 struct TcpOptions {
   // "host:port" to serve on; port 0 takes a free one. Empty: this transport only receives.
   std::string listen = "127.0.0.1:0";
-  // Where receivers connect to, as "host:port", the one to be tried first at the front; port 0: the one that
-  // is listened on. Empty: `listen`. Needed when that is a wildcard.
+  // The addresses that receivers connect to, as "host:port", in the order in which they try them; port 0: the
+  // listening port. Empty: `listen`. Required if `listen` is a wildcard.
   std::vector<std::string> advertise;
-  // Loops; 0: one a core, at most 4.
+  // Loops; 0: one per core, at most 4.
   int threads = 0;
-  // Of one pull; 0: as many as there are loops.
+  // Connections of one pull; 0: as many as there are loops.
   int connections = 0;
-  std::string congestion_control;  // the kernel's name of one, "bbr"; empty: the host's choice
-  // Bytes a second, of all servings and of all pulls; 0: no limit.
+  std::string congestion_control;  // the kernel's name of an algorithm, as "bbr"; empty: the host's default
+  // Max bytes per second of all servings together, and of all pulls together; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
-  // Closes the connection to a peer that takes nothing, or to a host that does not answer, for so long.
+  // Closes the connection when the peer takes no bytes, or its host does not answer, for this time.
   absl::Duration peer_timeout = absl::Seconds(10);
   // Max time to connect, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // Closes a connection that sends no HELLO for so long.
+  // Closes a connection that has sent no HELLO within this time.
   absl::Duration hello_timeout = absl::Seconds(5);
-  // This process's identity: connections use TLS, and both ends show certificates. Null: not encrypted.
+  // With this process's identity, connections use TLS and both ends show certificates. Null: not encrypted.
   std::shared_ptr<const security::Identity> identity;
-  // Threads on which images that are not in place are read.
+  // Threads that read images that are not in place.
   int serving_threads = 4;
 };
 
@@ -52,7 +53,7 @@ class TcpTransport : public Transport {
  public:
   // UNAVAILABLE when the address cannot be listened on; INVALID_ARGUMENT for malformed options.
   static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(const TcpOptions& options);
-  // REQUIRES: its pulls and servings are destroyed. Not in a callback.
+  // REQUIRES: its pulls and servings are destroyed; not called in a callback.
   ~TcpTransport() override;
 
   std::string_view name() const override;  // "tcp"
@@ -62,7 +63,7 @@ class TcpTransport : public Transport {
   absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                 std::string_view descriptor) override;
 
-  // "host:port" that receivers connect to first; empty when it only receives.
+  // The "host:port" that receivers try first; empty if this transport only receives.
   const std::string& address() const;
 
  private:
@@ -71,7 +72,7 @@ class TcpTransport : public Transport {
   const std::unique_ptr<State> state_;
 };
 
-// As transport/lanes lists it.
+// The lane "tcp", for the list in transport/lanes.
 Lane TcpLane();
 
 }  // namespace tensorcast::transport
