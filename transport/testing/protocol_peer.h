@@ -1,7 +1,8 @@
-// One end of a connection that says whatever a test wants, in any order, and keeps what it hears: what the
-// suite of the pull protocol speaks to both ends of a lane with. A lane's test implements it.
+// One end of a connection that a test controls: it sends any frames in any order, and keeps the frames that
+// it receives. The test suite of the pull protocol uses it against both ends of a lane. A lane's test
+// implements it.
 //
-// Used by one thread. Every wait ends, with a failed test where nothing came.
+// Used by one thread. A wait in which nothing arrives ends with a failed test.
 #pragma once
 
 #include <string>
@@ -18,19 +19,20 @@ class ProtocolPeer {
  public:
   virtual ~ProtocolPeer() = default;
 
-  // Either of these is called once: as a receiver, to the address in a descriptor; or as a source, to which
-  // one receiver comes by the address that is returned.
+  // A test calls one of these, once. Connect: as a receiver, to the address in a descriptor. Listen: as a
+  // source; returns the address, to which one receiver connects.
   virtual void Connect(const std::string& address) = 0;
   virtual std::string Listen() = 0;
 
   virtual void Send(const pull::Frame& frame) = 0;
-  // `head` may lie about nothing but the length, which is the piece's.
+  // REQUIRES: head.bytes is the length of `piece`. All other fields may be false.
   virtual void SendPiece(const pull::Data& head, std::string_view piece) = 0;
 
-  // The next frame; of DATA its head, and the piece is for ReadBytes. BYE, and a failure, when there is none.
+  // The next frame; for DATA only its head, and ReadBytes returns the piece. If no frame arrives, the test
+  // fails and the result is BYE.
   virtual pull::Frame Next() = 0;
   virtual std::string ReadBytes(size_t bytes) = 0;
-  // Whether the other end closes the connection, whatever it says before.
+  // Waits until the other end closes the connection, whatever it sends before; false if it does not.
   virtual bool IsClosed() = 0;
 
   template <typename T>

@@ -1,8 +1,8 @@
 // A serving in a process of its own, so that tests can kill and stop it.
 //
 // A test binary re-executes itself: its main() calls MaybeRunSourceProcess first. The child serves the test
-// pattern, prints its descriptor and stays until its standard input closes. Nothing is shared by fork: UCX
-// would not survive it.
+// pattern, prints its descriptor and stays until its standard input closes. The child shares no state with
+// its parent by fork, because UCX would not survive it.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ namespace tensorcast::transport {
 
 using TransportFactory = std::function<std::unique_ptr<Transport>(const std::string& lane)>;
 
-// Runs the serving and returns true when this process was started by SourceProcess.
+// If SourceProcess started this process, runs the serving to its end and returns true; else returns false.
 bool MaybeRunSourceProcess(int argc, char** argv, const TransportFactory& create);
 
 class SourceProcess {

@@ -1,4 +1,4 @@
-// Images, memory and waiting for the transport tests.
+// Images, memory and waits for the transport tests.
 #pragma once
 
 #include <cstddef>
@@ -35,20 +35,21 @@ class TestMemory {
   uint64_t bytes_;
 };
 
-// The test image's bytes: each is a function of its offset, so any two processes agree on them.
+// Writes or checks the bytes of the test image. Each byte is a function of its offset in the image, so that
+// all processes agree on it.
 void WritePattern(HostSpan memory, uint64_t image_offset);
 bool HoldsPattern(ConstHostSpan memory, uint64_t image_offset);
 bool HoldsOnly(ConstHostSpan memory, std::byte value);
 
-// Cuts memory into spans of unequal, odd lengths of at most `longest` bytes, the later half of the memory
-// first, so that neighbours in the image are none in memory.
+// Cuts memory into spans of different, odd lengths of at most `longest` bytes. The later half of the memory
+// comes first, so that neighbours in the image are not neighbours in memory.
 std::vector<HostSpan> Fragment(HostSpan memory, uint64_t longest);
 // The spans of image bytes [offset, offset + bytes) when the image lies in `spans`.
 std::vector<HostSpan> Slice(const std::vector<HostSpan>& spans, uint64_t offset, uint64_t bytes);
 void WritePattern(const std::vector<HostSpan>& image);
 bool HoldPattern(const std::vector<HostSpan>& spans, uint64_t image_offset);
 
-// An image in place, with its bytes in `segments` in order. `availability`: of one that fills.
+// An image in place, with its bytes in `segments` in order. `availability`: its chunks, if the image fills.
 class InPlaceImage : public ServedImage {
  public:
   explicit InPlaceImage(std::vector<HostSpan> segments,
@@ -67,9 +68,9 @@ class InPlaceImage : public ServedImage {
   uint64_t image_bytes_ = 0;
 };
 
-// An image of the pattern that is written piece by piece into `slots` equal pieces of a staging memory; Read
-// blocks while all of them are held. `before_read` may fail a read or hold it up. `availability`: of one that
-// fills. Thread-safe.
+// An image with the bytes of the pattern that is not in place. Each Read writes bytes into one of `slots`
+// equal parts of `staging`, and blocks while all parts are held. `before_read` may fail or delay a read.
+// `availability`: its chunks, if the image fills. Thread-safe.
 class StagedImage : public ServedImage {
  public:
   using ReadHook = std::function<absl::Status(uint64_t offset)>;
@@ -96,24 +97,24 @@ class StagedImage : public ServedImage {
   std::vector<HostSpan> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Waits until it holds, which changes of the availability bring about; false after a minute, which no test
-// should need.
+// Waits until `holds` returns true; calls it again after each change of the availability. False after a
+// minute, which no test should need.
 bool AwaitChange(const Availability& availability, absl::FunctionRef<bool()> holds);
 
-// Counts and keeps the completions of fetches. Outlives them. Thread-safe.
+// Counts and keeps the completions of fetches. Must outlive the fetches. Thread-safe.
 class Completions {
  public:
-  // The callback of one more fetch.
+  // Returns the callback for one more fetch.
   FetchDone Expect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until all expected ones completed; false after a minute, which no test should need.
+  // Waits until all expected fetches have completed; false after a minute, which no test should need.
   bool Wait() ABSL_LOCKS_EXCLUDED(mutex_);
   bool WaitForAny() ABSL_LOCKS_EXCLUDED(mutex_);
-  // In the order of Expect(). UNKNOWN for those that have not completed.
+  // The results in the order of Expect(); UNKNOWN for a fetch that has not completed.
   std::vector<absl::Status> statuses() const ABSL_LOCKS_EXCLUDED(mutex_);
   size_t completed() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The digests that came with those that are OK, in the same order.
+  // The digests of the successful fetches, in the same order.
   std::vector<std::optional<Digest>> digests() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // True when one completed more than once.
+  // True if a fetch completed more than once.
   bool repeated() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

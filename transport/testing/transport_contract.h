@@ -1,6 +1,5 @@
-// What every transport must do, as one test suite. A lane's test instantiates TransportContract with a
-// LaneUnderTest and compiles this folder's contract sources (link tensorcast::transport_testing, which
-// carries them).
+// The test suite of every transport. A lane's test instantiates TransportContract with a LaneUnderTest and
+// compiles this folder's contract sources: it links tensorcast::transport_testing, which carries them.
 #pragma once
 
 #include <functional>
@@ -28,9 +27,9 @@ struct LaneUnderTest {
   bool serves_filling_images = true;
   // Whether a fetch of an image in place comes with its digest.
   bool digests_on_the_way = true;
-  // False where the network library is known to abort a source when its receiver vanishes in mid-read.
+  // False if the network library is known to abort a source if its receiver vanishes during a read.
   bool source_survives_lost_receivers = true;
-  // An end of a connection to say anything with, for ProtocolContract.
+  // Makes the test's end of a connection, for ProtocolContract.
   std::function<std::unique_ptr<ProtocolPeer>()> new_peer = nullptr;
 
   friend void PrintTo(const LaneUnderTest& lane, std::ostream* os) { *os << lane.lane; }
@@ -38,18 +37,18 @@ struct LaneUnderTest {
 
 inline constexpr uint64_t kTestChunkBytes = uint64_t{1} << 20;
 
-// A source and a receiver in this process, each with a registered memory of its own.
+// A source and a receiver in this process, each with its own registered memory.
 class TransportContract : public ::testing::TestWithParam<LaneUnderTest> {
  protected:
   static constexpr uint64_t kMemoryBytes = 48 * kTestChunkBytes;
 
   void SetUp() override;
 
-  // Serves the pattern, in place, in odd segments, from the start of the source's memory.
+  // Serves the pattern in place, in segments of odd lengths at the start of the source's memory.
   std::unique_ptr<Serving> ServePattern(uint64_t image_bytes);
   std::unique_ptr<Serving> ServeStaged(uint64_t image_bytes, StagedImage::ReadHook before_read = nullptr);
   std::unique_ptr<Pull> ConnectTo(std::string_view descriptor);
-  // The start of the receiver's memory, in odd pieces.
+  // `image_bytes` bytes of the receiver's memory from `at` on, in spans of odd lengths.
   std::vector<HostSpan> Destination(uint64_t image_bytes, uint64_t at = 0) const;
 
   std::unique_ptr<Transport> NewTransport() const { return GetParam().create(GetParam().lane); }
@@ -64,8 +63,8 @@ class TransportContract : public ::testing::TestWithParam<LaneUnderTest> {
 class SourceProcessContract : public TransportContract {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SourceProcessContract);
 
-// For lanes that serve images while they fill: the source's memory has room for one, of which nothing is
-// there.
+// For lanes that serve images while they fill. The source's memory has room for one image, which has no
+// chunks at first.
 class FillingContract : public TransportContract {
  public:
   static constexpr uint64_t kImageBytes = 20 * kTestChunkBytes + 12345;
@@ -78,14 +77,14 @@ class FillingContract : public TransportContract {
 
   static uint64_t OffsetOf(uint32_t chunk) { return chunk * kTestChunkBytes; }
   static uint64_t BytesOf(uint32_t chunk);
-  // Writes the chunk, then says that it is there.
+  // Writes the chunk, then adds it to availability_.
   void Fill(uint32_t chunk);
   std::unique_ptr<Serving> ServeFilling();
 
-  // What the fetch of some bytes, into their place, comes to.
+  // Fetches these bytes into their place in the receiver's memory; returns the fetch's result.
   absl::Status Fetch(Pull& pull, uint64_t offset, uint64_t bytes);
   absl::Status FetchChunk(Pull& pull, uint32_t chunk) { return Fetch(pull, OffsetOf(chunk), BytesOf(chunk)); }
-  // Of the receiver's memory.
+  // Whether the receiver's memory holds the chunk, or was never written there.
   bool Holds(uint32_t chunk) const;
   bool IsUntouched(uint32_t chunk) const;
 
@@ -96,8 +95,8 @@ class FillingContract : public TransportContract {
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FillingContract);
 
-// The pull protocol over the lane's channel, for lanes with a peer: a source, to which peers come, and a
-// receiver, which comes to one.
+// Tests the pull protocol over the lane's channel, for lanes with a ProtocolPeer: a source to which peers
+// connect, and a receiver that connects to a peer.
 class ProtocolContract : public TransportContract {
  public:
   static constexpr uint64_t kImageBytes = 100000;
@@ -110,28 +109,29 @@ class ProtocolContract : public TransportContract {
   void SetUp() override;
   static std::string Pattern(uint64_t offset, uint64_t bytes);
 
-  // Serves the image in place of the one before. Its bytes are there, also where it is said to fill.
+  // Serves the image instead of the previous one. Its memory holds all bytes, even if `availability` says
+  // that chunks are missing.
   void Serve(std::shared_ptr<const Availability> availability = nullptr);
   std::shared_ptr<Availability> ServeFilling();
   std::unique_ptr<ProtocolPeer> Connected() const;
-  // As far as its WELCOME.
+  // A peer that has sent HELLO and received WELCOME.
   std::unique_ptr<ProtocolPeer> Introduced() const;
   pull::Hello HelloFrame() const;
-  // The answer to one request: pieces that make it up, in order.
+  // Expects the whole answer to one request: its pieces, in order.
   static void ExpectAnswer(ProtocolPeer& peer, const pull::Request& request);
-  // A well-behaved receiver is still served.
+  // Expects that the source still serves a receiver that keeps to the protocol.
   void ExpectServed() const;
 
-  // A pull from peer_, which answers HELLO so.
+  // Connects pull_ to peer_, which answers HELLO with `answer`.
   absl::Status ConnectPull(const pull::Frame& answer);
-  // One of an image that fills, as far as FOLLOW.
+  // Connects pull_ to peer_ for an image that fills, until peer_ has received FOLLOW.
   void ConnectFillingPull();
-  // Of image bytes 10 to 1010, into Place().
+  // Fetches image bytes [10, 1010) into Place().
   pull::Request Fetch();
   HostSpan Place() const { return receiver_memory_.span(900000, 1000); }
-  // peer_ sends these bytes of the image.
+  // Makes peer_ send these bytes of the image.
   void SendPattern(uint64_t request_id, uint64_t offset, uint32_t bytes);
-  // What the last fetch came to.
+  // The result of the last fetch.
   absl::Status Result();
   void ExpectBrokenAndNothingWritten();
 
@@ -144,10 +144,10 @@ class ProtocolContract : public TransportContract {
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ProtocolContract);
 
-// Fetches all of the image in chunks, all of them at once.
+// Starts fetches of all chunks of the image, and does not wait for them.
 void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,
               SteadyTime deadline = SteadyTime::InfiniteFuture());
-// FetchAll, waited for: OK, or the first error.
+// Calls FetchAll and waits for the fetches: OK, or the first error.
 absl::Status PullAll(Pull& pull, const std::vector<HostSpan>& destination);
 
 uint64_t TotalBytes(const std::vector<HostSpan>& spans);

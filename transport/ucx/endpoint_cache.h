@@ -1,5 +1,5 @@
-// The receiver's idle endpoints, by peer: connecting costs more than a small pull. Private to this folder;
-// the progress thread's alone.
+// Keeps the receiver's idle endpoints, by peer, because connecting costs more than a small pull. Private to
+// this folder. Only the progress thread uses it.
 #pragma once
 
 #include <deque>
@@ -21,11 +21,11 @@ class EndpointCache {
   };
   EndpointCache(UcxWorker* worker, const Limits& limits) : worker_(worker), limits_(limits) {}
 
-  // An idle endpoint to the peer, without an owner; nullptr when there is none.
+  // An idle endpoint to the peer, without an owner; nullptr if there is none.
   std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
-  // Keeps the endpoint for a while, or closes it. REQUIRES: no operation is in flight on it.
+  // Keeps the endpoint for at most idle_time, or closes it. REQUIRES: no operation is in flight on it.
   void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);
-  // Closes all and keeps none from now on, so that this may be destroyed.
+  // Closes all idle endpoints and keeps none from now on. Must be called before destruction.
   void Shutdown();
 
  private:
@@ -39,7 +39,7 @@ class EndpointCache {
   UcxWorker* const worker_;
   Limits limits_;
   absl::flat_hash_map<std::string, std::deque<Idle>> idle_;  // newest first
-  TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;           // of Expire
+  TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;           // calls Expire
 };
 
 }  // namespace tensorcast::transport

@@ -1,5 +1,5 @@
-// One end of a connection over UCX that says whatever a test wants and keeps what it hears. A piece that
-// comes by rendezvous is dropped.
+// One end of a UCX connection that a test controls: it sends any frames and keeps the frames that it
+// receives. It drops a piece that arrives by rendezvous.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ class RawPeer : public ProtocolPeer {
   std::string ReadBytes(size_t bytes) override;
   bool IsClosed() override;
 
-  // Waits until a frame is here, or the connection is closed: whether Next has a frame.
+  // Waits until a frame has arrived or the connection is closed; true if Next has a frame.
   bool Hears();
   void SendBytes(unsigned id, std::string bytes);
-  // Calls `sends`. Nothing that arrives is looked at before it returns: a rendezvous that it begins is still
-  // under way when it sends what follows.
+  // Calls `sends` without handling arrivals until it returns: a rendezvous that it begins is still under way
+  // when it sends the next messages.
   void AtOnce(const std::function<void()>& sends);
 
  private:

@@ -1,9 +1,9 @@
-// A message channel over one UCX endpoint. An endpoint carries one conversation after the other: it ends by
-// BYE from both sides, and then is idle.
+// A message channel over one UCX endpoint. An endpoint carries one conversation after another. A conversation
+// ends with BYE from both sides; the endpoint is then idle.
 //
-// UCX itself reads and writes memory for operations that have begun. They end by themselves, or by closing
-// the endpoint by force, which is what ends a conversation with a peer that has stopped. Private to this
-// folder; the progress thread's alone.
+// UCX itself reads and writes memory for operations that have begun. They end by themselves, or when the
+// channel closes the endpoint by force, as it does when the peer has stopped. Private to this folder. Only
+// the progress thread uses it.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class UcxChannel : public pull::MessageChannel,
                    public EndpointOwner,
                    public std::enable_shared_from_this<UcxChannel> {
  public:
-  // `drain_timeout`: how long what is on its way may take at the end, before the endpoint is closed by force.
+  // `drain_timeout`: max time at the end for operations in flight and the peer's BYE; then the channel closes
+  // the endpoint by force.
   UcxChannel(UcxWorker* worker, absl::Duration drain_timeout)
       : worker_(*worker), drain_timeout_(drain_timeout) {}
 
@@ -42,7 +43,7 @@ class UcxChannel : public pull::MessageChannel,
   void Flush() override;
   void End(std::optional<pull::Frame> last, std::function<void()> ended) override;
   uint64_t NextRequestId() override { return endpoint_->NextRequestId(); }
-  // Long messages of UCX's may overtake each other.
+  // UCX may deliver long messages in another order.
   bool keeps_order() const override { return false; }
 
   void OnControl(const pull::Frame& frame) override;
@@ -52,29 +53,30 @@ class UcxChannel : public pull::MessageChannel,
   void OnFailed(const absl::Status& status) override;
 
  protected:
-  // Begins to end with this message, or goes on: OnProgress follows whenever an operation is over.
+  // Begins the end of the conversation with the message `last`.
   virtual void SayLast(const pull::Frame& last) = 0;
+  // Continues the end: called whenever an operation has completed while the conversation ends.
   virtual void OnProgress() = 0;
-  // The other end's BYE, while this end is ending.
+  // The peer's BYE has arrived while this end is ending.
   virtual void OnLastBye() {}
-  // The conversation is over, and the endpoint idle or closed.
+  // The conversation is over; `closed`: the endpoint is closed, else it is idle.
   virtual void OnEnded(bool closed) = 0;
 
-  // The conversation is over; the endpoint can carry another one.
+  // Ends the conversation in good order: the endpoint can carry another one.
   void Ended() { Finish(/*closed=*/false); }
   void CloseByForce();
-  // A receive, or a remote read, into the handler's memory is over.
+  // A receive or remote read into the handler's memory has completed.
   void Received(const pull::Data& piece, const absl::Status& status);
 
   UcxWorker& worker_;
   std::shared_ptr<UcxEndpoint> endpoint_;
   pull::MessageChannel::Handler* handler_ = nullptr;
   bool ending_ = false;
-  int sending_ = 0;    // pieces
-  int receiving_ = 0;  // pieces and remote reads
+  int sending_ = 0;    // pieces that UCX is sending
+  int receiving_ = 0;  // pieces and remote reads that UCX is receiving
 
  private:
-  // Pieces that UCX has at a time.
+  // Max pieces that UCX sends at a time.
   static constexpr int kSends = 16;
 
   void PieceSent(uint64_t bytes, const absl::Status& status);
@@ -86,16 +88,16 @@ class UcxChannel : public pull::MessageChannel,
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
 };
 
-// What the channels of a transport's pulls share. Outlives them.
+// Values that all receiver channels of a transport share. `worker` and `cache` outlive the channels.
 struct UcxReceiver {
   UcxWorker* worker = nullptr;
   EndpointCache* cache = nullptr;
   absl::Duration drain_timeout = absl::Milliseconds(500);
-  uint32_t max_piece_bytes = 0;  // that the source may send in one message; 0: any
-  bool one_sided = false;        // the source's memory is read, by the descriptor's keys and segments
+  uint32_t max_piece_bytes = 0;  // max bytes of a piece in one message of the source; 0: no limit
+  bool one_sided = false;        // reads the source's memory with the descriptor's keys and segments
 };
 
-// A receiver's end.
+// The receiver's end of a conversation.
 class UcxReceiverChannel : public UcxChannel {
  public:
   UcxReceiverChannel(const UcxReceiver& receiver, const SocketAddress& address, pull::Descriptor descriptor);
@@ -108,10 +110,10 @@ class UcxReceiverChannel : public UcxChannel {
   void OnFailed(const absl::Status& status) override;
 
  private:
-  // A remote read, which is one operation a segment.
+  // A remote read, which takes one UCX operation for each segment.
   struct Read {
     pull::Data piece;
-    int parts = 1;
+    int parts = 1;  // operations that have not completed, plus one while they are being started
     absl::Status status;
   };
 
@@ -127,7 +129,7 @@ class UcxReceiverChannel : public UcxChannel {
   const UcxReceiver receiver_;
   const SocketAddress address_;
   const pull::Descriptor descriptor_;
-  std::vector<uint64_t> segment_ends_;  // in the image
+  std::vector<uint64_t> segment_ends_;  // the image offset at which each segment ends
   std::vector<ucp_rkey_h> rkeys_;
   bool was_idle_ = false;  // the endpoint came from the cache, where it may have died unnoticed
   bool bye_said_ = false;

@@ -1,7 +1,7 @@
-// One connection between two daemons. Private to this folder; the progress thread's alone.
+// One connection between two daemons. Private to this folder. Only the progress thread uses it.
 //
-// An endpoint has at most one owner at a time: a pull at the receiver, a connection at the source, none
-// while it waits in the receiver's cache. It fails once, and from then on only Close is of use.
+// An endpoint has at most one owner at a time: a pull's channel at the receiver, a connection at the source,
+// none while it is in the receiver's cache. It fails at most once; after that, only Close has an effect.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -24,18 +24,18 @@ namespace tensorcast::transport {
 class EndpointOwner {
  public:
   virtual ~EndpointOwner() = default;
-  // In the order of their sending, never inside of a UCX callback.
+  // A frame without a piece has arrived. Called in the order of sending, never inside a UCX callback.
   virtual void OnControl(const pull::Frame& message) = 0;
-  // A piece of an image that arrived eagerly: it lies in UCX's buffer until the call returns. An error fails
-  // the endpoint.
+  // A piece of an image has arrived together with its head. It lies in UCX's buffer until the call returns.
+  // An error fails the endpoint.
   virtual absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) = 0;
-  // A piece by rendezvous: where to receive it. An empty span drops it; a span of another length
-  // than the piece, and an error, fail the endpoint.
+  // The peer offers a piece by rendezvous: returns the memory to receive it into. An empty span drops the
+  // piece. A span of another length than the piece's, or an error, fails the endpoint.
   virtual absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) = 0;
-  // A piece by rendezvous is in place, or will not be written to any more.
+  // A piece by rendezvous has arrived, or failed with `status`: UCX no longer writes to its memory.
   virtual void OnRendezvousReceived(const pull::Data& head, const absl::Status& status) = 0;
-  // The peer is lost or broke the protocol. Called once, never inside of a UCX callback. Close is up to the
-  // owner.
+  // The peer is lost or broke the protocol. Called once, never inside a UCX callback. The owner then calls
+  // Close.
   virtual void OnFailed(const absl::Status& status) = 0;
 };
 
@@ -43,13 +43,13 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // Connecting goes on in the background; failure is told to the owner.
+  // Returns while UCX still connects. If that fails, calls the owner's OnFailed.
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Connect(UcxWorker* worker,
                                                               const SocketAddress& address);
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Accept(UcxWorker* worker, ucp_conn_request_h request);
   ~UcxEndpoint();
 
-  // `owner` must stay until it is replaced (nullptr: none) or the endpoint is closed.
+  // `owner` must outlive the endpoint, or its replacement by another owner or by nullptr (none).
   void set_owner(EndpointOwner* owner) { owner_ = owner; }
   bool usable() const { return ep_ != nullptr && failure_.ok(); }
   ucp_ep_h ep() const { return ep_; }
@@ -57,20 +57,22 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   int in_flight() const { return in_flight_; }
   UcxWorker& worker() { return *worker_; }
 
-  // Request ids grow over the endpoint's whole life, so no late message of one pull is taken for another's.
+  // Request ids grow over the endpoint's whole life. A late message of one pull thus never matches another.
   uint64_t NextRequestId() { return ++requests_made_; }
 
   void SendControl(const pull::Frame& message);
-  // `piece` stays untouched until `done`, which is called exactly once, perhaps before SendData returns.
+  // Sends DATA: its head and the piece. Holds `hold`, and reads `piece`, until it calls `done`: exactly once,
+  // perhaps before SendData returns.
   void SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold, Done done);
   // Reads remote memory into `destination`; `done` as above.
   void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
 
-  // Closes by force: every operation in flight completes, and then the calls of `closed` are made, in a task
-  // of their own. May be called again. The owner is called no more, but for OnRendezvousReceived.
+  // Closes by force: completes every operation in flight and then calls `closed` in a task of its own. May be
+  // called again, with another `closed`. From now on the endpoint calls only the owner's
+  // OnRendezvousReceived.
   void Close(std::function<void()> closed);
 
-  // From the worker.
+  // The worker calls these.
   void ControlArrived(std::string_view bytes);
   ucs_status_t DataArrived(std::string_view header_bytes, void* data, uint64_t bytes, bool rendezvous);
   void Fail(absl::Status status);
@@ -84,7 +86,7 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   static void ReceiveCallback(void* request, ucs_status_t status, size_t bytes, void* user_data);
 
   Operation* StartOperation(Done done);
-  // For what an nbx call returned: completes at once what UCX completed at once.
+  // Takes the result of a UCX nbx call: completes the operation now if UCX has already completed it.
   void Started(Operation* operation, ucs_status_ptr_t result);
   void Complete(Operation* operation, ucs_status_t status);
   void MaybeClosed();

@@ -1,7 +1,7 @@
-// The two lanes of UCX, as transport/lanes lists them, and where they listen.
+// The two lanes of UCX, for the list in transport/lanes, and their listening addresses.
 //
-// They are for RDMA fabrics, and a node has them only where its configuration asks for them and says that the
-// fabric is trusted: UCX authenticates no peer, and over TCP crafted bytes write to the process's memory
+// They are for RDMA fabrics. A node has them only if its configuration asks for them and says that the fabric
+// is trusted: UCX authenticates no peer, and over TCP crafted bytes can write to the process's memory
 // (README.md).
 #pragma once
 
@@ -14,18 +14,19 @@
 
 namespace tensorcast::transport {
 
-// The key of the address of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any.
+// The configuration key of the address of lane "ucx". Lane "ucx-rma" listens on the next port. Port 0: each
+// takes a free port.
 inline constexpr std::string_view kUcxListenKey = "daemon.ucx_listen";
-// For tests and comparison: an environment variable that, where a daemon has it, puts UCX on TCP instead of
-// RDMA. Every process that reaches its ports can then write to the daemon's memory.
+// For tests and comparison: a daemon with this environment variable runs UCX over TCP instead of RDMA. Every
+// process that reaches its ports can then write to the daemon's memory.
 inline constexpr char kUcxOverTcpVariable[] = "TENSORCAST_TEST_UCX_OVER_TCP";
 
 Lane UcxMessagesLane();  // "ucx"
 Lane UcxRmaLane();       // "ucx-rma"
 
-// Where the lane listens, as host:port: "ucx" on the port of `listen` and "ucx-rma" on the next one; both
-// on port 0, any, where that is 0. INVALID_ARGUMENT when there is no next port. REQUIRES: `listen` is not
-// empty.
+// The lane's listening address, as host:port: "ucx" takes the port of `listen`, "ucx-rma" the next one. If
+// the port is 0 (any), so is the result's. INVALID_ARGUMENT if there is no next port. REQUIRES: `listen` is
+// not empty.
 absl::StatusOr<std::string> UcxListenAddress(UcxLane lane, std::string_view listen);
 
 }  // namespace tensorcast::transport

@@ -1,5 +1,5 @@
-// The source's side of a UCX lane: the listener, and the connections of receivers, each of which carries one
-// pull after the other. Private to this folder; all of it belongs to the progress thread.
+// The source's side of a UCX lane: the listener, and the connections of receivers. Each connection carries
+// one pull after another. Private to this folder. Only the progress thread uses it.
 #pragma once
 
 #include <memory>
@@ -17,17 +17,17 @@ class UcxSource {
  public:
   struct Options {
     size_t connections = 1024;
-    bool one_sided = false;  // receivers read the image by themselves
+    bool one_sided = false;  // receivers read the image from this process's memory
     absl::Duration drain_timeout = absl::Milliseconds(500);
   };
 
-  // The worker and the source must outlive it.
+  // `worker` and `source` must outlive this object.
   UcxSource(UcxWorker* worker, pull::PullSource* source, const Options& options)
       : worker_(worker), source_(source), options_(options) {}
-  // REQUIRES: shut down.
+  // REQUIRES: Shutdown was called.
   ~UcxSource();
 
-  // Listens; the bound port.
+  // Listens on `address`; returns the port.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
   // Stops listening and closes every connection.
   void Shutdown();

@@ -1,5 +1,5 @@
-// The UCX transport: pulls between hosts. One instance is one lane, with a UCP context, a worker and a
-// progress thread of its own, so that which kind of network moves the bytes is known by construction.
+// The UCX transport: pulls between hosts. One instance is one lane, with its own UCP context, worker and
+// progress thread. The lane therefore decides which kind of network moves the bytes.
 //
 //   kMessages  "ucx"      active messages, received straight into the destination
 //   kRma       "ucx-rma"  one-sided reads of the source's registered memory
@@ -24,7 +24,7 @@ enum class UcxLane : uint8_t { kMessages, kRma };
 // The lane's name: "ucx", "ucx-rma".
 std::string_view UcxLaneName(UcxLane lane);
 
-// UNAVAILABLE, with the folder that was looked in, where this host has no RDMA device.
+// UNAVAILABLE if this host has no RDMA device; the message names the folder `devices`.
 absl::Status RequireRdmaDevice(const std::string& devices = "/sys/class/infiniband");
 
 struct UcxOptions {
@@ -32,31 +32,32 @@ struct UcxOptions {
   // "host:port" to serve on; port 0 takes a free one. UCX listens on a trusted network only: it does not
   // withstand crafted bytes (see README.md). Empty: this transport only receives.
   std::string listen = "127.0.0.1:0";
-  // The host that receivers connect to; empty: the listening one. Needed when that is a wildcard.
+  // The host that receivers connect to; empty: the host of `listen`. Required if that is a wildcard.
   std::string advertise_host;
-  // Over TCP, and nothing else, in place of RDMA devices, and nothing else. UCX then listens a second time,
-  // on any port, for the connections that the data goes over.
+  // Uses only TCP instead of only RDMA devices. UCX then also listens on a second, free port, for the
+  // connections that carry the data.
   bool over_tcp = false;
   // GPUs with memory that the one-sided lane reads and writes in place, if UCX reaches it; null: none. Must
   // outlive the transport.
   DeviceRuntime* devices = nullptr;
-  // Threads on which images that are not in place are read.
+  // Threads that read images that are not in place.
   int serving_threads = 4;
-  // How long the end of a pull waits for what is on its way before it closes the connection by force.
+  // Max time that the end of a pull waits for operations in flight; then it closes the connection by force.
   absl::Duration drain_timeout = absl::Milliseconds(500);
-  // The most that connecting may take, whatever the context's deadline.
+  // Max time to connect, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // The receiver's credit: this many requests (or remote reads) of at most so many bytes.
+  // A receiver has at most `requests_in_flight` requests or remote reads at a time, each of at most
+  // `request_bytes`.
   uint64_t request_bytes = uint64_t{4} << 20;
   uint32_t requests_in_flight = 16;
 };
 
 class UcxTransport : public Transport {
  public:
-  // UNAVAILABLE when the host has no network of the lane's kind, or the address cannot be listened on;
+  // UNAVAILABLE if the host has no network of the lane's kind, or the transport cannot listen on the address;
   // INVALID_ARGUMENT for malformed options.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
-  // REQUIRES: its pulls and servings are destroyed. Not on the progress thread.
+  // REQUIRES: its pulls and servings are destroyed; not called on the progress thread.
   ~UcxTransport() override;
 
   std::string_view name() const override;
@@ -69,7 +70,7 @@ class UcxTransport : public Transport {
   absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                 std::string_view descriptor) override;
 
-  // "host:port" that receivers connect to; empty when it only receives.
+  // The "host:port" that receivers connect to; empty if this transport only receives.
   const std::string& address() const;
 
  private:

@@ -1,8 +1,8 @@
-// One UCP context and worker with its progress thread, and what UCX's error codes mean to us. Private to this
-// folder.
+// One UCP context and worker with its progress thread, and the mapping of UCX's error codes to absl::Status.
+// Private to this folder.
 //
-// Everything of UCX is touched on the progress thread alone; others reach it by Post and Run. The thread
-// spins while operations are in flight, and otherwise sleeps on the worker's event descriptor.
+// Only the progress thread calls UCX; other threads give it tasks with Post and Run. The thread spins while
+// operations in flight make progress, and otherwise sleeps on the worker's event descriptor.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -25,39 +25,39 @@ namespace tensorcast::transport {
 
 class UcxEndpoint;
 
-// "<what>: <UCX's text>". Losing a peer is UNAVAILABLE, however UCX noticed; never INVALID_ARGUMENT, since no
-// argument of a caller reaches UCX unchecked.
+// A status with the text "<what>: <UCX's text>". The code for a lost peer is UNAVAILABLE, however UCX noticed
+// the loss. It is never INVALID_ARGUMENT, since no caller's argument reaches UCX unchecked.
 absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
 class UcxWorker {
  public:
-  // Active message ids: of frames alone, and of DATA with its piece.
+  // Active message ids: of frames without a piece, and of DATA with its piece.
   static constexpr unsigned kControlId = 1;
   static constexpr unsigned kDataId = 2;
 
   struct Options {
-    std::string tls;                 // the UCX transports that may be used: what makes a lane a lane
-    std::string connection_manager;  // UCX's name of the only one that listens; empty: all that there are
-    std::string net_devices;         // empty: all
+    std::string tls;                 // the UCX transports (UCX_TLS) that this lane may use
+    std::string connection_manager;  // UCX's name of the connection manager that listens; empty: all
+    std::string net_devices;         // the network devices that UCX may use; empty: all
     bool rma = false;                // also one-sided reads
-    bool devices = false;            // also memory of CUDA's devices, where UCX can: reaches_devices
+    bool devices = false;            // also memory of CUDA devices, if UCX can; see reaches_devices()
     uint64_t tcp_segment_bytes = 0;  // of TCP's send and receive buffers; 0: UCX's own choice
-    // Pieces from this size on go by rendezvous, smaller ones in messages that carry them.
+    // UCX sends pieces of at least this size by rendezvous, and smaller ones together with their head.
     uint64_t rendezvous_bytes = 16 << 10;
   };
 
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
-  // REQUIRES: every endpoint is closed, every listener destroyed.
+  // REQUIRES: every endpoint is closed and every listener is destroyed.
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
   // Thread-safe.
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
-  // Waits until every endpoint has closed, and the tasks that its closing posted have run. REQUIRES: not on
-  // the thread.
+  // Waits until every endpoint has closed, and the tasks that the closing posted have run. REQUIRES: not on
+  // the progress thread.
   void WaitForEndpoints();
-  // Runs `task` on the progress thread and waits for it; at once when already there.
+  // Runs `task` on the progress thread and waits for it; on that thread, runs it at once.
   void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 
@@ -70,23 +70,24 @@ class UcxWorker {
 
   struct Region {
     const std::byte* base = nullptr;
-    uint64_t bytes = 0;  // 0: nothing is mapped
+    uint64_t bytes = 0;  // 0: no memory is mapped
     ucp_mem_h handle = nullptr;
     ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
   };
-  // Maps memory for remote reading and local use, as the n-th region; it is unmapped with the worker, or
-  // before. REQUIRES for a device's: its context is current. REQUIRES for unmapping: nothing uses it.
+  // Maps memory for remote reads and local use as region number `region`. UnmapMemory or the worker's
+  // destructor unmaps it. MapMemory REQUIRES for device memory: the device's context is current. UnmapMemory
+  // REQUIRES: no operation uses the memory.
   absl::Status MapMemory(size_t region, std::byte* base, uint64_t bytes, ucs_memory_type_t type);
   void UnmapMemory(size_t region);
-  // The region that holds `address`; nullptr when none does.
+  // The region that holds `address`; nullptr if none does.
   const Region* FindMemory(const std::byte* address) const;
-  // The key with which a peer reads the n-th mapped region.
+  // The key with which a peer reads the region with this number.
   absl::StatusOr<std::string> PackRemoteKey(size_t region) const;
 
-  // Operations in flight, of whatever kind, keep the thread awake.
+  // Counts operations in flight, of any kind, for which the thread spins.
   void AddInFlight(int delta) { in_flight_ += delta; }
 
-  // Endpoints that messages and errors are delivered to.
+  // The worker delivers messages and errors to the endpoints that are added.
   void AddEndpoint(ucp_ep_h ep, std::shared_ptr<UcxEndpoint> endpoint) {
     endpoints_[ep] = std::move(endpoint);
   }
