@@ -1,7 +1,8 @@
-// A helper process as its parent has it: started, asked, killed. It is alone in its process group, has no
-// descriptor but the standard ones and the socket, and has ended for sure when Kill has returned.
+// The parent's side of a helper process: starts it, exchanges messages with it, kills it. The process has its
+// own process group and no descriptors except the standard ones and the socket. It has ended when Kill
+// returns.
 //
-// Thread-compatible, but for Interrupt.
+// Thread-compatible; Interrupt is thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +23,9 @@ namespace tensorcast::helper {
 
 class ChildProcess {
  public:
-  // Runs this program with these arguments, the first of which is its name, and "--fd=3", where its end of
-  // the socket is. By posix_spawn: nothing of this process runs in the child, which would be the end of CUDA.
+  // Runs the program argv[0] with the arguments `argv` and then "--fd=3": the child's end of the socket is
+  // descriptor 3. Uses posix_spawn, so that no code of this process runs in the child: CUDA does not survive
+  // a fork.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(std::vector<std::string> argv);
   ~ChildProcess() { Kill(); }
   ChildProcess(const ChildProcess&) = delete;
@@ -33,19 +35,19 @@ class ChildProcess {
   bool running() const;
 
   absl::Status Send(const std::string& message);
-  // The next message. UNAVAILABLE when it has ended or closed the socket, DEADLINE_EXCEEDED when nothing
-  // came.
+  // The process's next message. UNAVAILABLE when the process has ended or closed the socket,
+  // DEADLINE_EXCEEDED when no message arrived in time.
   absl::StatusOr<std::string> Receive(SteadyTime deadline);
 
-  // Ends what Receive waits for: the process is killed, and yet to be reaped. From any thread.
+  // Kills the process without reaping it, which ends a Receive that waits. Any thread may call it.
   void Interrupt();
-  // Kills it, stopped or not, and blocks until the kernel has taken away all that it had, its mappings of
-  // device memory among them. Idempotent.
+  // Kills the process, even a stopped one, and blocks until the kernel has released all that it held, also
+  // its mappings of device memory. Idempotent.
   void Kill();
 
  private:
-  // The thread that started it, which lives as long: to the kernel a child's parent is a thread, and one that
-  // is to end with its parent (serve.h) would end with a thread that only passed by.
+  // The thread that starts the process and lives as long as the process. The helper asks the kernel to kill
+  // it when its parent ends (serve.h), and to the kernel that parent is the thread that started it.
   class Starter {
    public:
     Starter() = default;

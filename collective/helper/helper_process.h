@@ -1,13 +1,13 @@
 // The daemon's end of its helper process: broadcasts between the GPUs of this node, or of several, by a
 // library that may hang or abort the process that it runs in.
 //
-// The process is started with this object and again, when it has ended, with the next group. What goes wrong
-// has one answer: no answer within its time, an error or a crash, and the process is killed, and its mappings
-// of the daemon's memory have gone when that is told. Communicators are kept, one for each set of GPUs, the
-// eight that were used last; one with ranks on other nodes is left with its group. One group at a time: two
-// at once on the same GPUs can wait for each other.
+// The constructor starts the process. If the process has ended, the next group starts it again. After a
+// timeout, an error or a crash, the daemon kills the process; when it reports the error, the process's
+// mappings of the daemon's memory are gone. The process keeps the eight communicators used last, one for each
+// set of GPUs; a communicator with ranks on other nodes ends with its group. Only one group is open at a
+// time: two groups on the same GPUs could wait for each other.
 //
-// Thread-safe. Destroying it kills the process. Each end before its time is logged and counted.
+// Thread-safe. Destroying it kills the process. Each earlier end of the process is logged and counted.
 #pragma once
 
 #include <map>
