@@ -1,10 +1,10 @@
-// The fake backend: N devices of a given size, with shared memory as theirs, so that other processes can open
-// it as they would CUDA IPC handles. A test double for hardware: streams run asynchronously and in order on a
-// thread of their own, and addresses mean nothing to the host. Memory that is given
-// back while a copy still uses it is reported (FAILED_PRECONDITION), which real devices would not do.
+// The fake backend, a test double for hardware: N devices of a given size. Their memory is shared memory, so
+// that other processes can open it as they open CUDA IPC handles. Each stream runs asynchronously and in
+// order on its own thread. The host cannot dereference device addresses. Freeing memory that a copy still
+// uses fails with FAILED_PRECONDITION, which real devices would not notice.
 //
-// The devices of all processes of a host carry the same UUIDs and share no budget: each process counts its
-// own.
+// All processes of a host see devices with the same UUIDs. Each process counts only its own allocations
+// against a device's size.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace tensorcast {
 
-// What a test puts between the fake devices and their work (core/device/testing has faults). Thread-safe.
+// Hooks with which a test delays or fails the devices' work (core/device/testing has some). Thread-safe.
 class FakeDeviceHooks {
  public:
   virtual ~FakeDeviceHooks() = default;
-  // An error is that of the allocation.
+  // An error fails the allocation.
   virtual absl::Status BeforeAllocation() = 0;
-  // On the thread of the copy's stream, which it may hold up. An error is that of the copy.
+  // Runs on the thread of the copy's stream, and may block it. An error fails the copy.
   virtual absl::Status BeforeCopy(int device) = 0;
-  // An error, always the same one from then on: the device is broken for this process.
+  // An error means that the device is broken for this process; all later calls must return the same error.
   virtual absl::Status CheckHealth(int device) = 0;
 };
 
-// Declared here and defined in no product: a test's own build of a program defines it, and every fake runtime
-// that is made there without hooks has these. So a test meets a daemon that is another process with nothing
-// in the daemon that a user could switch on.
+// Only a test's own build of a program defines this function; no product does. In such a program, every fake
+// runtime that is created without hooks uses these. A test can thus inject faults into a daemon in another
+// process, while the daemon of the product has no switch for faults.
 [[gnu::weak]] std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram();
 
 struct FakeDeviceOptions {
@@ -39,7 +39,7 @@ struct FakeDeviceOptions {
   std::shared_ptr<FakeDeviceHooks> hooks;  // may be null
 };
 
-// INVALID_ARGUMENT for less than 1 or more than 64 devices, or devices without memory.
+// INVALID_ARGUMENT for fewer than 1 or more than 64 devices, or devices without memory.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options);
 
 }  // namespace tensorcast

@@ -16,7 +16,7 @@ struct CudaIpcFields {
   friend bool operator==(const CudaIpcFields&, const CudaIpcFields&) = default;
 };
 
-// A handle of the fake backend: where the exporter's memfd is, and what it must turn out to be.
+// A handle of the fake backend: the exporter's process and memfd, and the id that the memfd's name must have.
 struct FakeIpcFields {
   std::string process;
   uint32_t pid = 0;
@@ -25,15 +25,15 @@ struct FakeIpcFields {
   friend bool operator==(const FakeIpcFields&, const FakeIpcFields&) = default;
 };
 
-// REQUIRES: UUIDs of kUuidChars, a handle of 64 bytes.
+// REQUIRES: each UUID has kUuidChars characters; the CUDA handle has 64 bytes.
 std::string EncodeCudaIpc(const CudaIpcFields& fields);
 std::string EncodeFakeIpc(const FakeIpcFields& fields);
 
-// INVALID_ARGUMENT for anything but what the encoders make, another backend's handle included.
+// INVALID_ARGUMENT for bytes that this backend's encoder never makes, such as another backend's handle.
 absl::StatusOr<CudaIpcFields> DecodeCudaIpc(std::string_view opaque);
 absl::StatusOr<FakeIpcFields> DecodeFakeIpc(std::string_view opaque);
 
-// A UUID drawn once per process. Process ids alone would not do: every container may call itself process 1.
+// A UUID drawn once per process. A process id would not be unique: each container may have a process 1.
 const std::string& ThisProcessToken();
 
 }  // namespace tensorcast

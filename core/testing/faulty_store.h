@@ -1,4 +1,5 @@
-// An artifact store with a disk that fills up when a test says so. All else is done by the store behind it.
+// An artifact store with writes or commits that fail when a test says so. Passes all other calls on to
+// another store.
 //
 // Thread-safe.
 #pragma once

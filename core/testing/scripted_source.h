@@ -1,5 +1,5 @@
-// A chunk source, and a provider of such sources, that do what a test tells them: fail, lie, hold back,
-// count.
+// A chunk source, and a provider of such sources, that a test controls: they fail, corrupt bytes, hold
+// fetches back, and count calls.
 //
 // Thread-safe.
 #pragma once
@@ -34,13 +34,13 @@ struct SourceScript {
   bool own_thread = false;            // fetches run on a thread of the source, one after another
   std::set<uint32_t> failing_chunks;  // UNAVAILABLE
   std::set<uint32_t> corrupt_chunks;  // one bit flipped
-  // Which chunks it has; null: all. What is not there it refuses.
+  // The chunks that the source has; null: all. It refuses fetches of other chunks.
   std::shared_ptr<const Availability> availability;
-  std::map<uint32_t, int> refusals;  // so many fetches of these chunks it refuses though they are there
+  std::map<uint32_t, int> refusals;  // for a chunk, how many fetches it refuses although it has the chunk
 };
 
-// What sources have in common with the test: the bytes, the script, what happened. One control may serve
-// several sources. Must be held by a shared_ptr.
+// The state that a test shares with its sources: the bytes, the script, and counts of calls. Several sources
+// may use one control. Must be held by a shared_ptr.
 class SourceControl : public std::enable_shared_from_this<SourceControl> {
  public:
   SourceControl(std::vector<std::byte> image, SourceScript script);

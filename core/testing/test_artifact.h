@@ -24,7 +24,7 @@ struct TestArtifact {
 TestArtifact MakeTestArtifact(uint64_t seed, const std::vector<uint64_t>& tensor_bytes,
                               uint64_t chunk_bytes = 0);
 
-// One tensor that fills `chunks` chunks; the same holds for their size.
+// One tensor that fills `chunks` chunks. `chunk_bytes` as for MakeTestArtifact.
 TestArtifact MakeChunkedArtifact(uint64_t seed, uint32_t chunks, uint64_t chunk_bytes = 4096);
 
 // The bytes behind spans, one after another.

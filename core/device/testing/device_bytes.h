@@ -1,4 +1,4 @@
-// What tests put into device memory and find there.
+// Functions with which tests fill and read device memory.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Faults of devices that are not hardware, switched by a test while they run. The test doubles of devices ask
-// for them: the fake backend through its hooks (fault_hooks.h), the stand-in for the CUDA runtime by itself.
+// Faults that a test injects into test doubles of devices while they run. The fake backend asks for them
+// through its hooks (fault_hooks.h); the stand-in for the CUDA runtime asks directly.
 //
-// Thread-safe, and safe between processes that share them by a file.
+// Thread-safe, also between processes that share the faults through a file.
 #pragma once
 
 #include <array>
