@@ -97,9 +97,11 @@ class HandleServer::Loop {
   }
 
   // As HandleServer::HoldersOf. Blocks until the thread has answered.
-  std::vector<pid_t> HoldersOf(std::string_view replica_id) {
+  std::vector<pid_t> HoldersOf(std::string_view replica_id,
+                               const std::function<bool(const void* hold)>& except) {
     const auto request = std::make_shared<HoldersRequest>();
     request->replica_id = replica_id;
+    request->except = except;
     {
       absl::MutexLock lock(&news_mutex_);
       holder_requests_.push_back(request);
@@ -128,6 +130,7 @@ class HandleServer::Loop {
   };
   struct HoldersRequest {
     std::string replica_id;
+    std::function<bool(const void* hold)> except;
     std::vector<pid_t> holders;
     absl::Notification told;
   };
@@ -263,7 +266,7 @@ class HandleServer::Loop {
     }
     for (const auto& request : requests) {
       for (const auto& [id, entry] : entries_) {
-        const std::optional<pid_t> holder = entry.connection->HolderOf(request->replica_id);
+        const std::optional<pid_t> holder = entry.connection->HolderOf(request->replica_id, request->except);
         if (holder.has_value()) request->holders.push_back(*holder);
       }
       std::ranges::sort(request->holders);
@@ -496,8 +499,9 @@ int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {
   return loop_->Fence(replica_id, why);
 }
 
-std::vector<pid_t> HandleServer::HoldersOf(std::string_view replica_id) const {
-  return loop_->HoldersOf(replica_id);
+std::vector<pid_t> HandleServer::HoldersOf(std::string_view replica_id,
+                                           const std::function<bool(const void* hold)>& except) const {
+  return loop_->HoldersOf(replica_id, except);
 }
 
 uint64_t HandleServer::put_ring_bytes() const { return loop_->ring_room->used_bytes(); }

@@ -75,9 +75,11 @@ class HandleServer {
   // were told. Must not be called on the server's thread.
   int Fence(std::string_view replica_id, const absl::Status& why);
 
-  // The processes with a claim on this replica, ascending; 0 stands for unknown processes. Must not be called
-  // on the server's thread.
-  std::vector<pid_t> HoldersOf(std::string_view replica_id) const;
+  // The processes with a claim on this replica, ascending; 0 stands for unknown processes. `except` is called
+  // on the server's thread with the hold of each claim, and leaves out the claims for which it is true; null:
+  // leaves out none. HoldersOf must not be called on the server's thread.
+  std::vector<pid_t> HoldersOf(std::string_view replica_id,
+                               const std::function<bool(const void* hold)>& except = nullptr) const;
 
   uint64_t put_ring_bytes() const;  // of all existing rings
   int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile

@@ -400,8 +400,10 @@ absl::Status ServerConnection::HandleFollow() {
   return absl::OkStatus();
 }
 
-std::optional<pid_t> ServerConnection::HolderOf(std::string_view replica_id) const {
+std::optional<pid_t> ServerConnection::HolderOf(std::string_view replica_id,
+                                                const std::function<bool(const void* hold)>& except) const {
   if (state_ != State::kLeased || held_->claim().handles.replica_id != replica_id) return std::nullopt;
+  if (except != nullptr && except(held_->claim().hold.get())) return std::nullopt;
   const absl::StatusOr<ucred> peer = PeerCredentials(socket_.get());
   return peer.ok() ? peer->pid : 0;
 }

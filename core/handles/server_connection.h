@@ -108,8 +108,10 @@ class ServerConnection {
 
   std::optional<OrphanedClaim> TakeOrphan();
 
-  // The process that holds a claim on this replica, 0 if it is unknown; nullopt: this connection holds none.
-  std::optional<pid_t> HolderOf(std::string_view replica_id) const;
+  // The process that holds a claim on this replica, 0 if it is unknown; nullopt: this connection holds none,
+  // or only one for whose hold `except` is true.
+  std::optional<pid_t> HolderOf(std::string_view replica_id,
+                                const std::function<bool(const void* hold)>& except) const;
   // If the client holds a claim on this replica, sends it an ERROR: the bytes are damaged. The client keeps
   // the claim, so that the memory stays until it ends the claim. Returns whether the client holds one.
   bool Fence(std::string_view replica_id, const absl::Status& why);

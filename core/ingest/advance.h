@@ -8,6 +8,12 @@
 // chunk is either old or new, and only new chunks are served. A retired version cannot come back: if the
 // ingest fails, the new chunks stay as a partial replica.
 //
+// With a gate (core/replicas/commit_gate.h) the replica is advanced while processes are attached to it. The
+// ingest first stages the whole wanted version: it makes, verifies and compares each chunk with the earlier
+// version, which does not change meanwhile, and keeps only the changed values (scatter_plan.h). When all
+// holders are in the gate, the replica is retired, and the values are written over it. An error before that
+// leaves the replica as it was.
+//
 // The code that requests the ingest makes an Advance, and gives it to the ingest and to the sources that need
 // the old bytes. Thread-safe.
 #pragma once
@@ -19,6 +25,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "core/replicas/commit_gate.h"
 #include "core/replicas/replica_table.h"
 
 namespace tensorcast {
@@ -33,9 +40,13 @@ class Advance {
   // version's. If the replica cannot be advanced, the ingest fails with the reason if `required`, else it
   // makes the wanted version beside it.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
+  // While it is attached: required, once all holders are in `gate`.
+  Advance(std::string base_id, std::shared_ptr<CommitGate> gate)
+      : base_id_(std::move(base_id)), required_(true), gate_(std::move(gate)) {}
 
   const std::string& base_id() const { return base_id_; }
   bool required() const { return required_; }
+  CommitGate* gate() const { return gate_.get(); }  // null: nothing may be attached
 
   // The earlier version while the ingest writes over it: chunks that are not written yet have its bytes. Null
   // before and after that time, and if nothing is advanced.
@@ -58,6 +69,7 @@ class Advance {
  private:
   const std::string base_id_;
   const bool required_;
+  const std::shared_ptr<CommitGate> gate_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<const RetiredReplica> base_ ABSL_GUARDED_BY(mutex_);
 };

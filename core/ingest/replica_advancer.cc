@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/steady_time.h"
 #include "core/artifact/digest.h"
 #include "core/ingest/advance.h"
+#include "core/ingest/scatter_plan.h"
 
 namespace tensorcast {
 namespace {
@@ -70,6 +72,65 @@ class AdvancingDestination final : public Destination {
 };
 
 // Reads in the replica's own memory, where these chunks stay.
+// Chunks are made in a buffer, and compared with the base, which stays as it is until Finish.
+class CommittingDestination final : public Destination {
+ public:
+  // `retire` ends when the holders of `base` have let it go.
+  using Retire = std::function<absl::StatusOr<RetiredReplica>()>;
+  CommittingDestination(std::shared_ptr<Advance> advance, std::shared_ptr<const ReplicaLease> base,
+                        std::function<void()> wake, Retire retire, ScatterPlan::Allocate allocate,
+                        int threads, StagingRing* staging, std::unique_ptr<StagingRing> own)
+      : own_(std::move(own)),
+        staging_(staging),
+        advance_(std::move(advance)),
+        base_(std::move(base)),
+        wake_(std::move(wake)),
+        retire_(std::move(retire)),
+        threads_(threads),
+        plan_(std::move(allocate)) {}
+
+  int max_chunks() const override { return staging_->buffers(); }
+  bool places() const override { return true; }
+
+  absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
+    TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging_->Acquire(context));
+    std::vector<HostSpan> spans = buffer.Spans(range.bytes);
+    return ChunkBuffer{std::move(spans), std::move(buffer)};
+  }
+
+  absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
+    uint64_t offset = range.offset;
+    for (const ConstHostSpan& piece : bytes) {
+      ConstHostSpan rest = piece;
+      for (const ConstHostSpan& there : base_->HostSpans(offset, piece.size())) {
+        TC_RETURN_IF_ERROR(plan_.Add(offset, there, rest.first(there.size())));
+        rest = rest.subspan(there.size());
+        offset += there.size();
+      }
+    }
+    return AwaitPlaced();
+  }
+
+  absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>&) override {
+    own_.reset();  // the buffers: the commit needs none
+    advance_->gate()->Staged(std::move(base_), wake_);
+    TC_ASSIGN_OR_RETURN(const RetiredReplica base, retire_());
+    // From here on nothing fails, and no process reads.
+    plan_.Scatter(*base.memory, threads_);
+    return ReplicaStorage{.host = base.memory, .device = nullptr, .file = nullptr};
+  }
+
+ private:
+  std::unique_ptr<StagingRing> own_;
+  StagingRing* const staging_;
+  const std::shared_ptr<Advance> advance_;
+  std::shared_ptr<const ReplicaLease> base_;
+  const std::function<void()> wake_;
+  const Retire retire_;
+  const int threads_;
+  ScatterPlan plan_;
+};
+
 class StayingChunks final : public ChunkSource {
  public:
   StayingChunks(SourceInfo info, std::shared_ptr<const RetiredReplica> base,
@@ -164,35 +225,38 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   Advance& advance = *request.advance;
   const std::string what = absl::StrCat("advance ", advance.base_id());
   std::unique_ptr<StagingRing> own;
-  StagingRing* staging = nullptr;
-  {
-    // Leased meanwhile, so that no buffer takes its place.
-    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
-        options_.table->LeaseAt(advance.base_id(), kHostMemory);
-    if (!lease.ok()) return Annotate(lease.status(), what);
-    if (partial) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(what, ": this node holds a part of ", request.artifact_id(),
-                       " already; evict that replica first, or get without --advance"));
-    }
-    const HostAllocation& memory = *(*lease)->memory().host;
-    const ImageLayout& layout = (*lease)->manifest()->layout();
-    if (layout.image_bytes != request.layout().image_bytes ||
-        layout.chunk_bytes != request.layout().chunk_bytes) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(what, ": its image is cut otherwise; get without --advance"));
-    }
-    if (!IsOwn(memory)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(what, ": its memory was taken back from an earlier daemon, and is read-only ",
-                       "(daemon.keep_pool); evict it, or get without --advance"));
-    }
-    TC_ASSIGN_OR_RETURN(staging, FindBuffers(request.layout(), space, own));
+  // Leased meanwhile, so that no buffer takes its place.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
+      options_.table->LeaseAt(advance.base_id(), kHostMemory);
+  if (!lease.ok()) return Annotate(lease.status(), what);
+  std::unique_ptr<ReplicaLease> leased = *std::move(lease);
+  if (partial) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": this node holds a part of ", request.artifact_id(),
+                     " already; evict that replica first, or get without --advance"));
   }
+  const ImageLayout& layout = leased->manifest()->layout();
+  if (layout.image_bytes != request.layout().image_bytes ||
+      layout.chunk_bytes != request.layout().chunk_bytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": its image is cut otherwise; get without --advance"));
+  }
+  if (!IsOwn(*leased->memory().host)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": its memory was taken back from an earlier daemon, and is read-only ",
+                     "(daemon.keep_pool); evict it, or get without --advance"));
+  }
+  TC_ASSIGN_OR_RETURN(StagingRing* const staging, FindBuffers(request.layout(), space, own));
   RetirementRequest retirement{.artifact_id = advance.base_id(),
                                .wait = request.wait_for_space,
                                .context = space.context,
-                               .on_wait = space.on_wait};
+                               .on_wait = space.on_wait,
+                               .gate = advance.gate()};
+  if (advance.gate() != nullptr) {
+    retirement.wait = true;  // its holders do when they commit
+    return MakeCommitting(request, space, std::move(leased), std::move(retirement), staging, std::move(own));
+  }
+  leased.reset();
   if (!advance.required()) {
     retirement.context = [&space, ends = SteadyNow() + kMaxPreferredWait] {
       RequestContext context = space.context();
@@ -204,6 +268,25 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   std::shared_ptr<const HostAllocation> memory = base.memory;
   advance.Begin(std::move(base));
   return std::make_unique<AdvancingDestination>(std::move(memory), staging, std::move(own));
+}
+
+std::unique_ptr<Destination> ReplicaAdvancer::MakeCommitting(
+    const IngestRequest& request, const AllocationRequest& space, std::shared_ptr<const ReplicaLease> base,
+    RetirementRequest retirement, StagingRing* staging, std::unique_ptr<StagingRing> own) const {
+  const auto allocate = [allocator = options_.allocator,
+                         space](uint64_t bytes) -> absl::StatusOr<HostAllocation> {
+    AllocationRequest some = space;
+    some.subject = "the changed values of a version";
+    some.bytes = bytes;
+    some.await_ingests = false;  // this one is among them
+    return allocator->AllocateHost(some, [bytes](HostPool& pool) { return pool.Allocate(bytes); });
+  };
+  return std::make_unique<CommittingDestination>(
+      request.advance, std::move(base), [table = options_.table] { table->NoteChance(); },
+      [retires = options_.retirement, retirement = std::move(retirement)] {
+        return retires->Retire(retirement);
+      },
+      allocate, options_.copy_threads, staging, std::move(own));
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::TakeBase(const IngestRequest& request,
@@ -222,6 +305,7 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::TakeBase(const Ing
 std::unique_ptr<NodeProvider> ReplicaAdvancer::ChunksThatStay(const IngestRequest& request,
                                                               ProgressTracker& progress) const {
   const std::shared_ptr<const RetiredReplica> base = request.advance->base();
+  if (base == nullptr) return nullptr;  // nothing is in its place before the commit
   const ImageLayout& layout = request.layout();
   auto has = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
   for (uint32_t chunk = 0; chunk < has->chunks(); ++chunk) {

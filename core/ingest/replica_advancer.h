@@ -47,6 +47,11 @@ class ReplicaAdvancer {
  private:
   absl::StatusOr<std::unique_ptr<Destination>> Take(const IngestRequest& request,
                                                     const AllocationRequest& space, bool partial) const;
+  // The destination of an advance with a gate: `retirement` retires the base at the end.
+  std::unique_ptr<Destination> MakeCommitting(const IngestRequest& request, const AllocationRequest& space,
+                                              std::shared_ptr<const ReplicaLease> base,
+                                              RetirementRequest retirement, StagingRing* staging,
+                                              std::unique_ptr<StagingRing> own) const;
   // Whether this process may write to the memory, because this pool made all its segments. No other replica
   // uses its granules: replicas never share them.
   bool IsOwn(const HostAllocation& memory) const;

@@ -26,9 +26,9 @@ struct ReplicaMemory {
   uint64_t file_image_offset = 0;        // ...and where its image begins
 };
 
-// While a lease lives, the replica's memory is neither freed nor rewritten; destroying the lease ends the
-// hold. Several threads may use it at the same time: only the availability changes. Must not outlive the
-// engine.
+// While a lease lives, the replica's memory is neither freed nor rewritten, unless it is a live lease and its
+// holder is in the commit (commit_gate.h); destroying the lease ends the hold. Several threads may use it at
+// the same time: only the availability changes. Must not outlive the engine.
 //
 // A lease on a replica that is not ready stays valid when the replica becomes ready, when its ingest fails,
 // and when the replica is to go. The availability reports that, and the memory stays until the last such

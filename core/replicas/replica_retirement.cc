@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -38,13 +39,20 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
                    absl::StrCat(what, ": replica ", replica->id, " is pinned; unpin it first"))};
     return refusal.why;
   }
-  if (replica->leases > 0) {
+  const uint32_t let_go = request.gate != nullptr ? request.gate->Close() : 0;
+  // Unless it was retired the holders may change their minds.
+  absl::Cleanup reopen = [&] {
+    if (request.gate != nullptr) request.gate->Reopen(refusal.why);
+  };
+  if (replica->leases > let_go) {
     const std::string held = absl::StrCat("replica ", replica->id, " is read under ", replica->leases,
                                           replica->leases == 1 ? " lease" : " leases");
     refusal = {
         .why = absl::FailedPreconditionError(absl::StrCat(
             what, ": ", held, "; detach the readers, wait for them (--wait), or get without --advance")),
-        .waits_for = absl::StrCat("the end of the leases: ", held),
+        .waits_for = request.gate != nullptr
+                         ? absl::StrCat("all holders of replica ", replica->id, " to commit")
+                         : absl::StrCat("the end of the leases: ", held),
         .passes = handing_over};
     return refusal.why;
   }
@@ -68,14 +76,26 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
                .look_again = kAskGuardAgain};
     return refusal.why;
   }
-  absl::StatusOr<RetiredReplica> retired = table_->Retire(replica->id);
-  if (!retired.ok()) {
+  absl::StatusOr<RetiredReplica> retired = table_->Retire(replica->id, let_go);
+  if (retired.ok()) {
+    std::move(reopen).Cancel();
+  } else {
     refusal = {.why = Annotate(retired.status(), what),
                .waits_for = "a lease that began meanwhile",
                .passes = true,
                .look_again = kAskGuardSoon};
   }
   return retired;
+}
+
+// Until then a record of it stays for the next daemon. A call that looks at a live lease holds it for a
+// moment.
+void ReplicaRetirement::AwaitGone(const std::string& replica_id) const {
+  while (true) {
+    const uint64_t seen = table_->space().events();
+    if (!table_->Find(replica_id).ok()) return;
+    table_->space().AwaitEvent(seen, RequestContext());
+  }
 }
 
 absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest& request) const {
@@ -93,6 +113,10 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest
     const bool handing_over = SteadyNow() < handover_ends;
     absl::StatusOr<RetiredReplica> retired = Try(request, handing_over, refusal);
     if (retired.ok()) {
+      if (request.gate != nullptr) {
+        request.gate->EndLeases();
+        AwaitGone(retired->replica_id);
+      }
       notifier_->Flush();
       LOG(INFO) << "replica " << retired->replica_id << " of " << request.artifact_id
                 << " left its memory to a later version";

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "core/replicas/callbacks.h"
+#include "core/replicas/commit_gate.h"
 #include "core/replicas/notifier.h"
 #include "core/replicas/replica_table.h"
 #include "core/source/chunk_source.h"
@@ -28,6 +29,9 @@ struct RetirementRequest {
   // Gives the current context: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   WaitObserver on_wait;  // may be null
+  // The holders of leases that let the replica go, each when it has entered; null: there are none. Their
+  // leases have ended when the replica is retired.
+  CommitGate* gate = nullptr;
 };
 
 class ReplicaRetirement {
@@ -50,6 +54,8 @@ class ReplicaRetirement {
   };
   absl::StatusOr<RetiredReplica> Try(const RetirementRequest& request, bool handing_over,
                                      Refusal& refusal) const;
+
+  void AwaitGone(const std::string& replica_id) const;
 
   ReplicaTable* const table_;
   EvictionGuard* const guard_;

@@ -227,7 +227,7 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
   return absl::OkStatus();
 }
 
-absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id) {
+absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_t live_leases) {
   RetiredReplica retired;
   ReplicaStates::Rest rest;
   {
@@ -235,11 +235,11 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id) {
     TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
     const ReplicaInfo& info = record->info;
     if (info.state != ReplicaState::kReady || record->storage.host == nullptr || info.pinned ||
-        info.leases > 0 || record->reserved) {
+        info.leases > live_leases || record->reserved) {
       return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": it is ",
-                                                        info.leases > 0    ? "leased"
-                                                        : info.pinned      ? "pinned"
-                                                        : record->reserved ? "being evicted"
+                                                        info.leases > live_leases ? "leased"
+                                                        : info.pinned             ? "pinned"
+                                                        : record->reserved        ? "being evicted"
                                                                            : "not a ready one in host memory",
                                                         "; try again"));
     }

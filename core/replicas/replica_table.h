@@ -147,10 +147,11 @@ class ReplicaTable {
     std::string_view reason = {};  // counted if this call starts the draining (tc_pool_evictions_total)
   };
   absl::Status Drain(std::string_view id, const DrainOptions& options);
-  // ready -> draining -> gone at once. The caller gets the memory, which no lease reads. NOT_FOUND for an
-  // unknown id; FAILED_PRECONDITION when the replica is not ready, not in host memory, pinned, leased, or
-  // being evicted.
-  absl::StatusOr<RetiredReplica> Retire(std::string_view id);
+  // ready -> draining -> gone; the caller gets the memory. The replica is gone at once if nothing leases it,
+  // otherwise when its leases have ended: there may be at most `live_leases`, and the caller ends them.
+  // NOT_FOUND for an unknown id; FAILED_PRECONDITION when the replica is not ready, not in host memory,
+  // pinned, leased more often, or being evicted.
+  absl::StatusOr<RetiredReplica> Retire(std::string_view id, uint32_t live_leases = 0);
   // Removes a replica with wrong bytes: it drains, pinned or not; a filling replica fails at its end. Counted
   // as corrupt.
   absl::Status Withdraw(std::string_view id);
@@ -162,6 +163,7 @@ class ReplicaTable {
   void Unreserve(std::string_view id);
   PoolHolders Holders(Location pool) const;
   const PoolSpace& space() const { return states_.space; }
+  void NoteChance() { states_.space.NoteChance(); }  // an event of space()
 
   // --- looking
   std::vector<ReplicaInfo> List() const;

@@ -1,0 +1,198 @@
+// Replicas that are advanced while processes are attached to them (core/replicas/commit_gate.h).
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/log/check.h"
+#include "absl/synchronization/notification.h"
+#include "base/testing/eventually.h"
+#include "core/artifact/test_util.h"
+#include "core/engine/engine_fixture.h"
+#include "core/ingest/advance.h"
+#include "core/replicas/commit_gate.h"
+#include "gmock/gmock.h"
+
+namespace tensorcast::testing::live_advance_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kChunks = 6;
+constexpr uint64_t kChunkBytes = kGranuleBytes;
+
+class LiveAdvance : public EngineFixture {
+ protected:
+  LiveAdvance() {
+    // Room for one image, one buffer and the changed values: there is none for a second image.
+    Start({.host_granules = kChunks + 2, .staging_buffers = 0, .disk = false, .guard = true});
+    Place(base_);
+  }
+
+  static TestArtifact Next(TestArtifact artifact) {
+    for (const uint32_t chunk : {1, 4}) {
+      for (uint64_t i = 0; i < kChunkBytes; i += 512) artifact.image[chunk * kChunkBytes + i] ^= std::byte{1};
+    }
+    auto manifest =
+        Manifest::Create(artifact.layout, DigestsOf(artifact.layout, artifact.image), {{"version", "2"}});
+    CHECK_OK(manifest.status());
+    artifact.manifest = *std::move(manifest);
+    return artifact;
+  }
+  void Place(const TestArtifact& artifact) {
+    MustGet(artifact, kCpu);
+    WaitUntilIdle();
+  }
+  std::shared_ptr<LiveLease> Hold() {
+    auto lease = engine_->LeaseArtifact(base_.manifest->id(), kCpu);
+    CHECK_OK(lease.status());
+    return std::make_shared<LiveLease>(*std::move(lease));
+  }
+  std::unique_ptr<PendingReplica> Begin(const std::shared_ptr<SourceProvider>& sources) {
+    auto pending =
+        engine_->Ingest(ContextFor(), {.manifest = target_.manifest,
+                                       .location = kCpu,
+                                       .sources = sources,
+                                       .advance = std::make_shared<Advance>(base_.manifest->id(), gate_)});
+    CHECK_OK(pending.status());
+    return *std::move(pending);
+  }
+  // What a process that has the memory mapped sees.
+  std::vector<std::byte> Mapped() const {
+    std::vector<std::byte> bytes;
+    for (const ConstHostSpan& span : mapped_) bytes.insert(bytes.end(), span.begin(), span.end());
+    return bytes;
+  }
+  void Map(const LiveLease& holder) { mapped_ = holder.lease()->HostSpans(0, base_.layout.image_bytes); }
+  bool HasTarget() const { return engine_->LeaseArtifact(target_.manifest->id(), kCpu).ok(); }
+  bool AwaitRefusal() {
+    return Eventually([&] { return !gate_->refusal().ok(); });
+  }
+
+  const TestArtifact base_ = MakeChunkedArtifact(1, kChunks, kChunkBytes);
+  const TestArtifact target_ = Next(base_);
+  absl::Notification staged_;
+  const std::shared_ptr<CommitGate> gate_ = std::make_shared<CommitGate>([this] { staged_.Notify(); });
+  std::vector<ConstHostSpan> mapped_;
+};
+
+TEST_F(LiveAdvance, TwoHoldersThatEnter_SeeTargetInSameMemory) {
+  const auto one = Hold();
+  const auto other = Hold();
+  Map(*one);
+  const auto pending = Begin(GoodProvider(target_));
+  staged_.WaitForNotification();
+  EXPECT_TRUE(Mapped() == base_.image) << "nothing is written before the commit";
+  gate_->Enter(one);
+  ASSERT_TRUE(AwaitRefusal());
+  EXPECT_TRUE(Mapped() == base_.image);
+  EXPECT_FALSE(HasTarget());
+  EXPECT_THAT(guard_.asked(), IsEmpty()) << "the consent is asked for when all have entered";
+  gate_->Enter(other);
+  const auto lease = pending->Wait(ContextFor());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Mapped() == target_.image);
+  EXPECT_EQ((*lease)->HostSpans(0, 1).front().data(), mapped_.front().data());
+  EXPECT_EQ(one->lease(), nullptr);
+  EXPECT_FALSE(gate_->Leave(one.get())) << "it is too late";
+  EXPECT_FALSE(engine_->LeaseArtifact(base_.manifest->id(), kCpu).ok());
+  EXPECT_THAT(guard_.asked(), ElementsAre(base_.manifest->id()));
+}
+
+TEST_F(LiveAdvance, HolderThatGoes_CountsNoMore) {
+  const auto one = Hold();
+  auto other = Hold();
+  Map(*one);
+  const auto pending = Begin(GoodProvider(target_));
+  gate_->Enter(one);
+  ASSERT_TRUE(AwaitRefusal());
+  other.reset();
+  ASSERT_TRUE(pending->Wait(ContextFor()).ok());
+  EXPECT_TRUE(Mapped() == target_.image);
+}
+
+TEST_F(LiveAdvance, HolderThatLeaves_IsWaitedForAgain) {
+  const auto one = Hold();
+  const auto other = Hold();
+  Map(*one);
+  const auto pending = Begin(GoodProvider(target_));
+  gate_->Enter(one);
+  ASSERT_TRUE(AwaitRefusal());
+  EXPECT_TRUE(gate_->Leave(one.get()));
+  gate_->Enter(other);
+  EXPECT_TRUE(Mapped() == base_.image);
+  EXPECT_FALSE(HasTarget());
+  gate_->Enter(one);
+  ASSERT_TRUE(pending->Wait(ContextFor()).ok());
+  EXPECT_TRUE(Mapped() == target_.image);
+}
+
+TEST_F(LiveAdvance, OrdinaryReader_KeepsReplicaAsItIs) {
+  const auto one = Hold();
+  Map(*one);
+  auto reader = engine_->LeaseArtifact(base_.manifest->id(), kCpu);
+  ASSERT_TRUE(reader.ok());
+  const auto pending = Begin(GoodProvider(target_));
+  gate_->Enter(one);
+  ASSERT_TRUE(AwaitRefusal());
+  EXPECT_TRUE(Mapped() == base_.image);
+  reader->reset();
+  ASSERT_TRUE(pending->Wait(ContextFor()).ok());
+  EXPECT_TRUE(Mapped() == target_.image);
+}
+
+TEST_F(LiveAdvance, NoHolderInGate_LeavesReplicaAsItIs) {
+  auto one = Hold();
+  const auto pending = Begin(GoodProvider(target_));
+  staged_.WaitForNotification();
+  one.reset();
+  EXPECT_FALSE(HasTarget());
+  EXPECT_TRUE(engine_->LeaseArtifact(base_.manifest->id(), kCpu).ok());
+}
+
+TEST_F(LiveAdvance, LastCopy_IsRewrittenWhenGuardAgrees) {
+  const auto one = Hold();
+  Map(*one);
+  guard_.Refuse(base_.manifest->id());
+  auto pending = Begin(GoodProvider(target_));
+  gate_->Enter(one);
+  ASSERT_TRUE(AwaitRefusal());
+  EXPECT_THAT(std::string(gate_->refusal().message()), HasSubstr("the last copy"));
+  EXPECT_TRUE(gate_->Leave(one.get()));
+  pending.reset();
+  WaitUntilIdle();
+  EXPECT_TRUE(Mapped() == base_.image);
+  EXPECT_NE(one->lease(), nullptr);
+}
+
+TEST_F(LiveAdvance, WrongBytes_ChangeNothing) {
+  const auto one = Hold();
+  Map(*one);
+  TestArtifact wrong = target_;
+  wrong.image[kChunkBytes] ^= std::byte{0x55};
+  const auto pending = Begin(GoodProvider(wrong));
+  gate_->Enter(one);
+  EXPECT_FALSE(pending->Wait(ContextFor()).ok());
+  EXPECT_TRUE(Mapped() == base_.image);
+  EXPECT_TRUE(gate_->Leave(one.get()));
+  EXPECT_NE(one->lease(), nullptr);
+}
+
+TEST_F(LiveAdvance, PinnedReplica_IsRefused) {
+  const auto one = Hold();
+  Map(*one);
+  ASSERT_TRUE(engine_->SetPinned(one->lease()->replica_id(), true).ok());
+  const auto pending = Begin(GoodProvider(target_));
+  gate_->Enter(one);
+  const absl::Status refused = pending->Wait(ContextFor()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("is pinned"));
+  EXPECT_TRUE(Mapped() == base_.image);
+  EXPECT_TRUE(gate_->Leave(one.get()));
+}
+
+}  // namespace
+}  // namespace tensorcast::testing::live_advance_test
