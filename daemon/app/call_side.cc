@@ -137,6 +137,11 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                     .lanes = RequestableLanes(transports),
                     .differences = &difference_paths,
                     .advance_tasks = options.advance}),
+      live({.engine = replicas.engine.get(),
+            .materializer = &materializer,
+            .sessions = &*replicas.sessions,
+            .servings = &*replicas.servings,
+            .handle_socket = replicas.handles->path()}),
       archiver(
           {.places = options.archives.places,
            .writer = storage.archives(),
@@ -191,7 +196,8 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                      return Replace(context, damaged_replica);
                    }}),
       proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)),
-      versions(MakeVersionsProxy(store.channel, store.client.get(), &quick, &waiting)) {
+      versions(MakeVersionsProxy(store.channel, store.client.get(), &quick, &waiting)),
+      live_leases(MakeLiveLeasesService(&live, &quick, &waiting)) {
   // Damage is found where replicas are digested again, and replaced by the parts of this side.
   replicas.possession->SetOnDamage([this](const v1::DamagedReplica& found) { damaged.Note(found); });
 }
@@ -212,19 +218,20 @@ absl::Status CallSide::Listen(const DaemonOptions& options) {
   // The TCP address comes first: it is the one that this node advertises (DaemonServer::Parts::Start).
   std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
   if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
-  TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
-                                                  .services = {service.get(), possession.get(), records.get(),
-                                                               proxy.get(), versions.get()},
-                                                  .max_connections = options.max_connections,
-                                                  .credentials = options.security.credentials}));
-  // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
   TC_ASSIGN_OR_RETURN(
-      clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
-                                   .unix_groups = options.handle_groups,
-                                   .services = {service.get(), records.get(), proxy.get(), versions.get()},
-                                   .max_connections = options.max_connections,
-                                   .unix_roles = security::Only(security::Role::kClient),
-                                   .operator_socket = options.unix_socket}));
+      server, rpc::Server::Start({.listen = std::move(listen),
+                                  .services = {service.get(), possession.get(), records.get(), proxy.get(),
+                                               versions.get(), live_leases.get()},
+                                  .max_connections = options.max_connections,
+                                  .credentials = options.security.credentials}));
+  // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
+  TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
+                                                   .unix_groups = options.handle_groups,
+                                                   .services = {service.get(), records.get(), proxy.get(),
+                                                                versions.get(), live_leases.get()},
+                                                   .max_connections = options.max_connections,
+                                                   .unix_roles = security::Only(security::Role::kClient),
+                                                   .operator_socket = options.unix_socket}));
   std::vector<rpc::EndpointAccess> endpoints = EndpointsOf(options, server->addresses());
   for (const rpc::EndpointAccess& endpoint : endpoints) LOG(INFO) << "access: " << endpoint.ToString();
   status.SetEndpoints(std::move(endpoints));

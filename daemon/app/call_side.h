@@ -23,6 +23,7 @@
 #include "daemon/service/difference_paths.h"
 #include "daemon/service/import_joins.h"
 #include "daemon/service/ingest.h"
+#include "daemon/service/live_replicas.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/node_probe.h"
 #include "daemon/service/status_report.h"
@@ -55,6 +56,7 @@ struct CallSide {
   const DifferencePaths difference_paths;
   const DifferenceMaker difference_maker;
   const Materializer materializer;
+  LiveReplicas live;
   const Archiver archiver;
   ImportJoins joins;
   const Ingester ingester;
@@ -70,6 +72,7 @@ struct CallSide {
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;
+  const std::unique_ptr<grpc::Service> live_leases;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<rpc::Server> clients;  // for callers with the client role
 

@@ -212,6 +212,7 @@ void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   if (node.has_value()) node->Drain();
   if (tasks != nullptr) tasks->Drain();
   if (calls != nullptr && calls->server != nullptr) {
+    calls->live.Stop();  // what waits for its holders would be waited for
     if (SteadyNow() < deadline) {
       TellStoreOfDrain();
       AwaitTransfers(deadline);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,10 +17,13 @@ namespace {
 // The max number of readers in an error.
 constexpr size_t kReadersNamed = 10;
 
+}  // namespace
+
 std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions& sessions,
-                                   const ServeRegistry& servings) {
+                                   const ServeRegistry& servings,
+                                   const std::function<bool(const void* lease)>& except) {
   std::vector<std::string> readers;
-  for (const pid_t pid : sessions.HoldersOf(replica_id)) {
+  for (const pid_t pid : sessions.HoldersOf(replica_id, except)) {
     readers.push_back(pid > 0 ? absl::StrCat("process ", pid) : "a process of another container");
   }
   for (const v1::ServeReport& pull : servings.Reports()) {
@@ -29,7 +33,12 @@ std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions
   return readers;
 }
 
-}  // namespace
+std::string ListReaders(std::vector<std::string> readers) {
+  const size_t unnamed = readers.size() > kReadersNamed ? readers.size() - kReadersNamed : 0;
+  readers.resize(readers.size() - unnamed);
+  if (unnamed > 0) readers.push_back(absl::StrCat(unnamed, " more"));
+  return absl::StrJoin(readers, ", ");
+}
 
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location) {
   if (!request.advance()) return absl::OkStatus();
@@ -51,11 +60,8 @@ absl::Status NameReaders(const absl::Status& refused, const Advance& advance, co
     std::ranges::move(ReadersOf(replica.id, sessions, servings), std::back_inserter(readers));
   }
   if (readers.empty()) return refused;
-  const size_t unnamed = readers.size() > kReadersNamed ? readers.size() - kReadersNamed : 0;
-  readers.resize(readers.size() - unnamed);
-  if (unnamed > 0) readers.push_back(absl::StrCat(unnamed, " more"));
   return absl::Status(refused.code(),
-                      absl::StrCat(refused.message(), " (read by ", absl::StrJoin(readers, ", "), ")"));
+                      absl::StrCat(refused.message(), " (read by ", ListReaders(std::move(readers)), ")"));
 }
 
 }  // namespace tensorcast::daemon

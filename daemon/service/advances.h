@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/engine/engine.h"
@@ -24,6 +27,14 @@ enum class AdvanceMode : uint8_t {
 // INVALID_ARGUMENT for an advance to a part of an artifact, over a chosen lane, or at another place than host
 // memory.
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location);
+
+// The known processes and nodes that read a replica, in the words of a message. Leaves out processes with a
+// live lease for which `except` is true; null: leaves out none.
+std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions& sessions,
+                                   const ServeRegistry& servings,
+                                   const std::function<bool(const void* lease)>& except = nullptr);
+// Lists the first of them, and how many more there are.
+std::string ListReaders(std::vector<std::string> readers);
 
 // The error of an advance, with the known processes and nodes that read the earlier version; without other
 // transfers of this node.

@@ -269,6 +269,44 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
   return result;
 }
 
+absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
+    const RequestContext& context, const std::string& artifact_id, const ReplicaLease& base,
+    std::shared_ptr<CommitGate> gate) const {
+  TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
+                      FindManifest(context, *options_.engine, *options_.global_store, artifact_id));
+  if (!SameImage(manifest->layout(), base.manifest()->layout())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its tensors are not those of ", base.manifest()->id(),
+                     " at the same places; get it anew, beside the earlier version"));
+  }
+  TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReplica(*options_.engine, base.replica_id()));
+  if (replica.pinned()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("replica ", base.replica_id(), " is pinned; unpin it first"));
+  }
+  const Location host{LocationKind::kCpu, 0};
+  const auto beside = [&] {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this node has it in other host memory; evict that replica first, or get it there"));
+  };
+  if (options_.engine->LeaseArtifact(artifact_id, host).ok()) return beside();
+  IngestRequest ingest{.manifest = manifest,
+                       .location = host,
+                       .sources = options_.sources->Find({.manifest = manifest, .destination = host}),
+                       .advance = std::make_shared<Advance>(base.manifest()->id(), std::move(gate))};
+  if (options_.differences != nullptr) {
+    ingest.sources = options_.differences->Prepare(context, manifest, std::move(ingest.sources)).sources;
+  }
+  RequestContext own = context;
+  own.deadline = SteadyTime::InfiniteFuture();  // its holders commit when they like
+  own.cancellation = Cancellation();
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
+                      options_.engine->Ingest(own, std::move(ingest)));
+  if (pending->shared()) return beside();
+  return pending;
+}
+
 absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(const RequestContext& context,
                                                                const v1::AttachReplicaRequest& request,
                                                                const std::string& receiver) const {

@@ -51,6 +51,14 @@ class Materializer {
   // Carries out a task of the global store, as daemon.advance says.
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
+  // Begins to bring an artifact, in order to write it over the replica that `base` leases once its holders
+  // are in `gate`. Brings differences first, within `context`; the ingest has no deadline.
+  // FAILED_PRECONDITION where it has other tensors, or is on this node already, or comes there by another
+  // request.
+  absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
+                                                            const std::string& artifact_id,
+                                                            const ReplicaLease& base,
+                                                            std::shared_ptr<CommitGate> gate) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
                                                    const v1::AttachReplicaRequest& request,
                                                    const std::string& receiver = "") const;

@@ -79,7 +79,24 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
   return MakeMappedSource(std::move(info), image, std::move(mapping), CopySlots());
 }
 
+Claim ClaimOf(const ReplicaLease& lease) {
+  Claim claim;
+  claim.handles.replica_id = lease.replica_id();
+  claim.handles.artifact_id = lease.manifest()->id();
+  claim.handles.image_bytes = lease.manifest()->layout().image_bytes;
+  claim.availability = lease.availability();
+  return claim;
+}
+
 }  // namespace
+
+std::string Sessions::IssueLiveTicket(std::shared_ptr<LiveLease> lease) {
+  const std::shared_ptr<const ReplicaLease> replica = lease->lease();
+  Claim claim = ClaimOf(*replica);
+  SetHostMemory(claim, *pool_, pool_->id(), *replica->memory().host);
+  claim.hold = std::move(lease);
+  return handles_->IssueTicket(std::move(claim));
+}
 
 absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease, Holder holder,
                                                   std::shared_ptr<void> companion) {
@@ -89,12 +106,8 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
     std::shared_ptr<void> companion;
     std::unique_ptr<ReplicaLease> lease;  // ends first
   };
-  Claim claim;
+  Claim claim = ClaimOf(*lease);
   claim.holder = holder;
-  claim.handles.replica_id = lease->replica_id();
-  claim.handles.artifact_id = lease->manifest()->id();
-  claim.handles.image_bytes = lease->manifest()->layout().image_bytes;
-  claim.availability = lease->availability();
   const ReplicaMemory& memory = lease->memory();
   switch (lease->location().kind) {
     case LocationKind::kCpu:

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "core/device/device_runtime.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
+#include "core/replicas/commit_gate.h"
 #include "core/replicas/replica_lease.h"
 #include "core/source/chunk_source.h"
 #include "daemon/session/handed_memory.h"
@@ -35,9 +37,17 @@ class Sessions {
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
 
+  // Issues a ticket for the replica of a live lease. The connection that claims the ticket shares the lease.
+  // REQUIRES: the lease has its replica, in host memory.
+  std::string IssueLiveTicket(std::shared_ptr<LiveLease> lease);
+
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
-  // id.
-  std::vector<pid_t> HoldersOf(std::string_view replica_id) const { return handles_->HoldersOf(replica_id); }
+  // id. `except` is called on another thread and leaves out processes with a live lease for which it is true;
+  // null: leaves out none.
+  std::vector<pid_t> HoldersOf(std::string_view replica_id,
+                               const std::function<bool(const void* lease)>& except = nullptr) const {
+    return handles_->HoldersOf(replica_id, except);
+  }
 
   // Takes the offer of a token, which then belongs to the caller. NOT_FOUND for an unknown token, or a client
   // that is gone. Does not block.

@@ -1,0 +1,395 @@
+#include "daemon/service/live_replicas.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "daemon/service/advances.h"
+#include "daemon/service/replicas.h"
+#include "proto/live.grpc.pb.h"
+#include "rpc/convert/convert.h"
+#include "rpc/handlers.h"
+
+namespace tensorcast::daemon {
+
+// A version that is staged for a replica. All but the constants is guarded by the state's mutex.
+struct LiveReplicas::Update {
+  Update(std::string artifact, std::string replica)
+      : artifact_id(std::move(artifact)), base_id(std::move(replica)) {}
+
+  const std::string artifact_id;
+  const std::string base_id;  // of the replica
+  std::shared_ptr<CommitGate> gate;
+  std::shared_ptr<PendingReplica> pending;  // null before it was begun
+  bool staged = false;
+  bool ended = false;  // its ingest, or with `error` what should have begun that
+  absl::Status error;
+  int calls = 0;  // that wait until it is staged
+};
+
+// Outlives its owner where a lease does.
+struct LiveReplicas::State {
+  struct Hold {
+    std::weak_ptr<LiveLease> lease;
+    std::string replica_id;
+  };
+
+  // Until `over` holds, under the mutex, or the context has ended.
+  void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex) {
+    const Cancellation::Registration wake =
+        context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex); });
+    absl::MutexLock lock(&mutex);
+    auto ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+      return over() || stopping || context.cancellation.IsCancelled();
+    };
+    mutex.AwaitWithTimeout(absl::Condition(&ended), TimeLeft(context.deadline));
+  }
+  // The next call about the replica begins anew. What is given is to be destroyed without the mutex.
+  std::shared_ptr<PendingReplica> Remove(const UpdatePtr& update, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto found = updates.find(update->base_id);
+    if (found != updates.end() && found->second == update) updates.erase(found);
+    if (update->ended) return nullptr;
+    update->ended = true;
+    update->error = why;
+    return std::move(update->pending);
+  }
+  // A hold ended, with the connection that had it. What was staged for its replica goes with the last.
+  void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex) {
+    std::shared_ptr<PendingReplica> dropped;
+    absl::MutexLock lock(&mutex);
+    const auto found = holds.find(name);
+    if (found == holds.end()) return;
+    const std::string replica_id = std::move(found->second.replica_id);
+    holds.erase(found);
+    const auto update = updates.find(replica_id);
+    const bool held =
+        std::ranges::any_of(holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
+    if (held || update == updates.end()) return;
+    dropped =
+        Remove(UpdatePtr(update->second), absl::CancelledError("no process holds the replica any more"));
+  }
+
+  absl::Mutex mutex;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::map<std::string, Hold> holds ABSL_GUARDED_BY(mutex);         // by their names
+  std::map<std::string, UpdatePtr> updates ABSL_GUARDED_BY(mutex);  // by the ids of the replicas
+};
+
+namespace {
+
+absl::Status DaemonStops() { return absl::UnavailableError("the daemon is stopping; nothing was written"); }
+
+// Why a wait ended that had no result.
+absl::Status WhyEnded(const RequestContext& context, const std::string& what, bool stopping) {
+  if (stopping) return Annotate(DaemonStops(), what);
+  const absl::Status ended = context.Check(what);
+  return ended.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": not in time")) : ended;
+}
+
+}  // namespace
+
+LiveReplicas::LiveReplicas(Options options)
+    : options_(std::move(options)), state_(std::make_shared<State>()) {}
+
+LiveReplicas::~LiveReplicas() { Stop(); }
+
+void LiveReplicas::Stop() {
+  std::vector<std::shared_ptr<PendingReplica>> dropped;
+  absl::MutexLock lock(&state_->mutex);
+  state_->stopping = true;
+  std::vector<UpdatePtr> updates;
+  for (const auto& [replica_id, update] : state_->updates) updates.push_back(update);
+  for (const UpdatePtr& update : updates) {
+    // The calls that are in the gate leave it, and the last one gives the ingest up.
+    if (update->gate->empty()) dropped.push_back(state_->Remove(update, DaemonStops()));
+  }
+}
+
+std::pair<std::string, std::shared_ptr<LiveLease>> LiveReplicas::MakeHold(
+    std::unique_ptr<ReplicaLease> lease) const {
+  std::string name = RandomHex(16);
+  const std::string replica_id = lease->replica_id();
+  const std::shared_ptr<LiveLease> held(new LiveLease(std::move(lease)),
+                                        [state = state_, name](LiveLease* ended) {
+                                          delete ended;
+                                          state->Forget(name);
+                                        });
+  absl::MutexLock lock(&state_->mutex);
+  state_->holds[name] = {.lease = held, .replica_id = replica_id};
+  return {std::move(name), held};
+}
+
+absl::StatusOr<std::shared_ptr<LiveLease>> LiveReplicas::Find(const std::string& hold) const {
+  std::shared_ptr<LiveLease> lease;  // where it is the last reference it goes after the lock
+  {
+    absl::MutexLock lock(&state_->mutex);
+    if (const auto found = state_->holds.find(hold); found != state_->holds.end()) {
+      lease = found->second.lease.lock();
+    }
+  }
+  if (lease != nullptr) return lease;
+  return absl::NotFoundError(
+      "the live lease is over, with its connection or its daemon; get the weights again");
+}
+
+absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLiveRequest& request) {
+  const std::string what = absl::StrCat("attach live to replica ", request.replica_id());
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = options_.engine->LeaseReplica(request.replica_id());
+  if (!lease.ok()) return Annotate(lease.status(), what);
+  if ((*lease)->memory().host == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": it is not in host memory; get it at cpu, or get each version anew"));
+  }
+  v1::AttachLiveResponse response;
+  auto [name, held] = MakeHold(*std::move(lease));
+  response.set_handle_socket(options_.handle_socket);
+  response.set_ticket(options_.sessions->IssueLiveTicket(held));
+  response.set_hold(name);
+  return response;
+}
+
+void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update) {
+  absl::StatusOr<std::unique_ptr<PendingReplica>> begun =
+      options_.materializer->BeginLive(context, update->artifact_id, base, update->gate);
+  std::shared_ptr<PendingReplica> pending;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    if (!begun.ok()) {
+      state_->Remove(update, begun.status());
+      return;
+    }
+    pending = *std::move(begun);
+    if (update->ended) return;  // it was given up meanwhile
+    update->pending = pending;
+  }
+  pending->OnDone([state = state_, weak = std::weak_ptr<Update>(update)] {
+    const UpdatePtr done = weak.lock();
+    if (done == nullptr) return;
+    absl::MutexLock lock(&state->mutex);
+    done->ended = true;
+  });
+}
+
+absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext& context,
+                                                            const std::shared_ptr<const ReplicaLease>& base,
+                                                            const std::string& artifact_id) {
+  const std::string what = absl::StrCat("prepare ", artifact_id, " for replica ", base->replica_id());
+  while (true) {
+    UpdatePtr update;
+    bool begins = false;
+    std::shared_ptr<PendingReplica> dropped;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      if (state_->stopping) return Annotate(DaemonStops(), what);
+      if (const auto found = state_->updates.find(base->replica_id()); found != state_->updates.end()) {
+        update = found->second;
+      }
+      if (update != nullptr && update->artifact_id != artifact_id) {
+        if (!update->gate->empty()) {
+          return absl::FailedPreconditionError(absl::StrCat(what, ": other holders of it are in commit to ",
+                                                            update->artifact_id, "; commit to that first"));
+        }
+        dropped = state_->Remove(update, absl::AbortedError(absl::StrCat("another holder prepared ",
+                                                                         artifact_id, " in its place")));
+        update = nullptr;
+      }
+      begins = update == nullptr;
+      if (begins) {
+        update = std::make_shared<Update>(artifact_id, base->replica_id());
+        update->gate = std::make_shared<CommitGate>([state = state_, weak = std::weak_ptr<Update>(update)] {
+          const UpdatePtr staged = weak.lock();
+          if (staged == nullptr) return;
+          absl::MutexLock lock(&state->mutex);
+          staged->staged = true;
+        });
+        state_->updates[base->replica_id()] = update;
+      }
+      ++update->calls;
+    }
+    dropped.reset();
+    if (begins) Start(context, *base, update);
+    state_->Await(context, [&] { return update->staged || update->ended; });
+    std::shared_ptr<PendingReplica> pending;
+    absl::Status error;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      --update->calls;
+      if (update->staged) return update;
+      pending = update->pending;
+      error = update->error;
+      if (!update->ended) {
+        if (update->calls == 0)
+          dropped = state_->Remove(update, absl::CancelledError("no call waits for it"));
+        return WhyEnded(context, what, state_->stopping);
+      }
+      state_->Remove(update, absl::OkStatus());
+    }
+    if (error.ok() && pending != nullptr) error = pending->Wait(context).status();
+    if (error.ok()) {
+      error =
+          absl::FailedPreconditionError("another request brought it to this node; evict that replica first");
+    }
+    // The call that began it was given up, and this one was not.
+    const bool of_other = !begins && (absl::IsCancelled(error) || absl::IsDeadlineExceeded(error));
+    if (!of_other || !context.Check(what).ok()) return Annotate(error, what);
+  }
+}
+
+absl::StatusOr<v1::PrepareVersionResponse> LiveReplicas::Prepare(const RequestContext& context,
+                                                                 const v1::PrepareVersionRequest& request) {
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold()));
+  const std::shared_ptr<const ReplicaLease> base = holder->lease();
+  if (base == nullptr) {
+    return absl::UnavailableError("prepare a version: the replica is being rewritten; prepare it again");
+  }
+  if (base->manifest()->id() != request.artifact_id()) {
+    TC_RETURN_IF_ERROR(Stage(context, base, request.artifact_id()).status());
+  }
+  return v1::PrepareVersionResponse();
+}
+
+absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const Update& update) const {
+  const std::vector<std::string> missing = ReadersOf(
+      update.base_id, *options_.sessions, *options_.servings,
+      [&](const void* lease) { return update.gate->HasEntered(static_cast<const LiveLease*>(lease)); });
+  const absl::Status refusal = update.gate->refusal();
+  std::string why = missing.empty() ? std::string(refusal.message())
+                                    : absl::StrCat(ListReaders(missing), " did not commit");
+  if (why.empty()) why = "the replica is not let go";
+  return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", why, "; nothing was written"));
+}
+
+absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePtr& update,
+                                   const std::shared_ptr<LiveLease>& holder) {
+  const std::string what = absl::StrCat("commit to ", update->artifact_id);
+  update->gate->Enter(holder);
+  const auto ended = [&] { return update->ended; };
+  state_->Await(context, ended);
+  std::shared_ptr<PendingReplica> pending;
+  const auto look = [&] {
+    absl::MutexLock lock(&state_->mutex);
+    pending = update->pending;
+    return update->ended;
+  };
+  if (!look()) {
+    bool stopping = false;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      stopping = state_->stopping;
+    }
+    // While this holder is among those that have entered.
+    const absl::Status error = NameMissing(WhyEnded(context, what, stopping), *update);
+    if (update->gate->Leave(holder.get())) {
+      std::shared_ptr<PendingReplica> dropped;
+      absl::MutexLock lock(&state_->mutex);
+      if (state_->stopping && update->gate->empty()) dropped = state_->Remove(update, error);
+      return error;
+    }
+    // It is too late to leave. Nothing that fails is between here and the end.
+    absl::MutexLock lock(&state_->mutex);
+    state_->mutex.Await(absl::Condition(&ended));
+    pending = update->pending;
+  }
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = update->error;
+  if (pending != nullptr) lease = pending->Wait(RequestContext());
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->Remove(update, absl::OkStatus());
+    if (lease.ok()) {
+      for (auto& [name, hold] : state_->holds) {
+        if (hold.replica_id == update->base_id) hold.replica_id = (*lease)->replica_id();
+      }
+    }
+  }
+  if (!lease.ok()) {
+    update->gate->Leave(holder.get());
+    return Annotate(lease.status(), what);
+  }
+  holder->Set(*std::move(lease));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestContext& context,
+                                                               const v1::CommitVersionRequest& request) {
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold()));
+  std::shared_ptr<const ReplicaLease> lease = holder->lease();
+  if (lease == nullptr) {
+    return absl::UnavailableError(
+        "commit to a version: the replica is being rewritten for an earlier call; commit again");
+  }
+  if (lease->manifest()->id() != request.artifact_id()) {
+    RequestContext waits = context;
+    if (request.has_wait()) {
+      waits.deadline = std::min(waits.deadline, SteadyNow() + rpc::FromProto(request.wait()));
+    }
+    TC_ASSIGN_OR_RETURN(const UpdatePtr update, Stage(waits, lease, request.artifact_id()));
+    lease.reset();  // a lease that is held here would be waited for
+    TC_RETURN_IF_ERROR(Rewrite(waits, update, holder));
+    lease = holder->lease();
+  }
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> own, options_.engine->LeaseReplica(lease->replica_id()));
+  v1::CommitVersionResponse response;
+  TC_ASSIGN_OR_RETURN(*response.mutable_replica(), DescribeReplica(*options_.engine, own->replica_id()));
+  auto [name, held] = MakeHold(std::move(own));
+  response.set_handle_socket(options_.handle_socket);
+  response.set_ticket(options_.sessions->IssueLiveTicket(held));
+  response.set_hold(name);
+  return response;
+}
+
+namespace {
+
+class LiveLeasesService final : public v1::LiveLeases::CallbackService {
+ public:
+  LiveLeasesService(LiveReplicas* live, rpc::Executor* quick, rpc::Executor* waiting)
+      : live_(*live), quick_(*quick), waiting_(*waiting) {}
+
+  using Call = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
+
+  Unary* AttachLive(Call* call, const v1::AttachLiveRequest* request,
+                    v1::AttachLiveResponse* response) override {
+    return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
+      TC_ASSIGN_OR_RETURN(*response, live_.Attach(*request));
+      return absl::OkStatus();
+    });
+  }
+  Unary* PrepareVersion(Call* call, const v1::PrepareVersionRequest* request,
+                        v1::PrepareVersionResponse* response) override {
+    return rpc::HandleUnary(call, waiting_,
+                            [this, request, response](const RequestContext& context) -> absl::Status {
+                              TC_ASSIGN_OR_RETURN(*response, live_.Prepare(context, *request));
+                              return absl::OkStatus();
+                            });
+  }
+  Unary* CommitVersion(Call* call, const v1::CommitVersionRequest* request,
+                       v1::CommitVersionResponse* response) override {
+    return rpc::HandleUnary(call, waiting_,
+                            [this, request, response](const RequestContext& context) -> absl::Status {
+                              TC_ASSIGN_OR_RETURN(*response, live_.Commit(context, *request));
+                              return absl::OkStatus();
+                            });
+  }
+
+ private:
+  LiveReplicas& live_;
+  rpc::Executor& quick_;
+  rpc::Executor& waiting_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeLiveLeasesService(LiveReplicas* live, rpc::Executor* quick,
+                                                     rpc::Executor* waiting) {
+  return std::make_unique<LiveLeasesService>(live, quick, waiting);
+}
+
+}  // namespace tensorcast::daemon

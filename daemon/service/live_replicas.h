@@ -1,0 +1,86 @@
+// Replicas that become a later version while processes are attached to them (proto/live.proto).
+//
+//   AttachLive ─► a live lease, named by a hold ─► PrepareVersion: an ingest that stages the version
+//                                               ─► CommitVersion: into the ingest's gate, until it has ended
+//
+// There is one ingest for a replica at a time, and every call about the same version joins it. It is given up
+// with its last holder, when another version is prepared, and when no call waits for it before it is staged.
+//
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "core/engine/engine.h"
+#include "core/replicas/commit_gate.h"
+#include "daemon/service/materialize.h"
+#include "daemon/serving/serve_registry.h"
+#include "daemon/session/sessions.h"
+#include "proto/live.pb.h"
+#include "rpc/executor.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace tensorcast::daemon {
+
+class LiveReplicas {
+ public:
+  struct Options {
+    StoreEngine* engine = nullptr;  // all must outlive it
+    const Materializer* materializer = nullptr;
+    Sessions* sessions = nullptr;
+    const ServeRegistry* servings = nullptr;
+    std::string handle_socket = {};
+  };
+
+  explicit LiveReplicas(Options options);
+  // REQUIRES: no call is under way.
+  ~LiveReplicas();
+  LiveReplicas(const LiveReplicas&) = delete;
+  LiveReplicas& operator=(const LiveReplicas&) = delete;
+
+  // As the calls of these names.
+  absl::StatusOr<v1::AttachLiveResponse> Attach(const v1::AttachLiveRequest& request);
+  absl::StatusOr<v1::PrepareVersionResponse> Prepare(const RequestContext& context,
+                                                     const v1::PrepareVersionRequest& request);
+  absl::StatusOr<v1::CommitVersionResponse> Commit(const RequestContext& context,
+                                                   const v1::CommitVersionRequest& request);
+
+  // The daemon ends: calls that wait are UNAVAILABLE, and so are later ones. What is being rewritten is
+  // rewritten.
+  void Stop();
+
+ private:
+  struct Update;
+  struct State;
+  using UpdatePtr = std::shared_ptr<Update>;
+
+  absl::StatusOr<std::shared_ptr<LiveLease>> Find(const std::string& hold) const;
+  // A hold on the replica: its name, and the lease.
+  std::pair<std::string, std::shared_ptr<LiveLease>> MakeHold(std::unique_ptr<ReplicaLease> lease) const;
+  // The update of the replica of `base` to the artifact, once it is staged.
+  absl::StatusOr<UpdatePtr> Stage(const RequestContext& context,
+                                  const std::shared_ptr<const ReplicaLease>& base,
+                                  const std::string& artifact_id);
+  void Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update);
+  // In the update's gate until the replica is rewritten; on it is a new lease then.
+  absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
+                       const std::shared_ptr<LiveLease>& holder);
+  absl::Status NameMissing(const absl::Status& ended, const Update& update) const;
+
+  const Options options_;
+  const std::shared_ptr<State> state_;
+};
+
+// The calls on gRPC. `live` and the executor must outlive the server that it is registered with.
+std::unique_ptr<grpc::Service> MakeLiveLeasesService(LiveReplicas* live, rpc::Executor* quick,
+                                                     rpc::Executor* waiting);
+
+}  // namespace tensorcast::daemon
