@@ -115,6 +115,7 @@ class Replica {
   friend class AdminClient;
   friend class Changes;
   friend class Client;
+  friend class LiveClient;
   struct State;
   explicit Replica(std::unique_ptr<State> state);
 
