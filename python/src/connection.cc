@@ -145,6 +145,21 @@ absl::StatusOr<client::VersionsClient*> Connection::Versions(const Cancellation&
   return versions_.get();
 }
 
+absl::StatusOr<client::LiveClient*> Connection::Live(const Cancellation& cancellation) {
+  // As Admin.
+  {
+    absl::MutexLock lock(&mutex_);
+    if (live_ != nullptr) return live_.get();
+  }
+  client::ClientOptions options = options_;
+  options.cancellation = cancellation;
+  options.wait_for_daemon = absl::ZeroDuration();
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::LiveClient> connected, client::LiveClient::Connect(options));
+  absl::MutexLock lock(&mutex_);
+  if (live_ == nullptr) live_ = std::move(connected);
+  return live_.get();
+}
+
 nb::class_<Client> BindConnection(nb::module_& module) {
   BindOptions(module);
   nb::class_<Client> type(module, "Client", "A connection to a store daemon; every method starts a call.");

@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 #include "client/admin.h"
+#include "client/live.h"
 #include "client/versions.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/transfer_report.h"
@@ -42,6 +43,7 @@ class Connection {
   absl::StatusOr<client::AdminClient*> Admin(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<client::VersionsClient*> Versions(const Cancellation& cancellation)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<client::LiveClient*> Live(const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   explicit Connection(client::ClientOptions options) : options_(std::move(options)) {}
@@ -54,9 +56,10 @@ class Connection {
   std::unique_ptr<client::Client> with_gpus_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<client::AdminClient> admin_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<client::VersionsClient> versions_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<client::LiveClient> live_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The object behind Python's Client; its methods are in client.cc, administration.cc and versions.cc.
+// The object behind Python's Client; its methods are in client.cc, administration.cc, versions.cc and live.cc.
 struct Client {
   std::shared_ptr<Connection> connection;
   ProcessMark process;
@@ -115,10 +118,11 @@ auto Method(Work work) {
 }
 
 // Binds Python's Client and the function that connects one, then its methods: for programs (client.cc), for
-// operators (administration.cc), and about the versions of keys (versions.cc).
+// operators (administration.cc), about the versions of keys (versions.cc), and for live leases (live.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 void BindTransfers(nanobind::class_<Client>& type);
 void BindAdministration(nanobind::class_<Client>& type);
 void BindVersions(nanobind::class_<Client>& type);
+void BindLive(nanobind::class_<Client>& type);
 
 }  // namespace tensorcast::python

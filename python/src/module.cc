@@ -23,5 +23,6 @@ NB_MODULE(_native, module) {
   tensorcast::python::BindChanges(module, client);
   tensorcast::python::BindAdministration(client);
   tensorcast::python::BindVersions(client);
+  tensorcast::python::BindLive(client);
   tensorcast::python::BindTracing(module);
 }

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorcast import _native, calls, changes
-from tensorcast.errors import ClosedError, NotFoundError
+from tensorcast.errors import ClosedError, InvalidArgumentError, NotFoundError
 from tensorcast.groups import Group
 from tensorcast.weights import Weights
 
@@ -41,13 +41,22 @@ class Version:
 
     @property
     def weights(self) -> Weights:
-        """The tensors of this version, with its lease. With prepare=False only after prepare() or apply()."""
+        """The tensors of this version, with its lease. With prepare=False only after prepare() or apply().
+
+        Of a follow with live weights: these, which are of this version from commit() on.
+        """
+        if self._follow.live is not None:
+            return self._follow.live
         if self._weights is None:
             raise ClosedError(f"version {self.revision} of {self.key} is not prepared; call prepare()")
         return self._weights
 
     def _prepare(self, *, timeout: float | None = None) -> calls.Steps[Weights]:
         """Brings this version to the node, and takes a lease on it. It returns at once for a version that is prepared."""
+        if self._follow.live is not None:
+            if self._follow.live.artifact_id != self.artifact_id:
+                yield from self._follow.live._prepare(self.artifact_id, timeout=timeout)
+            return self._follow.live
         if self._weights is None:
             self._weights = yield from self._follow.get(self.artifact_id, timeout)
             # From what apply() wrote last: then the next apply() only writes.
@@ -72,6 +81,8 @@ class Version:
         Only the elements that changed are written where the store has the differences, and the values are those of this
         version's verified bytes. After an error, or a later version in its place, the same call finishes the update.
         """
+        if self._follow.live is not None:
+            raise InvalidArgumentError("apply: this follow changes live weights; call commit(), and leave apply() out")
         begun = time.perf_counter()
         options = self._follow.store.options(timeout)
         weights = yield from self._prepare(timeout=timeout)
@@ -87,12 +98,23 @@ class Version:
 
     apply, apply_async = calls.forms(_apply)
 
-    def commit(self) -> float:
-        """Says that the program uses this version now: the lease of the version before it ends. Returns the pause in seconds."""
+    def _commit(self, *, timeout: float | None = None) -> calls.Steps[float]:
+        """Says that the program uses this version now: the lease of the version before it ends. Returns the pause in seconds.
+
+        In a follow with live weights it changes them to this version, as Weights.commit() does with this timeout.
+        """
         begun = time.perf_counter()
-        self._follow.committed(self)
-        self.pause_seconds += time.perf_counter() - begun
+        live = self._follow.live
+        try:
+            if live is None:
+                self._follow.committed(self)
+            elif live.artifact_id != self.artifact_id:
+                yield from live._commit(self.artifact_id, timeout=timeout)
+        finally:
+            self.pause_seconds += time.perf_counter() - begun
         return self.pause_seconds
+
+    commit, commit_async = calls.forms(_commit)
 
     def release(self) -> None:
         """Ends this version's lease, as soon as no array of it is left."""
@@ -108,9 +130,11 @@ class Follow(calls.Closing):
     are left out. A follow of a group gives the versions that all members have prepared. A version that was not committed ends its lease when the next one is given. One thread or task at a time.
     """
 
-    def __init__(self, store: Store, source: Watch | Group, key: str, prepare: bool, get: Mapping[str, Any], timeout: float | None) -> None:
+    def __init__(self, store: Store, source: Watch | Group, key: str, prepare: bool, get: Mapping[str, Any],
+                 live: Weights | None = None, timeout: float | None = None) -> None:
         self.store = store
         self.key = key
+        self.live = live  # the weights that become each version; None: each version has its own
         self._source = source
         self._until = None if timeout is None else time.monotonic() + timeout
         self._prepared = prepare

@@ -174,8 +174,8 @@ class Store(Administration, calls.Closing):
 
     def _get(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
              lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
-             advance: bool = False, into: Mapping[str, Any] | None = None, from_: Any = None, timeout: float | None = None,
-             progress: bool = True) -> calls.Steps[Weights]:
+             advance: bool = False, into: Mapping[str, Any] | None = None, from_: Any = None, live: bool = False,
+             timeout: float | None = None, progress: bool = True) -> calls.Steps[Weights]:
         """Brings an artifact to this host and maps it. The caller gets no copy but the store's memory.
 
         artifact: a key, or an artifact id.
@@ -196,6 +196,8 @@ class Store(Administration, calls.Closing):
         from_: the version that the tensors of `into` hold: an artifact id, or a value that has one, or a list of these for
             tensors that may hold a mixture. Where the store has differences from there, only changed elements are written.
             None: all are written.
+        live: the weights can become a later version at the same addresses, by Weights.commit() of all processes that hold
+            them, or by Version.commit() of a follow. For all tensors, in host memory.
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
         Raises NotFoundError when no node has the artifact, and ResourceExhaustedError when the pool has no room. Raises
@@ -207,8 +209,13 @@ class Store(Administration, calls.Closing):
             raise InvalidArgumentError("get: from_ is for tensors that are written, and none are given; pass into=")
         if into is not None and arguments.location(device) != "cpu":
             raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
+        if live and (pin or tensors is not None or arguments.location(device) != "cpu"):
+            raise InvalidArgumentError("get: live weights are all tensors of a replica in host memory, and not pinned; leave out "
+                                       "device, tensors and pin")
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, advance, options)
         weights = Weights((yield call, f"get {artifact}" if progress else None), self)
+        if live:
+            yield from weights.make_live(self, options)
         if into is not None:
             memory = changes.memory_of(weights, into)
             found = yield from changes.find(self, weights, bases, options)
@@ -423,13 +430,14 @@ class Store(Administration, calls.Closing):
         return watch
 
     def follow(self, key: str, *, prepare: bool = True, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
-               wait_for_space: bool = True, group: str | None = None, size: int | None = None, member: str | None = None,
-               on_lost: str = "wait", lost_after: float = 15.0, timeout: float | None = None) -> Follow:
+               wait_for_space: bool = True, live: Weights | None = None, group: str | None = None, size: int | None = None,
+               member: str | None = None, on_lost: str = "wait", lost_after: float = 15.0, timeout: float | None = None) -> Follow:
         """Iterates over the versions of a key: the version that it names now, then each newer one, never an older one.
 
         prepare: bring each version to this node before it is given, by the cheapest way. False: Version.prepare() or apply()
             brings it.
         device, tensors, wait_for_space: as in get, for the versions.
+        live: weights of get(live=True); each version is prepared for their memory. Version.commit() changes them to it.
         group: the name of a version group of `size` members, which this process joins: each version is given once all members
             have prepared it. None: this process follows alone.
         size, member, on_lost, lost_after: as in groups.Group, for the group.
@@ -438,16 +446,18 @@ class Store(Administration, calls.Closing):
         """
         get = {"device": device, "tensors": tensors, "wait_for_space": wait_for_space}
         key = arguments.text("key", key)
+        if live is not None and (not live.live or tensors is not None or arguments.location(device) != "cpu"):
+            raise InvalidArgumentError(f"follow {key}: live takes weights of get(live=True), whole and in host memory")
         if group is None:
             if size is not None:
                 raise InvalidArgumentError(f"follow {key}: size={size!r} is the size of a group; pass group, too")
-            return Follow(self, self.watch(key, timeout=timeout), key, bool(prepare), get, timeout)
+            return Follow(self, self.watch(key, timeout=timeout), key, bool(prepare), get, live, timeout)
         if not prepare:
             raise InvalidArgumentError(f"follow {key}: a group gives what its members have prepared; leave out prepare=False")
         if size is None:
             raise InvalidArgumentError(f"follow {key}: group {group} needs its size; pass the number of members")
         members = Group(self, key, group, size, member=member, on_lost=on_lost, lost_after=lost_after)
-        return Follow(self, members, key, True, get, timeout)
+        return Follow(self, members, key, True, get, live, timeout)
 
 
 def _chosen(tensors: str | Sequence[str] | None) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,11 +19,15 @@ if TYPE_CHECKING:
     from tensorcast.store import Store
 
 
+# By so much a commit outlasts its timeout: the daemon alone decides whether it was in time.
+_ANSWER_SECONDS = 10.0
+
+
 class Weights(Mapping[str, _native.Array], calls.Closing):
     """The tensors of a replica on this host, with a lease on it: a mapping of names to arrays, in the artifact's order.
 
     Nothing is copied. The lease ends when the weights are closed (or garbage collected) and no array of them is left.
-    Until then the memory stays as it is, even when the daemon ends.
+    Until then the memory stays as it is, even when the daemon ends. Live weights (get(live=True)) change in commit().
 
     Thread-safe. In a forked child the arrays stay readable, and hold the memory for as long as the child lives. Weights
     can be pickled for a spawned process. The pickle holds only the artifact id and the names: the process that unpickles
@@ -33,6 +39,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         self._tensors = replica.tensors()
         self._origin = store.daemon, store.certificates
         self.written: Written | None = None  # what a get with into= wrote
+        self._live: tuple[Store, str] | None = None  # and the hold that names the live lease
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = None if len(self) == self._open().tensor_count else list(map(arguments.pattern_of, self))
@@ -42,6 +49,60 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         """Ends the lease as soon as no array of these weights is left. It may be called more than once."""
         self._replica = None
         self._tensors = {}
+
+    def make_live(self, store: Store, options: _native.CallOptions) -> calls.Steps[None]:
+        """For Store.get: from here on these weights can become another version."""
+        self._live = store, (yield store.native.make_live(self._open(), options=options))
+
+    @property
+    def live(self) -> bool:
+        """Whether prepare() and commit() can bring these weights to another version: after get(live=True)."""
+        return self._live is not None
+
+    def _opened_live(self, what: str) -> tuple[_native.Replica, Store, str]:
+        replica = self._open()
+        if self._live is None:
+            raise FailedPreconditionError(f"{what}: these weights do not change; get them with live=True")
+        return replica, *self._live
+
+    def _prepare(self, version: Any, *, timeout: float | None = None) -> calls.Steps[None]:
+        """Brings another version to this node, verified, in the form of the values that change. These weights stay as they are.
+
+        version: an artifact id, or a value that has one (Version, Put, Key). It must have the tensors of these weights.
+
+        Raises FailedPreconditionError with the reason where the memory cannot become that version: another replica of it is on
+        this node, this one is pinned, or other processes are in commit() to another version. A version that was prepared
+        earlier, and that no process commits to, is given up.
+        """
+        _, store, hold = self._opened_live("prepare a version")
+        yield store.native.prepare_version(hold, arguments.text("version", getattr(version, "artifact_id", version)),
+                                           options=store.options(timeout))
+
+    prepare, prepare_async = calls.forms(_prepare)
+
+    def _commit(self, version: Any, *, timeout: float | None = None) -> calls.Steps[float]:
+        """Changes the tensors to another version, at the addresses that they have. Returns the pause in seconds.
+
+        It waits until every process that holds these weights is in commit() to the same version, or has ended. No program may
+        read the tensors meanwhile. Arrays that exist show the new version then, and artifact_id names it. A torch tensor that
+        the program wrote to has pages of its own, which do not change.
+
+        version: as in prepare(). A version that is not prepared is prepared first.
+        timeout: for the other processes.
+
+        After DeadlineExceededError, which names the processes that did not commit, nothing was written. A commit that another
+        error ended may be repeated. Where `lost` is true, too, the bytes may be those of both versions: get them again.
+        """
+        begun = time.perf_counter()
+        replica, store, hold = self._opened_live("commit to a version")
+        wait = math.inf if timeout is None else arguments.seconds(timeout)
+        options = store.options(None if timeout is None else timeout + _ANSWER_SECONDS)
+        hold = yield store.native.commit_version(replica, hold, arguments.text("version", getattr(version, "artifact_id", version)),
+                                                 wait=wait, options=options)
+        self._live = store, hold
+        return time.perf_counter() - begun
+
+    commit, commit_async = calls.forms(_commit)
 
     @property
     def closed(self) -> bool:
