@@ -109,7 +109,7 @@ class ServerConnection {
   std::optional<OrphanedClaim> TakeOrphan();
 
   // The process that holds a claim on this replica, 0 if it is unknown; nullopt: this connection holds none,
-  // or only one for whose hold `except` is true.
+  // or only one with a hold for which `except` is true.
   std::optional<pid_t> HolderOf(std::string_view replica_id,
                                 const std::function<bool(const void* hold)>& except) const;
   // If the client holds a claim on this replica, sends it an ERROR: the bytes are damaged. The client keeps

@@ -41,8 +41,9 @@ class ScatterPlanTest : public ::testing::Test {
   }
   static std::vector<std::byte> Read(const HostAllocation& image) {
     std::vector<std::byte> read;
-    for (const HostSpan& span : image.Spans(0, image.bytes()))
+    for (const HostSpan& span : image.Spans(0, image.bytes())) {
       read.insert(read.end(), span.begin(), span.end());
+    }
     return read;
   }
   static absl::Status Add(ScatterPlan& plan, const HostAllocation& image, uint64_t offset,

@@ -226,8 +226,9 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       pending = update->pending;
       error = update->error;
       if (!update->ended) {
-        if (update->calls == 0)
+        if (update->calls == 0) {
           dropped = state_->Remove(update, absl::CancelledError("no call waits for it"));
+        }
         return WhyEnded(context, what, state_->stopping);
       }
       state_->Remove(update, absl::OkStatus());

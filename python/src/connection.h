@@ -59,7 +59,8 @@ class Connection {
   std::unique_ptr<client::LiveClient> live_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The object behind Python's Client; its methods are in client.cc, administration.cc, versions.cc and live.cc.
+// The object behind Python's Client; its methods are in client.cc, administration.cc, versions.cc and
+// live.cc.
 struct Client {
   std::shared_ptr<Connection> connection;
   ProcessMark process;

@@ -1,4 +1,4 @@
-"""Live weights: processes whose tensors become the next version in their place, when all of them commit."""
+"""Live weights: the tensors of several processes become the next version in their place, when all of them commit."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ def key(store, request):
         store.unbind(name)
 
 
-def test_two_processes_that_commit_show_the_version_in_their_memory(store, other, key, holders):
+def test_two_processes_that_commit_show_version_in_place(store, other, key, holders):
     states = [state_of(1)]
     puts = [store.put(states[0], key=key, base="auto")]
     ranks = [holders(key), holders(key)]
@@ -103,7 +103,7 @@ def test_two_processes_that_commit_show_the_version_in_their_memory(store, other
     assert puts[-1].artifact_id in kept and not {put.artifact_id for put in puts[:-1]} & kept
 
 
-def test_a_process_that_does_not_commit_keeps_the_version_and_is_named(store, key, holders):
+def test_process_that_does_not_commit_keeps_version_and_is_named(store, key, holders):
     state = state_of(10)
     put = store.put(state, key=key, base="auto")
     ranks = [holders(key), holders(key)]

@@ -33,7 +33,7 @@ def test_the_examples_run(store, tmp_path, capsys):
 
     tensors = {"model.embed_tokens.weight": np.arange(32.0).reshape(8, 4), "model.layers.0.weight": np.ones(4), "lm_head.weight": np.ones(2)}
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
-    assert [len(examples_of(page)) for page in PAGES] == [1, 6, 1, 5] and len(OF_TRANSFORMERS) == 1
+    assert [len(examples_of(page)) for page in PAGES] == [1, 6, 1, 6] and len(OF_TRANSFORMERS) == 1
     printed = "".join(run(example, tmp_path, capsys)[0] for example in EXAMPLES if example not in OF_TRANSFORMERS)
     assert "model.embed_tokens.weight F64 (8, 4)" in printed and "['model.layers.0.weight']" in printed and "8 rows" in printed
     assert "differences 100" in printed and "weights [  0 100 200]" in printed
