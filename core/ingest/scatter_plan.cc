@@ -132,7 +132,7 @@ void ScatterPlan::Write(const Block& block, std::byte* place) {
 
 void ScatterPlan::Scatter(const HostAllocation& image, int threads) const {
   absl::MutexLock lock(&mutex_);
-  const std::vector<Block>& blocks = blocks_;
+  const std::span<const Block> blocks = blocks_;
   std::atomic<size_t> next = 0;
   const auto write = [&] {
     for (size_t i = next++; i < blocks.size(); i = next++) {
