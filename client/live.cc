@@ -50,7 +50,7 @@ struct LiveClient::Stubs {
 };
 
 LiveClient::LiveClient(std::unique_ptr<DaemonLink> link)
-    : link_(std::move(link)), stubs_(std::make_unique<Stubs>(v1::LiveLeases::NewStub(link_->channel()))) {}
+    : link_(std::move(link)), stubs_(new Stubs{v1::LiveLeases::NewStub(link_->channel())}) {}
 LiveClient::~LiveClient() = default;
 
 absl::StatusOr<std::unique_ptr<LiveClient>> LiveClient::Connect(const ClientOptions& options) {
