@@ -22,13 +22,15 @@
 // a duration, so that setting the machine's clock changes nothing. KeyInfo::updated is wall time, for people.
 //
 // Errors:
-//   UNAVAILABLE          the daemon cannot be reached, or it needs the global store and cannot reach that
-//   NOT_FOUND            an unknown key, artifact or replica
-//   RESOURCE_EXHAUSTED   a pool is full
-//   FAILED_PRECONDITION  this process cannot reach the bytes, because the daemon runs on another host or no
-//                        device runtime was given; or a compare-and-swap found another revision
-//   DATA_LOSS            no source has intact bytes
-//   DEADLINE_EXCEEDED, CANCELLED   as the context asks
+// - UNAVAILABLE: the daemon cannot be reached, or it needs the global store and cannot reach that.
+// - NOT_FOUND: an unknown key, artifact or replica.
+// - RESOURCE_EXHAUSTED: a pool is full.
+// - FAILED_PRECONDITION: the daemon runs on another host, so that this process cannot reach the bytes.
+// - FAILED_PRECONDITION: no device runtime was given for a GPU replica.
+// - FAILED_PRECONDITION: a compare-and-swap found another revision.
+// - DATA_LOSS: no source has intact bytes.
+// - DEADLINE_EXCEEDED, CANCELLED: as the context asks.
+//
 // The client retries only UNAVAILABLE, within the deadline and for at most ten seconds. It does not retry if
 // the daemon says that the global store is away for longer than a restart takes.
 #pragma once
