@@ -19,6 +19,7 @@
 #include "otel/api/testing/recorded_telemetry.h"
 #include "proto/differences.pb.h"
 #include "proto/imports.pb.h"
+#include "proto/live.pb.h"
 #include "proto/possession.pb.h"
 #include "proto/records.pb.h"
 #include "proto/versions.pb.h"
@@ -60,6 +61,7 @@ TEST(Roles, CallTable_HasExactlyOneRowPerCall) {
   calls.merge(CallsOf(*v1::ClaimImportRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ReadAllRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::FollowKeyRequest::descriptor()->file()));
+  calls.merge(CallsOf(*v1::AttachLiveRequest::descriptor()->file()));
   std::multiset<std::string> rows;
   for (const security::CallRow& row : security::CallTable()) rows.insert(std::string(row.call));
   EXPECT_EQ(std::multiset<std::string>(calls.begin(), calls.end()), rows);
