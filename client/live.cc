@@ -26,9 +26,9 @@ using LiveStub = v1::LiveLeases::Stub;
 // The daemon answers on the handle socket at once or not at all.
 constexpr absl::Duration kLiveClaimTimeout = absl::Seconds(10);
 
-absl::StatusOr<std::shared_ptr<const Manifest>> VersionManifest(const DaemonLink& link,
-                                                                const RequestContext& context,
-                                                                const std::string& artifact_id) {
+absl::StatusOr<std::shared_ptr<const Manifest>> FetchManifest(const DaemonLink& link,
+                                                              const RequestContext& context,
+                                                              const std::string& artifact_id) {
   v1::DescribeArtifactRequest request;
   request.set_artifact_id(artifact_id);
   request.set_manifest(true);
@@ -58,7 +58,19 @@ absl::StatusOr<std::unique_ptr<LiveClient>> LiveClient::Connect(const ClientOpti
   return std::unique_ptr<LiveClient>(new LiveClient(std::move(link)));
 }
 
-// The mapping stays, and the lease is that of the ticket's connection from here on.
+absl::StatusOr<std::shared_ptr<const Manifest>> LiveClient::ManifestOf(const RequestContext& context,
+                                                                       const std::string& artifact_id) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (manifest_ != nullptr && manifest_->id() == artifact_id) return manifest_;
+  }
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> fetched, FetchManifest(*link_, context, artifact_id));
+  absl::MutexLock lock(&mutex_);
+  manifest_ = fetched;
+  return fetched;
+}
+
+// The mapping stays. From here on the connection that claims the ticket has the lease.
 absl::Status LiveClient::TakeLease(const RequestContext& context, const std::string& handle_socket,
                                    const std::string& ticket, ClaimedReplica& claimed) {
   TC_ASSIGN_OR_RETURN(auto again,
@@ -83,7 +95,7 @@ absl::StatusOr<std::string> LiveClient::MakeLive(const RequestContext& context, 
                                            {.what = "make a lease live"}));
         TC_RETURN_IF_ERROR(
             TakeLease(operation, attached.handle_socket(), attached.ticket(), *replica.state_->claimed));
-        // The bytes of an address are not those of one replica any more: a put streams them.
+        // The memory may hold another version from now on, so a put must stream it.
         MappedImages::OfProcess().Remove(replica.state_->image);
         return attached.hold();
       });
@@ -91,13 +103,14 @@ absl::StatusOr<std::string> LiveClient::MakeLive(const RequestContext& context, 
 
 absl::Status LiveClient::Prepare(const RequestContext& context, const std::string& hold,
                                  const std::string& artifact_id) {
-  return InSpan("Client/PrepareVersion", context, [&](const RequestContext& operation) {
+  return InSpan("Client/PrepareVersion", context, [&](const RequestContext& operation) -> absl::Status {
     v1::PrepareVersionRequest request;
     request.set_hold(hold);
     request.set_artifact_id(artifact_id);
-    return rpc::CallUnary(*stubs_->live, &LiveStub::PrepareVersion, operation, request,
-                          {.what = "prepare a version"})
-        .status();
+    TC_RETURN_IF_ERROR(rpc::CallUnary(*stubs_->live, &LiveStub::PrepareVersion, operation, request,
+                                      {.what = "prepare a version"})
+                           .status());
+    return ManifestOf(operation, artifact_id).status();
   });
 }
 
@@ -108,8 +121,8 @@ absl::StatusOr<LiveClient::Committed> LiveClient::Commit(const RequestContext& c
   return InSpan(
       "Client/CommitVersion", context, [&](const RequestContext& operation) -> absl::StatusOr<Committed> {
         Committed committed;
-        // First, so that nothing but the lease is to be taken after the replica was rewritten.
-        TC_ASSIGN_OR_RETURN(committed.manifest, VersionManifest(*link_, operation, artifact_id));
+        // First: after the replica was rewritten only the lease is left to be taken.
+        TC_ASSIGN_OR_RETURN(committed.manifest, ManifestOf(operation, artifact_id));
         v1::CommitVersionRequest request;
         request.set_hold(hold);
         request.set_artifact_id(artifact_id);

@@ -1,13 +1,15 @@
-// Live leases: replicas of host memory that become a later version at the same addresses while this process
-// is attached to them (proto/live.proto). For Python and the tests; not part of the installed package.
-// Thread-safe. Errors and clocks as in tensorcast/client.h.
+// LiveClient: the calls about live leases (proto/live.proto). A replica in host memory becomes a later
+// version at the same addresses while this process is attached to it. For Python and the tests; not part of
+// the installed package. Thread-safe. Errors and clocks as in tensorcast/client.h.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "proto/live.pb.h"
@@ -30,26 +32,28 @@ class LiveClient {
   LiveClient(const LiveClient&) = delete;
   LiveClient& operator=(const LiveClient&) = delete;
 
-  // Makes the replica's lease a live one; the hold that names it below. FAILED_PRECONDITION where the replica
-  // is not attached in host memory whole.
+  // Makes the replica's lease a live one. Returns its hold, the name of the lease in the calls below.
+  // FAILED_PRECONDITION if the replica is not attached whole in host memory.
   absl::StatusOr<std::string> MakeLive(const RequestContext& context, const Replica& replica);
-  // Stages a version for the replica, which stays as it is.
+  // Stages a version for the replica, which stays as it is. Fetches the version's manifest too, so that
+  // Commit does not wait for it.
   absl::Status Prepare(const RequestContext& context, const std::string& hold,
                        const std::string& artifact_id);
 
-  // What a replica has become.
+  // The version that a replica has become.
   struct Committed {
-    std::string hold;  // of the lease from now on
+    std::string hold;  // names the lease from now on
     v1::Replica replica;
     std::shared_ptr<const Manifest> manifest;
   };
-  // Waits until all holders of the replica commit, for `wait` at most. The context should last longer: the
-  // daemon decides whether that was in time. After its error the replica is as it was. Where the daemon does
-  // not answer that is not known: commit again, and where the replica is lost() its bytes may be of both.
+  // Waits at most `wait` until all holders of the replica commit. The context must end later than `wait`: the
+  // daemon decides whether the holders were in time, and after its error the replica is as it was. If the
+  // daemon does not answer, the state of the replica is unknown: commit again. If the replica is lost(), its
+  // bytes may be of both versions.
   absl::StatusOr<Committed> Commit(const RequestContext& context, const std::string& hold,
                                    const std::string& artifact_id, absl::Duration wait,
                                    const Replica& replica);
-  // From here on the replica says that it is the version. REQUIRES: no other thread uses it meanwhile.
+  // Makes the replica describe itself as the new version. REQUIRES: no other thread uses it meanwhile.
   static void Adopt(const Committed& committed, const Replica& replica);
 
  private:
@@ -57,9 +61,13 @@ class LiveClient {
   explicit LiveClient(std::unique_ptr<DaemonLink> link);
   static absl::Status TakeLease(const RequestContext& context, const std::string& handle_socket,
                                 const std::string& ticket, ClaimedReplica& claimed);
+  absl::StatusOr<std::shared_ptr<const Manifest>> ManifestOf(const RequestContext& context,
+                                                             const std::string& artifact_id);
 
   const std::unique_ptr<DaemonLink> link_;
   const std::unique_ptr<Stubs> stubs_;
+  absl::Mutex mutex_;
+  std::shared_ptr<const Manifest> manifest_ ABSL_GUARDED_BY(mutex_);  // the last that was fetched; or null
 };
 
 }  // namespace tensorcast::client
