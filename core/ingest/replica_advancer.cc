@@ -30,6 +30,13 @@ SourceInfo InfoOf(const Advance& advance) {
   return {.type = SourceType::kLocal, .lane = std::string(kAdvanceLane), .name = advance.base_id()};
 }
 
+// Room for a chunk that is made before it has its place.
+absl::StatusOr<ChunkBuffer> BufferOf(StagingRing& staging, const RequestContext& context, ByteRange range) {
+  TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging.Acquire(context));
+  std::vector<HostSpan> spans = buffer.Spans(range.bytes);
+  return ChunkBuffer{std::move(spans), std::move(buffer)};
+}
+
 // Chunks are made in a buffer, and written over the old ones once they are right.
 class AdvancingDestination final : public Destination {
  public:
@@ -41,9 +48,7 @@ class AdvancingDestination final : public Destination {
   bool places() const override { return true; }
 
   absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
-    TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging_->Acquire(context));
-    std::vector<HostSpan> spans = buffer.Spans(range.bytes);
-    return ChunkBuffer{std::move(spans), std::move(buffer)};
+    return BufferOf(*staging_, context, range);
   }
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
@@ -71,7 +76,6 @@ class AdvancingDestination final : public Destination {
   std::shared_ptr<const HostAllocation> memory_;
 };
 
-// Reads in the replica's own memory, where these chunks stay.
 // Chunks are made in a buffer, and compared with the base, which stays as it is until Finish.
 class CommittingDestination final : public Destination {
  public:
@@ -93,9 +97,7 @@ class CommittingDestination final : public Destination {
   bool places() const override { return true; }
 
   absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
-    TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging_->Acquire(context));
-    std::vector<HostSpan> spans = buffer.Spans(range.bytes);
-    return ChunkBuffer{std::move(spans), std::move(buffer)};
+    return BufferOf(*staging_, context, range);
   }
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
@@ -131,6 +133,7 @@ class CommittingDestination final : public Destination {
   ScatterPlan plan_;
 };
 
+// Reads in the replica's own memory, where these chunks stay.
 class StayingChunks final : public ChunkSource {
  public:
   StayingChunks(SourceInfo info, std::shared_ptr<const RetiredReplica> base,
