@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import pathlib
 import signal
@@ -28,6 +29,22 @@ def store(cluster, monkeypatch):
         while connected.status().leases > before:
             gc.collect()
             assert time.monotonic() < deadline, "the test left leases"
+
+
+@pytest.fixture
+def other(cluster):
+    """A connection to node "b"."""
+    with tc.connect(cluster.address("b")) as connected:
+        yield connected
+
+
+@pytest.fixture
+def key(store, request):
+    """A key of the test's own."""
+    name = f"live/{request.node.name}"
+    yield name
+    with contextlib.suppress(tc.NotFoundError):
+        store.unbind(name)
 
 
 def is_stopped(pid):

@@ -1,7 +1,6 @@
 """Following a key: Store.follow, Version.apply and Version.commit."""
 
 import asyncio
-import contextlib
 import time
 
 import numpy as np
@@ -9,21 +8,6 @@ import pytest
 from test_changes import after, equal, first
 
 import tensorcast as tc
-
-
-@pytest.fixture
-def other(cluster):
-    with tc.connect(cluster.address("b")) as connected:
-        yield connected
-
-
-@pytest.fixture
-def key(store, request):
-    """A key of the test's own."""
-    name = f"live/{request.node.name}"
-    yield name
-    with contextlib.suppress(tc.NotFoundError):
-        store.unbind(name)
 
 
 def lanes(weights):

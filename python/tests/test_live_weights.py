@@ -68,20 +68,6 @@ def holders(cluster):
         yield start
 
 
-@pytest.fixture
-def other(cluster):
-    with tc.connect(cluster.address("b")) as connected:
-        yield connected
-
-
-@pytest.fixture
-def key(store, request):
-    name = f"live/{request.node.name}"
-    yield name
-    with contextlib.suppress(tc.NotFoundError):
-        store.unbind(name)
-
-
 def test_two_processes_that_commit_show_version_in_place(store, other, key, holders):
     states = [state_of(1)]
     puts = [store.put(states[0], key=key, base="auto")]
