@@ -123,7 +123,7 @@ class Changes::Finder {
     std::vector<DifferenceDecoder> decoders;
   };
 
-  // nullopt: there is no way over differences.
+  // nullopt: no differences connect the two versions.
   std::optional<Differences> Find(const std::string& base_id, const std::string& target_id) const {
     absl::StatusOr<Differences> found = Get(base_id, target_id);
     // The elements that changed are the same in both directions, which makes a rollback cheap.

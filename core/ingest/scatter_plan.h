@@ -1,10 +1,10 @@
-// What turns the image of one version into that of another in its place: the values that differ, and where
-// they belong. Made while the earlier image is read, and written in a moment when it is not.
+// Turns the image of one version into the image of another one in its place: keeps the values that differ,
+// and their places. The plan is made while processes read the earlier image, and written while none does.
 //
 // Values are absolute and compared in words of four bytes, so element types do not matter, and writing them
-// twice is harmless. They are kept by blocks of 256 KiB: six bytes for each word that differs, or all of the
-// block where more than a third of its words do. At 1.4 % changed elements of bf16 that is 4 % of the image.
-// The memory is allocated a granule at a time.
+// twice is harmless. A block of 256 KiB takes six bytes for each word that differs, or is kept whole if more
+// than a third of its words differ. With 1.4 % changed bf16 elements the plan takes 4 % of the image. Its
+// memory is allocated a granule at a time.
 //
 // Add is thread-safe. Scatter may be called once all is added.
 #pragma once
@@ -25,13 +25,14 @@ namespace tensorcast {
 
 class ScatterPlan {
  public:
-  // Gives so many bytes in one piece: a granule. Called by Add, under a lock.
+  // Allocates `bytes` (one granule) in one piece. Add calls it under a lock.
   using Allocate = std::function<absl::StatusOr<HostAllocation>(uint64_t bytes)>;
 
   explicit ScatterPlan(Allocate allocate) : allocate_(std::move(allocate)) {}
 
-  // At `offset` of the image is `there`, and shall be `wanted`, which may go after the call. The errors of
-  // Allocate. REQUIRES: both have one size, and `there` is one piece of the memory that is written later.
+  // Keeps the values that turn `there`, the bytes of the earlier image at `offset`, into `wanted`. `wanted`
+  // may be freed after the call. Errors as Allocate. REQUIRES: both have the same size, and `there` is one
+  // piece of the memory that Scatter writes later.
   absl::Status Add(uint64_t offset, std::span<const std::byte> there, std::span<const std::byte> wanted);
 
   // Writes what was added, on up to `threads` threads.

@@ -1,13 +1,13 @@
-// Live leases: leases under which a replica may be rewritten, once the holder of each says so.
+// Live leases: a replica may be rewritten under them, once each holder has entered the commit gate.
 //
-//   holder ── Enter ──► CommitGate ── Close: so many let it go ──► ReplicaRetirement ── EndLeases ──►
+//   holder ── Enter ──► CommitGate ── Close: number of leases ──► ReplicaRetirement ── EndLeases ──►
 //   rewriting
-//          ◄─ Leave ──             ◄─ Reopen: not yet ───────────
+//          ◄─ Leave ──             ◄─ Reopen: not yet ──────────
 //
-// A live lease is a lease like any other until its holder enters the gate of an ingest that writes a later
-// version over the replica (core/ingest/advance.h). While a holder is in the gate it does not read. The
-// replica is retired when every lease on it is one that is in the gate: a holder that does not enter, and a
-// reader without a live lease, keep it as it is. A holder that dies ends its lease, and counts no more.
+// A live lease is an ordinary lease until its holder enters the gate of an ingest that writes a later version
+// over the replica (core/ingest/advance.h). A holder does not read while it is in the gate. The replica is
+// retired only if every lease on it belongs to a holder in the gate: a holder outside, or a reader without a
+// live lease, keeps the replica as it is. The lease of a holder that dies ends, and is not counted.
 //
 // Thread-safe.
 #pragma once
@@ -25,8 +25,8 @@
 
 namespace tensorcast {
 
-// What a holder has: at first the lease that it was given, none while the replica is rewritten, then one on
-// what the replica became.
+// The lease of one holder: at first the lease that it was given; none while the replica is rewritten; then a
+// lease on the new version.
 class LiveLease {
  public:
   explicit LiveLease(std::shared_ptr<const ReplicaLease> lease) : lease_(std::move(lease)) {}
@@ -51,26 +51,27 @@ class CommitGate {
   // `on_staged`: called once, when the later version is staged, on a thread of the engine and without a lock.
   explicit CommitGate(std::function<void()> on_staged) : on_staged_(std::move(on_staged)) {}
 
-  // --- the holders'
-  // From now on the replica may be rewritten for all that this holder cares. REQUIRES: its lease is on the
-  // replica that the ingest advances.
+  // --- called for holders
+  // This holder lets the replica be rewritten. REQUIRES: its lease is on the replica that the ingest
+  // advances.
   void Enter(const std::shared_ptr<LiveLease>& holder);
-  // True: the holder is out, and nothing was written. False: the rewriting has begun, and the lease has
-  // ended; the ingest ends soon. Waits while it is being decided.
+  // True: the holder has left, and nothing was written. False: the rewriting has begun, the lease has ended,
+  // and the ingest ends soon. Waits while the gate is closed and the ingest decides.
   bool Leave(const LiveLease* holder);
   bool HasEntered(const LiveLease* holder) const;
   bool empty() const;
-  // Why the replica was not retired when that was tried last; OK: it was not tried.
+  // Why the last attempt did not retire the replica; OK: no attempt yet.
   absl::Status refusal() const;
 
-  // --- the ingest's
-  // All of the later version is here. `own`: the ingest's lease on the replica, which lets it go. `wake` is
-  // called for each holder that enters, under the gate's lock.
+  // --- called by the ingest
+  // The later version is staged whole. `own` is the ingest's own lease on the replica; it counts as one in
+  // the gate. `wake` is called under the gate's lock for each holder that enters.
   void Staged(std::shared_ptr<const ReplicaLease> own, std::function<void()> wake);
-  // How many leases let the replica go now; 0 where no holder has entered. They stay in until Reopen.
+  // Closes the gate: no holder can leave until Reopen. Returns the number of leases in it; 0 if no holder has
+  // entered.
   uint32_t Close();
   void Reopen(const absl::Status& why);
-  // The replica is retired: the leases of those that have entered end. REQUIRES: closed.
+  // The replica is retired: ends the leases of the holders in the gate. REQUIRES: closed.
   void EndLeases();
 
  private:

@@ -2,8 +2,9 @@
 // artifact can be written over it (core/ingest/advance.h).
 //
 // As for any eviction the guard must agree. It is asked as the last step, because its consent cannot be taken
-// back once another node has relied on it. Nothing reads the memory afterwards: the replica has no lease, and
-// the listeners already know that it is gone (one of them keeps a record for the next daemon).
+// back once another node has relied on it. Nothing reads the memory afterwards: the replica has no lease, or
+// only live leases of holders in the gate, and these end first. The listeners already know that the
+// replica is gone (one of them keeps a record for the next daemon).
 //
 // Thread-safe. Blocks on the guard, on the listener and, if requested, on the holders of the replica.
 #pragma once
@@ -29,8 +30,8 @@ struct RetirementRequest {
   // Gives the current context: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   WaitObserver on_wait;  // may be null
-  // The holders of leases that let the replica go, each when it has entered; null: there are none. Their
-  // leases have ended when the replica is retired.
+  // The gate that holders of live leases enter; null: the replica has no live lease. The leases in the gate
+  // have ended when the replica is retired.
   CommitGate* gate = nullptr;
 };
 
@@ -41,7 +42,8 @@ class ReplicaRetirement {
       : table_(table), guard_(guard), notifier_(notifier) {}
 
   // NOT_FOUND when host memory has no ready replica of the artifact; FAILED_PRECONDITION, naming the replica,
-  // when it is pinned or leased, or when the guard refuses; UNAVAILABLE when the guard cannot decide.
+  // when it is pinned or leased outside the gate, or when the guard refuses; UNAVAILABLE when the guard
+  // cannot decide.
   absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;
 
  private:

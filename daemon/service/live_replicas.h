@@ -3,8 +3,9 @@
 //   AttachLive ─► a live lease, named by a hold ─► PrepareVersion: an ingest that stages the version
 //                                               ─► CommitVersion: into the ingest's gate, until it has ended
 //
-// There is one ingest for a replica at a time, and every call about the same version joins it. It is given up
-// with its last holder, when another version is prepared, and when no call waits for it before it is staged.
+// A replica has one ingest at a time, and every call about the same version joins it. The ingest is cancelled
+// when its last holder ends, when another version is prepared, or when no call waits for it before the
+// version is staged.
 //
 // Thread-safe.
 #pragma once
@@ -46,15 +47,15 @@ class LiveReplicas {
   LiveReplicas(const LiveReplicas&) = delete;
   LiveReplicas& operator=(const LiveReplicas&) = delete;
 
-  // As the calls of these names.
+  // The calls of proto/live.proto with these names.
   absl::StatusOr<v1::AttachLiveResponse> Attach(const v1::AttachLiveRequest& request);
   absl::StatusOr<v1::PrepareVersionResponse> Prepare(const RequestContext& context,
                                                      const v1::PrepareVersionRequest& request);
   absl::StatusOr<v1::CommitVersionResponse> Commit(const RequestContext& context,
                                                    const v1::CommitVersionRequest& request);
 
-  // The daemon ends: calls that wait are UNAVAILABLE, and so are later ones. What is being rewritten is
-  // rewritten.
+  // Call it when the daemon ends: waiting calls and later ones return UNAVAILABLE. A rewriting that has begun
+  // is finished.
   void Stop();
 
  private:
@@ -63,14 +64,14 @@ class LiveReplicas {
   using UpdatePtr = std::shared_ptr<Update>;
 
   absl::StatusOr<std::shared_ptr<LiveLease>> Find(const std::string& hold) const;
-  // A hold on the replica: its name, and the lease.
+  // Makes a hold for the lease. Returns its name and the lease.
   std::pair<std::string, std::shared_ptr<LiveLease>> MakeHold(std::unique_ptr<ReplicaLease> lease) const;
-  // The update of the replica of `base` to the artifact, once it is staged.
+  // Stages the artifact for the replica of `base`, and returns the update when it is staged.
   absl::StatusOr<UpdatePtr> Stage(const RequestContext& context,
                                   const std::shared_ptr<const ReplicaLease>& base,
                                   const std::string& artifact_id);
   void Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update);
-  // In the update's gate until the replica is rewritten; on it is a new lease then.
+  // Keeps the holder in the update's gate until the replica is rewritten; then the holder has a new lease.
   absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);
   absl::Status NameMissing(const absl::Status& ended, const Update& update) const;
