@@ -18,8 +18,10 @@
 
 #if defined(__CUDACC__)
 #define TENSORCAST_HOST_DEVICE __host__ __device__
+#define TENSORCAST_NOINLINE __noinline__
 #else
 #define TENSORCAST_HOST_DEVICE
+#define TENSORCAST_NOINLINE
 #endif
 
 namespace tensorcast::xxh3 {
@@ -119,12 +121,17 @@ TENSORCAST_HOST_DEVICE inline uint32_t Load32(const uint8_t* at) {
   return word;
 }
 
-// `aligned`: to 16 bytes, which a GPU then loads at once.
-TENSORCAST_HOST_DEVICE inline Words LoadWords(const uint8_t* at, bool aligned) {
-  if (!aligned) return {Load64(at), Load64(at + 8)};
-  Words words;
-  std::memcpy(&words, __builtin_assume_aligned(at, sizeof(words)), sizeof(words));
-  return words;
+TENSORCAST_HOST_DEVICE inline Words LoadWords(const uint8_t* at) { return {Load64(at), Load64(at + 8)}; }
+
+// From an address that is a multiple of 16, which a GPU loads at once. By a vector type, and not by a promise to
+// the compiler (__builtin_assume_aligned): nvcc 13.0 keeps such a promise also on the branch that does not give it.
+TENSORCAST_HOST_DEVICE inline Words LoadAlignedWords(const uint8_t* at) {
+#if defined(__CUDA_ARCH__)
+  const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(at);
+  return {words.x, words.y};
+#else
+  return LoadWords(at);
+#endif
 }
 
 TENSORCAST_HOST_DEVICE inline uint32_t Reversed(uint32_t word) {
@@ -203,8 +210,8 @@ TENSORCAST_HOST_DEVICE inline Hash HashUpTo16(const uint8_t* data, uint64_t byte
 
 // Two pieces of 16 bytes, each into an accumulator of its own and, unmixed, into the other's.
 TENSORCAST_HOST_DEVICE inline void MixPair(Hash& sums, const uint8_t* a, const uint8_t* b, int secret) {
-  const Words of_a = LoadWords(a, /*aligned=*/false);
-  const Words of_b = LoadWords(b, /*aligned=*/false);
+  const Words of_a = LoadWords(a);
+  const Words of_b = LoadWords(b);
   sums.low += FoldedProduct(of_a.first ^ Secret(secret), of_a.second ^ Secret(secret + 8));
   sums.low ^= of_b.first + of_b.second;
   sums.high += FoldedProduct(of_b.first ^ Secret(secret + 16), of_b.second ^ Secret(secret + 24));
@@ -263,20 +270,34 @@ TENSORCAST_HOST_DEVICE inline uint64_t Scrambled(uint64_t accumulator, uint64_t 
   return (accumulator ^ accumulator >> 47 ^ secret) * kPrime32A;
 }
 
-// Two words of the sums of a block: those of the pair.
-TENSORCAST_HOST_DEVICE inline void SumPair(const uint8_t* block, int pair, const uint64_t* secret,
-                                           uint64_t* sums) {
-  const uint8_t* const column = block + pair * sizeof(Words);
-  const bool aligned = reinterpret_cast<uintptr_t>(column) % sizeof(Words) == 0;
+// What the stripes of a column of two words add to their accumulators.
+template <Words (*kLoad)(const uint8_t*)>
+TENSORCAST_HOST_DEVICE inline Words SumColumn(const uint8_t* column, const uint64_t* secret) {
   Words sum;
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
   for (int stripe = 0; stripe < kBlockStripes; ++stripe) {
-    const Words words = LoadWords(column + stripe * kStripeBytes, aligned);
-    sum.first += Contribution(words.first, words.second, secret[stripe + 2 * pair]);
-    sum.second += Contribution(words.second, words.first, secret[stripe + 2 * pair + 1]);
+    const Words words = kLoad(column + stripe * kStripeBytes);
+    sum.first += Contribution(words.first, words.second, secret[stripe]);
+    sum.second += Contribution(words.second, words.first, secret[stripe + 1]);
   }
+  return sum;
+}
+
+// Not inlined: its many loads of single bytes would take registers from the usual case.
+TENSORCAST_HOST_DEVICE TENSORCAST_NOINLINE inline Words SumUnalignedColumn(const uint8_t* column,
+                                                                          const uint64_t* secret) {
+  return SumColumn<LoadWords>(column, secret);
+}
+
+// Two words of the sums of a block: those of the pair.
+TENSORCAST_HOST_DEVICE inline void SumPair(const uint8_t* block, int pair, const uint64_t* secret,
+                                           uint64_t* sums) {
+  const uint8_t* const column = block + pair * sizeof(Words);
+  const bool aligned = reinterpret_cast<uintptr_t>(column) % sizeof(Words) == 0;
+  const Words sum = aligned ? SumColumn<LoadAlignedWords>(column, secret + 2 * pair)
+                            : SumUnalignedColumn(column, secret + 2 * pair);
   sums[2 * pair] = sum.first;
   sums[2 * pair + 1] = sum.second;
 }
