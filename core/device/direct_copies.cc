@@ -56,15 +56,34 @@ bool DirectCopies::Reach(int from, int to) const {
 
 absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DevicePtr destination, DevicePtr source,
                                                           uint64_t bytes, bool digest) {
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, Take(destination.device));
+  return Begin({.begin = destination, .bytes = bytes}, digest, [&](Stream& stream) {
+    // The same place means that the bytes are there already, and only the digest is wanted.
+    return source == destination ? absl::OkStatus() : stream.CopyOnDevice(destination, source, bytes);
+  });
+}
+
+absl::StatusOr<DirectCopies::Pending> DirectCopies::BeginUpload(
+    DevicePtr destination, std::span<const std::span<const std::byte>> source) {
+  uint64_t bytes = 0;
+  for (const std::span<const std::byte> piece : source) bytes += piece.size();
+  return Begin({.begin = destination, .bytes = bytes}, /*digest=*/true, [&](Stream& stream) {
+    DevicePtr to = destination;
+    for (const std::span<const std::byte> piece : source) {
+      TC_RETURN_IF_ERROR(stream.CopyToDevice(to, piece.data(), piece.size()));
+      to = to + piece.size();
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DeviceRange destination, bool digest,
+                                                          absl::FunctionRef<absl::Status(Stream&)> copy) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, Take(destination.begin.device));
   Stream& stream = *lane->stream;
-  const DeviceRange range{.begin = destination, .bytes = bytes};
-  absl::Status failed;
-  // The same place means that the bytes are there already, and only the digest is wanted.
-  if (source != destination) failed = stream.CopyOnDevice(destination, source, bytes);
+  absl::Status failed = copy(stream);
   // Without a digest the caller finds zeros, not those of the lane's last user.
   *lane->digest = {};
-  if (failed.ok() && digest) failed = stream.Digest({&range, 1}, {lane->digest, 1});
+  if (failed.ok() && digest) failed = stream.Digest({&destination, 1}, {lane->digest, 1});
   if (failed.ok()) {
     absl::StatusOr<std::unique_ptr<Event>> event = stream.Record();
     if (event.ok()) return Pending(this, std::move(lane), *std::move(event));

@@ -42,7 +42,7 @@ TEST_F(EngineDeviceCopies, HeldDeviceCopy_LetsFetchesFillAllStagingBuffers) {
   EXPECT_EQ(Read(**lease), artifact_.image);
 }
 
-TEST_F(EngineDeviceCopies, CopyFromHostReplica_NeedsNoStagingBuffer) {
+TEST_F(EngineDeviceCopies, CopyFromHostReplica_IsMadeByTheGpuAlone) {
   Start();
   (void)MustGet(artifact_, kCpu);
   // All staging buffers are another's.
@@ -54,9 +54,9 @@ TEST_F(EngineDeviceCopies, CopyFromHostReplica_NeedsNoStagingBuffer) {
   const auto lease = pending->Wait(ContextFor());
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_EQ(Read(**lease), artifact_.image);
-  EXPECT_EQ(BytesOf(Stage::kFetch, *pending->report()), 0u) << "the host copied nothing";
-  EXPECT_EQ(BytesOf(Stage::kVerify, *pending->report()), artifact_.image.size());
-  EXPECT_EQ(BytesOf(Stage::kPlace, *pending->report()), artifact_.image.size());
+  EXPECT_EQ(BytesOf(Stage::kFetch, *pending->report()), artifact_.image.size()) << "by the GPU";
+  EXPECT_EQ(BytesOf(Stage::kVerify, *pending->report()), 0u) << "the host digested nothing";
+  EXPECT_EQ(BytesOf(Stage::kPlace, *pending->report()), 0u);
   held->Release();
   EXPECT_TRUE(pending_other->Wait(ContextFor()).ok());
 }

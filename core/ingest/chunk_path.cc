@@ -100,7 +100,7 @@ class StagedPath final : public InPlacePath {
   }
 };
 
-// Without host memory: what is in its place, by the GPU's copy or by its source, is digested there.
+// What is in its place, by the GPU's copy or by its source, is digested there.
 class WrittenPath : public ChunkPath {
  public:
   WrittenPath(const IngestPlan& plan, ChunkVerifier& verifier, ChunkPath* by_host)
@@ -131,8 +131,10 @@ class WrittenPath : public ChunkPath {
   PathStep BringFrom(ChunkFetch& fetch, DevicePtr from) {
     const uint32_t chunk = fetch.request.chunk;
     fetch.compared = IsCompared(plan_.device_verification, plan_.seed, chunk, plan_.layout->chunk_count());
-    absl::StatusOr<AwaitDigested> bringing =
-        plan_.destination->PlaceFrom(fetch.request.range, from, /*digest=*/fetch.compared);
+    return AwaitIt(fetch, plan_.destination->PlaceFrom(fetch.request.range, from, /*digest=*/fetch.compared));
+  }
+
+  static PathStep AwaitIt(ChunkFetch& fetch, absl::StatusOr<AwaitDigested> bringing) {
     if (!bringing.ok()) {
       // Through the host every chunk is compared.
       fetch.compared = true;
@@ -147,7 +149,8 @@ class WrittenPath : public ChunkPath {
   ChunkPath* const by_host_;
 };
 
-class CopiedPath final : public WrittenPath {
+// The GPU copies the bytes from where the source has them, so that there is nothing to fetch.
+class CopyingPath : public WrittenPath {
  public:
   using WrittenPath::WrittenPath;
 
@@ -156,15 +159,37 @@ class CopiedPath final : public WrittenPath {
     source.blocks = false;
   }
 
+ protected:
+  // The source itself refuses when it is asked for a chunk that it does not have.
+  PathStep BeginByHost(ChunkFetch& fetch) {
+    fetch.path = by_host_;
+    return by_host_->Begin(fetch);
+  }
+};
+
+class UploadedPath final : public CopyingPath {
+ public:
+  using CopyingPath::CopyingPath;
+
+  PathStep Begin(ChunkFetch& fetch) override {
+    const std::vector<ConstHostSpan> host = fetch.source->source->HostSpans(fetch.request.range);
+    if (host.empty()) return BeginByHost(fetch);
+    fetch.compared = true;
+    return AwaitIt(fetch, plan_.destination->PlaceFromHost(fetch.request.range, host));
+  }
+};
+
+class CopiedPath final : public CopyingPath {
+ public:
+  using CopyingPath::CopyingPath;
+
   PathStep Begin(ChunkFetch& fetch) override {
     const ByteRange range = fetch.request.range;
     const Availability* const has = fetch.source->availability.get();
     if (has == nullptr || has->HasRange(range.offset, range.bytes)) {
       return BringFrom(fetch, fetch.source->source->device_image() + range.offset);
     }
-    // The source itself refuses when it is asked for a chunk that it does not have.
-    fetch.path = by_host_;
-    return by_host_->Begin(fetch);
+    return BeginByHost(fetch);
   }
 };
 
@@ -179,6 +204,7 @@ ChunkPaths::ChunkPaths(const IngestPlan& plan, ChunkVerifier* verifier)
     : plan_(plan),
       by_host_(PathByHost(plan, *verifier)),
       copied_(std::make_unique<CopiedPath>(plan, *verifier, by_host_.get())),
+      uploaded_(std::make_unique<UploadedPath>(plan, *verifier, by_host_.get())),
       written_(std::make_unique<WrittenPath>(plan, *verifier, by_host_.get())) {}
 
 ChunkPaths::~ChunkPaths() = default;
@@ -194,6 +220,7 @@ ChunkPath* ChunkPaths::Choose(ChunkSource& source) const {
     return plan_.destination->TakesFrom(from.device) ? copied_.get() : by_host_.get();
   }
   if (!plan_.destination->TakesFrom(to.device)) return by_host_.get();  // no digest on that device
+  if (source.lends_host_memory()) return uploaded_.get();
   const absl::Status ready = source.PrepareDevice(to, plan_.layout->image_bytes);
   return ready.ok() ? written_.get() : by_host_.get();
 }

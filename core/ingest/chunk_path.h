@@ -3,12 +3,12 @@
 //
 //   in place   to host memory: the source writes to the replica's own memory
 //   staged     to a GPU or a file: the source writes to a staging buffer, from which the chunk is placed.
-//   Bytes
-//              in page-locked memory of this node are placed without a buffer
+//              Bytes in page-locked memory of this node are placed without a buffer
 //   copied     to a GPU, from another GPU of this process: copied straight to its place and digested there
+//   uploaded   to a GPU, from page-locked memory of this node: likewise
 //   written    to a GPU, from another host: the source writes straight to its place; the GPU digests it there
 //
-// "copied" and "written" use no host memory. If such a path does not work, its source uses fallback() from
+// The last three use no processor of the host, and "copied" and "written" no host memory. If such a path does not work, its source uses fallback() from
 // then on: a fetch through the host shows which end is at fault.
 //
 // Thread-safe; only one thread at a time may use the same chunk. No call is made under a lock.
@@ -76,6 +76,7 @@ class ChunkPaths {
   const IngestPlan& plan_;
   const std::unique_ptr<ChunkPath> by_host_;  // in place or staged
   const std::unique_ptr<ChunkPath> copied_;
+  const std::unique_ptr<ChunkPath> uploaded_;
   const std::unique_ptr<ChunkPath> written_;
 };
 

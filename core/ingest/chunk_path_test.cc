@@ -34,6 +34,7 @@ class Source final : public ChunkSource {
     if (host.empty()) return {};
     return {ConstHostSpan(host).subspan(range.offset, range.bytes)};
   }
+  bool lends_host_memory() const override { return lends && !host.empty(); }
   DevicePtr device_image() const override { return image; }
   absl::Status PrepareDevice(DevicePtr, uint64_t) override {
     return writes_to_device
@@ -42,6 +43,7 @@ class Source final : public ChunkSource {
   }
 
   std::vector<std::byte> host;  // page-locked memory of this node
+  bool lends = true;            // for a GPU that digests
   DevicePtr image;
   bool writes_to_device = false;
 
@@ -169,11 +171,32 @@ TEST_F(ChunkPathTest, MissingBuffer_IsNotTheFaultOfTheSource) {
   EXPECT_EQ(fetch.path->Begin(fetch).next, Next::kNoBuffer);
 }
 
-TEST_F(ChunkPathTest, ChunkInPageLockedMemory_NeedsNoBuffer) {
+TEST_F(ChunkPathTest, ChunkInPageLockedMemory_IsUploadedAndDigestedInItsPlace) {
   BringToGpu();
   const StagingBuffer taken = staging_->Acquire(RequestContext()).value();
   auto source = std::make_unique<Source>();
   source->host = artifact_.image;
+  ChunkFetch& fetch = Take(2, std::move(source));
+  ASSERT_EQ(fetch.path->Begin(fetch).next, Next::kAwait);
+  EXPECT_EQ(fetch.path->Await(fetch).next, Next::kPlaced);
+}
+
+TEST_F(ChunkPathTest, WrongBytesInPageLockedMemory_AreFoundInTheirPlace) {
+  BringToGpu();
+  auto source = std::make_unique<Source>();
+  source->host = artifact_.image;
+  source->host[artifact_.layout.chunk(2).offset] ^= std::byte{1};
+  ChunkFetch& fetch = Take(2, std::move(source));
+  ASSERT_EQ(fetch.path->Begin(fetch).next, Next::kAwait);
+  EXPECT_EQ(fetch.path->Await(fetch).next, Next::kWrong);
+}
+
+TEST_F(ChunkPathTest, ChunkInHostMemoryThatIsVerifiedThere_NeedsNoBuffer) {
+  BringToGpu();
+  const StagingBuffer taken = staging_->Acquire(RequestContext()).value();
+  auto source = std::make_unique<Source>();
+  source->host = artifact_.image;
+  source->lends = false;
   ChunkFetch& fetch = Take(2, std::move(source));
   ASSERT_EQ(fetch.path->Begin(fetch).next, Next::kFetched);
   ASSERT_EQ(fetch.path->Arrived(fetch).next, Next::kAwait);

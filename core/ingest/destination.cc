@@ -73,12 +73,12 @@ class DeviceDestination final : public Destination {
   bool TakesFrom(int device) const override { return direct_->Reach(device, memory_->pointer().device); }
 
   absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest) override {
-    TC_ASSIGN_OR_RETURN(DirectCopies::Pending copy,
-                        direct_->Begin(memory_->pointer() + range.offset, source, range.bytes, digest));
-    return [copy = std::move(copy)]() mutable -> absl::StatusOr<Digest> {
-      TC_ASSIGN_OR_RETURN(const DigestBytes digest, copy.Await());
-      return Digest{.bytes = digest};
-    };
+    return ToAwait(direct_->Begin(memory_->pointer() + range.offset, source, range.bytes, digest));
+  }
+
+  absl::StatusOr<AwaitDigested> PlaceFromHost(ByteRange range,
+                                              std::span<const ConstHostSpan> source) override {
+    return ToAwait(direct_->BeginUpload(memory_->pointer() + range.offset, source));
   }
 
   ReplicaStorage memory() const override { return {.host = nullptr, .device = memory_, .file = nullptr}; }
@@ -90,6 +90,14 @@ class DeviceDestination final : public Destination {
   }
 
  private:
+  static absl::StatusOr<AwaitDigested> ToAwait(absl::StatusOr<DirectCopies::Pending> begun) {
+    TC_ASSIGN_OR_RETURN(DirectCopies::Pending copy, std::move(begun));
+    return [copy = std::move(copy)]() mutable -> absl::StatusOr<Digest> {
+      TC_ASSIGN_OR_RETURN(const DigestBytes digest, copy.Await());
+      return Digest{.bytes = digest};
+    };
+  }
+
   // INTERNAL whatever the device said: the fault is this node's, neither the caller's nor a source's.
   absl::Status AsOurs(ByteRange range, const absl::Status& why) const {
     if (why.ok()) return why;
@@ -137,6 +145,11 @@ class DiskDestination final : public Destination {
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source, bool /*digest*/) {
   return absl::UnimplementedError(absl::StrCat("nothing is taken from gpu:", source.device, " here"));
+}
+
+absl::StatusOr<AwaitDigested> Destination::PlaceFromHost(ByteRange /*range*/,
+                                                         std::span<const ConstHostSpan> /*source*/) {
+  return absl::UnimplementedError("no GPU digests here what comes from host memory");
 }
 
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {

@@ -60,6 +60,7 @@ class MappedSource final : public ChunkSource {
     return digest.FinishChunk();
   }
 
+  bool lends_host_memory() const override { return page_locked_; }
   std::vector<ConstHostSpan> HostSpans(ByteRange range) const override {
     if (!page_locked_ || !Has(range)) return {};
     return image_(range.offset, range.bytes);
