@@ -234,6 +234,11 @@ class ReplicaSourceProvider : public SourceProvider {
     return has == nullptr || has->complete();
   }
 
+  bool IsWholeOnThisHost(const std::string& grant_id) const {
+    const v1::TransportGrant& grant = held_.all().at(grant_id).grant;
+    return grant.lane() == kLocalLane && grant.replica().state() == v1::REPLICA_STATE_READY;
+  }
+
   std::string ReplicaOf(const std::string& grant_id) const { return held_.all().at(grant_id).replica_name(); }
 
   // Of those that were offered: there is something better.
@@ -249,17 +254,20 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   // Side by side: of those that were offered the ones of which nothing bad is known, else those that rest.
-  // One that gave nothing before is asked again alone, after a pause.
+  // One that gave nothing before is asked again alone, after a pause. The best is opened alone where it is a
+  // whole replica of this host: of several the one that opens first would be read, which need not be the best.
   absl::Status OpenOffered(const RequestContext& context) {
     const auto fruitless = [this](const std::string& id) { return requests_.Fruitless(ReplicaOf(id)); };
     const auto is_fresh = [&](const std::string& id) { return fruitless(id) == 0 && !held_.Rests(id); };
     if (std::ranges::any_of(offered_, is_fresh)) EndResting();
+    bool alone = false;
     for (const std::string& id : std::exchange(offered_, {})) {
-      if (fruitless(id) == 0) {
-        Open(context, id);
-      } else {
+      if (alone || fruitless(id) > 0) {
         offered_.push_back(id);
+        continue;
       }
+      alone = !held_.IsOpening() && IsWholeOnThisHost(id);
+      Open(context, id);
     }
     if (held_.IsOpening() || offered_.empty()) return absl::OkStatus();
     const std::string first = offered_.front();
