@@ -70,8 +70,8 @@ class ChunkRebuilder {
 
   // Writes the target's chunk in one pass, bypassing the caches: the base's bytes with all changes of the
   // path. If `digest` is not null, it digests the written bytes. Pieces hold the chunk's bytes in order;
-  // their sizes are multiples of kTensorAlignment, and may differ between base and target. The target must
-  // not overlap the base.
+  // their sizes are multiples of kTensorAlignment, and may differ between base and target. The pieces of the
+  // target may be those of the base, which is then overwritten; otherwise they must not overlap.
   // INVALID_ARGUMENT for a damaged record, FAILED_PRECONDITION where ModeOf says kWhole; then the target's
   // bytes are undefined.
   absl::Status Rebuild(DecoderPath path, uint32_t chunk, std::span<const std::span<std::byte>> base,

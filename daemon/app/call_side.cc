@@ -121,6 +121,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
       difference_paths({.engine = replicas.engine.get(),
                         .global_store = store.client.get(),
                         .sources = &sources.finder,
+                        .devices = devices,
                         .report_wrong = ReportBy(store)}),
       difference_maker({.engine = replicas.engine.get(),
                         .known_keys = &store.known_keys,

@@ -35,7 +35,8 @@ absl::Status NotBrought(const absl::Status& why) {
 
 }  // namespace
 
-std::vector<std::string> DifferencePaths::FindBases(const Manifest& target) const {
+std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const Manifest& target,
+                                                              bool to_write_over) const {
   std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
   const bool has_target = std::ranges::any_of(replicas, [&target](const ReplicaInfo& replica) {
     return replica.artifact_id == target.id() &&
@@ -43,19 +44,27 @@ std::vector<std::string> DifferencePaths::FindBases(const Manifest& target) cons
             replica.state == ReplicaState::kAllocating);
   });
   if (has_target) return {};
-  std::erase_if(replicas, [&target](const ReplicaInfo& replica) {
-    return replica.state != ReplicaState::kReady || replica.location != kDifferencePlace ||
+  const auto usable = [to_write_over](LocationKind kind) {
+    return kind == LocationKind::kCpu || (kind == LocationKind::kGpu && !to_write_over);
+  };
+  std::erase_if(replicas, [&](const ReplicaInfo& replica) {
+    return replica.state != ReplicaState::kReady || !usable(replica.location.kind) ||
            replica.image_bytes != target.layout().image_bytes || replica.chunks_unverified > 0;
   });
-  std::ranges::sort(replicas, std::ranges::greater(), &ReplicaInfo::last_used);
-  std::vector<std::string> bases;
+  std::ranges::sort(replicas, [](const ReplicaInfo& a, const ReplicaInfo& b) {
+    const bool a_on_gpu = a.location.kind == LocationKind::kGpu;
+    const bool b_on_gpu = b.location.kind == LocationKind::kGpu;
+    return a_on_gpu != b_on_gpu ? b_on_gpu : a.last_used > b.last_used;
+  });
+  std::vector<Base> bases;
   for (const ReplicaInfo& replica : replicas) {
     if (bases.size() == kMaxBases) break;
+    if (std::ranges::find(bases, replica.artifact_id, &Base::artifact_id) != bases.end()) continue;
     const absl::StatusOr<std::shared_ptr<const Manifest>> manifest =
         options_.engine->FindManifest(replica.artifact_id);
     if (manifest.ok() && (*manifest)->kind() == ArtifactKind::kTensors &&
         (*manifest)->layout() == target.layout()) {
-      bases.push_back(replica.artifact_id);
+      bases.push_back({replica.artifact_id, replica.location});
     }
   }
   return bases;
@@ -118,17 +127,22 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
     return make_advance != nullptr ? make_advance(base_id) : nullptr;
   };
   if (target->kind() != ArtifactKind::kTensors) return {.sources = std::move(others), .advance = nullptr};
-  const std::vector<std::string> bases = FindBases(*target);
+  const std::vector<Base> bases = FindBases(*target, /*to_write_over=*/make_advance != nullptr);
   if (bases.empty()) return {.sources = std::move(others), .advance = nullptr};
+  std::vector<std::string> base_ids;
+  for (const Base& base : bases) base_ids.push_back(base.artifact_id);
   const absl::StatusOr<std::vector<v1::Difference>> found =
-      options_.global_store->FindDifferences(context, target->id(), bases);
+      options_.global_store->FindDifferences(context, target->id(), base_ids);
   if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
-  if (!found.ok() || found->empty()) return {.sources = std::move(others), .advance = advance(bases.front())};
+  if (!found.ok() || found->empty()) return {.sources = std::move(others), .advance = advance(base_ids.front())};
   DifferencePath path{.base_id = found->front().base_id()};
+  const auto base = std::ranges::find(bases, path.base_id, &Base::artifact_id);
+  if (base != bases.end()) path.base_location = base->location;
   path.advance = advance(path.base_id);
   const std::shared_ptr<Advance> advanced = path.advance;
   const auto by = [&](DifferencePath chosen) -> Prepared {
-    return {.sources = MakeDifferenceProvider(options_.engine, target, std::move(chosen), std::move(others)),
+    return {.sources = MakeDifferenceProvider(options_.engine, options_.devices, target, std::move(chosen),
+                                              std::move(others)),
             .advance = advanced};
   };
   std::vector<std::string> ids;
@@ -147,9 +161,9 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
   if (differences.ok()) {
     path.differences = *std::move(differences);
     // So that a difference does not take the room of its base. It ends before the target needs room.
-    const absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
-        options_.engine->LeaseArtifact(path.base_id, kDifferencePlace);
-    path.unused = base.ok() ? Bring(context, path.differences) : base.status();
+    const absl::StatusOr<std::unique_ptr<ReplicaLease>> held =
+        options_.engine->LeaseArtifact(path.base_id, path.base_location);
+    path.unused = held.ok() ? Bring(context, path.differences) : held.status();
   }
   if (!path.unused.ok()) path.unused = NotBrought(path.unused);
   return by(std::move(path));

@@ -1,5 +1,5 @@
-// Makes a get of a new version cost few bytes. This node holds an earlier version in host memory, and the
-// global store knows differences from it to the wanted version. The node brings these first, as any artifact,
+// Makes a get of a new version cost few bytes. This node holds an earlier version in host memory or on a GPU,
+// and the global store knows differences from it to the wanted version. The node brings these first, as any artifact,
 // through the swarm; then the target's ingest rebuilds chunks from them (daemon/sources/difference_source.h).
 //
 // Nothing is held for the target meanwhile. A difference that has no room at once, or cannot be brought, is
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "core/artifact/manifest.h"
+#include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
 #include "core/ingest/advance.h"
 #include "core/source/chunk_source.h"
@@ -30,6 +31,7 @@ class DifferencePaths {
     StoreEngine* engine = nullptr;  // all must outlive it
     GlobalStoreClient* global_store = nullptr;
     const SourceFinder* sources = nullptr;
+    DeviceRuntime* devices = nullptr;
     // Reports a difference that makes wrong bytes; its captures must outlive the engine. Null: none is
     // reported.
     WrongDifferences::Report report_wrong = nullptr;
@@ -38,8 +40,8 @@ class DifferencePaths {
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
-  // The sources for a whole `target` in host memory: `others`, preceded by chunks that are rebuilt here if
-  // possible. Blocks while the differences come. The global store is not asked where this node has the
+  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded by chunks that are rebuilt
+  // here if possible. Blocks while the differences come. The global store is not asked where this node has the
   // target, is making it, or holds no version with such tensors.
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
@@ -51,9 +53,13 @@ class DifferencePaths {
                    std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr) const;
 
  private:
-  // Artifacts of which this node has a whole image in host memory with the target's layout, most recently
-  // used first; none where it has the target or is making it.
-  std::vector<std::string> FindBases(const Manifest& target) const;
+  struct Base {
+    std::string artifact_id;
+    Location location;
+  };
+  // Whole images of this node with the target's layout: those in host memory first, and then the most recently
+  // used first; none where the node has the target or is making it. To be written over: only in host memory.
+  std::vector<Base> FindBases(const Manifest& target, bool to_write_over) const;
   // The manifests of the path, after a check that they lead from a base to the target.
   absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> ManifestsOf(
       const RequestContext& context, const std::vector<v1::Difference>& path, const Manifest& target) const;

@@ -220,10 +220,10 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
   const bool may_rebuild =
-      location.kind == LocationKind::kCpu && !ingest.chunks.has_value() && request.lane().empty();
+      location.kind != LocationKind::kDisk && !ingest.chunks.has_value() && request.lane().empty();
   if (may_rebuild && options_.differences != nullptr) {
     DifferencePaths::MakeAdvance make_advance;
-    if (advance != AdvanceMode::kBeside) {
+    if (advance != AdvanceMode::kBeside && location.kind == LocationKind::kCpu) {
       make_advance = [advance](const std::string& base_id) {
         return std::make_shared<Advance>(base_id, /*required=*/advance == AdvanceMode::kRequired);
       };

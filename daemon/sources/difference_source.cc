@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
+#include "core/device/copy_queue.h"
 #include "core/difference/difference_decoder.h"
 #include "core/replica/transfer_report.h"
 #include "otel/api/metrics_catalogue.h"
@@ -26,6 +27,7 @@ namespace {
 
 namespace attr = otel::attr;
 
+// Of the differences.
 constexpr Location kHostMemory{LocationKind::kCpu};
 // More threads than this gain nothing on one memory bus.
 constexpr int kMaxThreads = 4;
@@ -60,12 +62,23 @@ struct Leased {
   std::unique_ptr<ReplicaLease> base;
   std::shared_ptr<const RetiredReplica> advanced;
   std::vector<std::unique_ptr<ReplicaLease>> differences;
+  // From the base on a GPU; else null. Its copies end before the lease.
+  std::unique_ptr<CopyQueue> from_gpu;
 
   const Manifest& base_manifest() const { return base != nullptr ? *base->manifest() : *advanced->manifest; }
   const TraceContext& base_made_by() const { return base != nullptr ? base->made_by() : advanced->made_by; }
-  Pieces BasePieces(ByteRange range) const {
-    return base != nullptr ? PiecesOf(*base, range.offset, range.bytes)
-                           : advanced->memory->Spans(range.offset, range.bytes);
+  // The bytes of the base: where they lie, or, of a base on a GPU, copied to `destination`.
+  absl::StatusOr<Pieces> ReadBase(ByteRange range, std::span<const HostSpan> destination) const {
+    if (base == nullptr) return advanced->memory->Spans(range.offset, range.bytes);
+    if (from_gpu == nullptr) return PiecesOf(*base, range.offset, range.bytes);
+    std::vector<CopyQueue::Pending> copies;
+    DevicePtr source = base->memory().device + range.offset;
+    for (const HostSpan piece : destination) {
+      TC_ASSIGN_OR_RETURN(copies.emplace_back(), from_gpu->ToHost(piece, source));
+      source = source + piece.size();
+    }
+    for (CopyQueue::Pending& copy : copies) TC_RETURN_IF_ERROR(copy.Await());
+    return Pieces(destination.begin(), destination.end());
   }
   // In an advance this chunk is there already, and the ingest compares it where it is.
   bool Stays(const Manifest& target, uint32_t chunk) const {
@@ -127,10 +140,12 @@ class DifferenceSource final : public ChunkSource {
       return absl::FailedPreconditionError(
           absl::StrCat(what, ": the differences do not contain this chunk; fetch it from a peer"));
     }
+    const absl::StatusOr<Pieces> base = leased_.ReadBase(request.range, request.destination);
+    if (!base.ok()) return Annotate(base.status(), absl::StrCat(what, ": read the base"));
     DigestBuilder digest(request.blake3);
     std::unique_ptr<ChunkRebuilder> rebuilder = TakeRebuilder();
-    const absl::Status rebuilt = rebuilder->Rebuild(path_, request.chunk, leased_.BasePieces(request.range),
-                                                    request.destination, &digest);
+    const absl::Status rebuilt =
+        rebuilder->Rebuild(path_, request.chunk, *base, request.destination, &digest);
     GiveBack(std::move(rebuilder));
     if (!rebuilt.ok()) {
       wrong_->Note(request.chunk);
@@ -201,9 +216,13 @@ class DifferenceSource final : public ChunkSource {
 
 class DifferenceProvider final : public SourceProvider {
  public:
-  DifferenceProvider(StoreEngine* engine, std::shared_ptr<const Manifest> target, DifferencePath path,
-                     std::shared_ptr<SourceProvider> others)
-      : engine_(*engine), target_(std::move(target)), path_(std::move(path)), others_(std::move(others)) {}
+  DifferenceProvider(StoreEngine* engine, DeviceRuntime* devices, std::shared_ptr<const Manifest> target,
+                     DifferencePath path, std::shared_ptr<SourceProvider> others)
+      : engine_(*engine),
+        devices_(devices),
+        target_(std::move(target)),
+        path_(std::move(path)),
+        others_(std::move(others)) {}
 
   void ObserveWaits(const WaitObserver& observer) override { others_->ObserveWaits(observer); }
   void NoteReceived(uint64_t bytes) override { others_->NoteReceived(bytes); }
@@ -254,13 +273,17 @@ class DifferenceProvider final : public SourceProvider {
     if (path_.advance != nullptr) leased.advanced = path_.advance->base();
     advanced_ = leased.advanced != nullptr;
     if (!advanced_) {
-      absl::StatusOr<std::unique_ptr<ReplicaLease>> base = engine_.LeaseArtifact(path_.base_id, kHostMemory);
+      absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
+          engine_.LeaseArtifact(path_.base_id, path_.base_location);
       if (!base.ok()) {
         Count("base_gone");
-        return Annotate(base.status(), absl::StrCat("rebuild from ", path_.base_id,
-                                                    ": the base is not in host memory any more"));
+        return Annotate(base.status(), absl::StrCat("rebuild from ", path_.base_id, ": the base is not at ",
+                                                    path_.base_location.ToString(), " any more"));
       }
       leased.base = *std::move(base);
+      if (path_.base_location.kind == LocationKind::kGpu) {
+        leased.from_gpu = std::make_unique<CopyQueue>(devices_, path_.base_location.device);
+      }
     }
     for (const std::shared_ptr<const Manifest>& manifest : path_.differences) {
       absl::StatusOr<std::unique_ptr<ReplicaLease>> difference =
@@ -302,7 +325,7 @@ class DifferenceProvider final : public SourceProvider {
   // rotted. Where none does, a difference was made wrong, and is of no use to other nodes either.
   void DropDamaged(uint32_t chunk) {
     bool found = DropWrongDifferences();
-    found |= DropIfWrong(path_.base_id, chunk);
+    found |= DropIfWrong(path_.base_id, path_.base_location, chunk);
     // Of a base that is written over it cannot be found out any more.
     if (found || advanced_) return;
     LOG(ERROR) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
@@ -319,21 +342,34 @@ class DifferenceProvider final : public SourceProvider {
     bool found = false;
     for (const std::shared_ptr<const Manifest>& difference : path_.differences) {
       for (uint32_t i = 0; i < difference->layout().chunk_count(); ++i) {
-        found |= DropIfWrong(difference->id(), i);
+        found |= DropIfWrong(difference->id(), kHostMemory, i);
       }
     }
     return found;
   }
 
-  // Where the replica is gone already there is nothing to drop.
-  bool DropIfWrong(const std::string& artifact_id, uint32_t chunk) {
-    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine_.LeaseArtifact(artifact_id, kHostMemory);
+  absl::StatusOr<Digest> DigestOf(const ReplicaLease& lease, ByteRange range) {
+    DigestBuilder digest(/*with_blake3=*/false);
+    if (lease.location().kind == LocationKind::kGpu) {
+      std::vector<std::byte> bytes(range.bytes);
+      CopyQueue copies(devices_, lease.location().device);
+      TC_ASSIGN_OR_RETURN(CopyQueue::Pending copy,
+                          copies.ToHost(bytes, lease.memory().device + range.offset));
+      TC_RETURN_IF_ERROR(copy.Await());
+      digest.Update(bytes);
+    } else {
+      for (const ConstHostSpan span : lease.HostSpans(range.offset, range.bytes)) digest.Update(span);
+    }
+    return digest.FinishChunk().xxh3;
+  }
+
+  // Where the replica is gone already, or cannot be read, there is nothing to drop.
+  bool DropIfWrong(const std::string& artifact_id, const Location& location, uint32_t chunk) {
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine_.LeaseArtifact(artifact_id, location);
     if (!lease.ok()) return false;
     const Manifest& manifest = *(*lease)->manifest();
-    const ByteRange range = manifest.layout().chunk(chunk);
-    DigestBuilder digest(/*with_blake3=*/false);
-    for (const ConstHostSpan span : (*lease)->HostSpans(range.offset, range.bytes)) digest.Update(span);
-    if (digest.FinishChunk().xxh3 == manifest.digests()[chunk].xxh3) return false;
+    const absl::StatusOr<Digest> digest = DigestOf(**lease, manifest.layout().chunk(chunk));
+    if (!digest.ok() || *digest == manifest.digests()[chunk].xxh3) return false;
     const std::string replica_id = (*lease)->replica_id();
     lease->reset();
     const absl::Status dropped = engine_.Evict(replica_id, /*force=*/true);
@@ -343,6 +379,7 @@ class DifferenceProvider final : public SourceProvider {
   }
 
   StoreEngine& engine_;
+  DeviceRuntime* const devices_;
   const std::shared_ptr<const Manifest> target_;
   const DifferencePath path_;
   const std::shared_ptr<SourceProvider> others_;
@@ -357,11 +394,12 @@ class DifferenceProvider final : public SourceProvider {
 
 }  // namespace
 
-std::shared_ptr<SourceProvider> MakeDifferenceProvider(StoreEngine* engine,
+std::shared_ptr<SourceProvider> MakeDifferenceProvider(StoreEngine* engine, DeviceRuntime* devices,
                                                        std::shared_ptr<const Manifest> target,
                                                        DifferencePath path,
                                                        std::shared_ptr<SourceProvider> others) {
-  return std::make_shared<DifferenceProvider>(engine, std::move(target), std::move(path), std::move(others));
+  return std::make_shared<DifferenceProvider>(engine, devices, std::move(target), std::move(path),
+                                              std::move(others));
 }
 
 }  // namespace tensorcast::daemon

@@ -12,6 +12,8 @@
 
 #include "absl/log/check.h"
 #include "core/artifact/test_util.h"
+#include "core/device/fake_device.h"
+#include "core/device/testing/device_bytes.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
 #include "core/replica/transfer_report.h"
@@ -40,6 +42,7 @@ using tensorcast::testing::TestArtifact;
 constexpr uint64_t kChunkBytes = 4096;
 constexpr uint32_t kChunks = 12;
 constexpr Location kCpu{LocationKind::kCpu};
+constexpr Location kGpu{LocationKind::kGpu, 0};
 
 void Seal(TestArtifact& artifact, std::map<std::string, std::string> metadata, ArtifactKind kind) {
   auto manifest = Manifest::Create(artifact.layout, DigestsOf(artifact.layout, artifact.image),
@@ -89,22 +92,27 @@ class DifferenceSourceTest : public ::testing::Test {
     auto pool = HostPool::Create({.bytes = 64 << 20, .use_huge_pages = false, .prefault_threads = 0});
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
-    auto engine = StoreEngine::Create({.node_id = "me", .host_pool = pool_.get()});
+    auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 16 << 20});
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    devices_ = *std::move(devices);
+    auto engine = StoreEngine::Create(
+        {.node_id = "me", .host_pool = pool_.get(), .devices = devices_.get(), .staging_buffer_bytes = kChunkBytes});
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
 
-  // As a replica in host memory, from a source of its own.
-  void Have(const TestArtifact& artifact) {
-    auto lease =
-        Ingest(artifact, std::make_shared<ScriptedProvider>(std::vector{MakeControl(artifact.image)}));
+  // As a replica, from a source of its own.
+  void Have(const TestArtifact& artifact, Location location = kCpu) {
+    auto lease = Ingest(artifact, std::make_shared<ScriptedProvider>(std::vector{MakeControl(artifact.image)}),
+                        /*advance=*/nullptr, location);
     ASSERT_TRUE(lease.ok()) << lease.status();
   }
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Ingest(const TestArtifact& artifact,
                                                        std::shared_ptr<SourceProvider> sources,
-                                                       std::shared_ptr<Advance> advance = nullptr) {
+                                                       std::shared_ptr<Advance> advance = nullptr,
+                                                       Location location = kCpu) {
     auto pending = engine_->Ingest(context_, {.manifest = artifact.manifest,
-                                              .location = kCpu,
+                                              .location = location,
                                               .sources = std::move(sources),
                                               .advance = std::move(advance)});
     if (!pending.ok()) return pending.status();
@@ -115,22 +123,30 @@ class DifferenceSourceTest : public ::testing::Test {
   // Made from the base and these differences, with `far` for the rest; and compared.
   void Rebuild(const TestArtifact& base, const std::vector<TestArtifact>& differences,
                const TestArtifact& target, const std::shared_ptr<SourceControl>& far,
-               const std::shared_ptr<Advance>& advance = nullptr) {
-    DifferencePath path{.base_id = base.manifest->id()};
+               const std::shared_ptr<Advance>& advance = nullptr, Location base_location = kCpu,
+               Location location = kCpu) {
+    DifferencePath path{.base_id = base.manifest->id(), .base_location = base_location};
     for (const TestArtifact& difference : differences) path.differences.push_back(difference.manifest);
     path.on_made_wrong = [this] { ++made_wrong_; };
     path.advance = advance;
     auto lease = Ingest(target,
-                        MakeDifferenceProvider(engine_.get(), target.manifest, std::move(path),
+                        MakeDifferenceProvider(engine_.get(), devices_.get(), target.manifest, std::move(path),
                                                std::make_shared<ScriptedProvider>(std::vector{far})),
-                        advance);
+                        advance, location);
     ASSERT_TRUE(lease.ok()) << lease.status();
+    EXPECT_TRUE(BytesOf(**lease) == target.image);
+    EXPECT_EQ(report_.verified_chunks, kChunks);
+  }
+  std::vector<std::byte> BytesOf(const ReplicaLease& lease) {
+    const uint64_t image_bytes = lease.manifest()->layout().image_bytes;
+    if (lease.location() == kGpu) {
+      return tensorcast::testing::Download(*devices_, lease.memory().device, image_bytes).value();
+    }
     std::vector<std::byte> bytes;
-    for (const ConstHostSpan span : (*lease)->HostSpans(0, target.image.size())) {
+    for (const ConstHostSpan span : lease.HostSpans(0, image_bytes)) {
       bytes.insert(bytes.end(), span.begin(), span.end());
     }
-    EXPECT_TRUE(bytes == target.image);
-    EXPECT_EQ(report_.verified_chunks, kChunks);
+    return bytes;
   }
   // Written over the base.
   void AdvanceTo(const TestArtifact& base, const std::vector<TestArtifact>& differences,
@@ -150,8 +166,8 @@ class DifferenceSourceTest : public ::testing::Test {
     }
     return chunks;
   }
-  bool Has(const TestArtifact& artifact) {
-    return engine_->LeaseArtifact(artifact.manifest->id(), kCpu).ok();
+  bool Has(const TestArtifact& artifact, Location location = kCpu) {
+    return engine_->LeaseArtifact(artifact.manifest->id(), location).ok();
   }
   void Damage(const TestArtifact& artifact, uint64_t offset) {
     auto lease = engine_->LeaseArtifact(artifact.manifest->id(), kCpu);
@@ -164,6 +180,7 @@ class DifferenceSourceTest : public ::testing::Test {
   const TestArtifact target_ = NextVersion(base_, 2);
   const TestArtifact difference_ = MakeDifference(base_, target_);
   std::unique_ptr<HostPool> pool_;
+  std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<StoreEngine> engine_;
   TransferReport report_;
   int made_wrong_ = 0;  // how often a provider said so
@@ -210,7 +227,7 @@ TEST_F(DifferenceSourceTest, EvictedBase_TargetComesWholeAndReportSaysWhy) {
   ASSERT_THAT(report_.changes, SizeIs(1));
   EXPECT_EQ(report_.changes[0].from.lane, kDifferenceLane);
   EXPECT_EQ(report_.changes[0].why, SourceLoss::kNotOpened);
-  EXPECT_THAT(report_.changes[0].status.message(), HasSubstr("the base is not in host memory"));
+  EXPECT_THAT(report_.changes[0].status.message(), HasSubstr("the base is not at cpu any more"));
 }
 
 // Every byte class: the index, the records and the padding between them.
@@ -313,11 +330,45 @@ TEST_F(DifferenceSourceTest, AdvanceByWrongDifference_EndsWithRightBytes) {
   EXPECT_LT(RebuiltChunks(), kChunks);
 }
 
+TEST_F(DifferenceSourceTest, BaseOnGpu_MakesTargetThereAndInHostMemory) {
+  for (const Location location : {kGpu, kCpu}) {
+    SetUp();
+    Have(base_, kGpu);
+    Have(difference_);
+    const auto far = Far(target_);
+    Rebuild(base_, {difference_}, target_, far, /*advance=*/nullptr, kGpu, location);
+    EXPECT_EQ(RebuiltChunks(), kChunks);
+    EXPECT_THAT(far->fetches(), IsEmpty());
+  }
+}
+
+TEST_F(DifferenceSourceTest, BaseInHostMemory_MakesTargetOnGpu) {
+  Have(base_);
+  Have(difference_);
+  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kCpu, kGpu);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+}
+
+TEST_F(DifferenceSourceTest, DamagedBaseOnGpu_IsDroppedAndTargetIsRight) {
+  Have(base_, kGpu);
+  Have(difference_);
+  {
+    const auto lease = engine_->LeaseArtifact(base_.manifest->id(), kGpu);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    const DevicePtr place = (*lease)->memory().device + 5 * kChunkBytes;
+    const std::byte right = base_.image[5 * kChunkBytes];
+    ASSERT_TRUE(tensorcast::testing::Upload(*devices_, place, {right ^ std::byte{1}}).ok());
+  }
+  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_FALSE(Has(base_, kGpu));
+  EXPECT_EQ(made_wrong_, 0) << "the base has rotted";
+}
+
 TEST_F(DifferenceSourceTest, UnusedPath_IsNamedInTheReport) {
   DifferencePath path{.base_id = base_.manifest->id(),
                       .unused = absl::ResourceExhaustedError("there is no room")};
   auto lease =
-      Ingest(target_, MakeDifferenceProvider(engine_.get(), target_.manifest, std::move(path),
+      Ingest(target_, MakeDifferenceProvider(engine_.get(), devices_.get(), target_.manifest, std::move(path),
                                              std::make_shared<ScriptedProvider>(std::vector{Far(target_)})));
   ASSERT_TRUE(lease.ok()) << lease.status();
   ASSERT_THAT(report_.changes, SizeIs(1));

@@ -154,6 +154,25 @@ TEST_F(Differences, NextVersion_IsRebuiltFromTheOneThatIsThere) {
   EXPECT_GT(Received(*b_), before) << "the difference came from somewhere";
 }
 
+TEST_F(Differences, NextVersionOnAGpu_IsRebuiltFromTheOneThere) {
+  Put("none");
+  const auto get_on_gpu = [this](const std::string& location) {
+    auto replica = b_->client().Get(Soon(), kKey, {.location = location, .attach = false});
+    EXPECT_TRUE(replica.ok()) << replica.status();
+    return replica.ok() ? (*replica)->transfer().value_or(TransferReport()) : TransferReport();
+  };
+  EXPECT_EQ(BytesOf(get_on_gpu("gpu:0"), kDifferenceLane), 0u) << "there is no earlier version";
+  const uint64_t before = Received(*b_);
+  Step();
+  const client::PutResult put = Put("auto");
+  ASSERT_TRUE(put.difference.has_value()) << put.no_difference;
+  const TransferReport report = get_on_gpu("gpu:0");
+  EXPECT_EQ(BytesOf(report, kDifferenceLane), image_bytes_);
+  EXPECT_EQ(report.verified_chunks, kChunks);
+  EXPECT_LT((Received(*b_) - before) * 10, image_bytes_);
+  GetOnB();  // the bytes are the right ones: from the GPU to host memory
+}
+
 TEST_F(Differences, SeveralVersionsBehind_AreFolded) {
   Put("none");
   GetOnB();
