@@ -154,6 +154,36 @@ class RecordCursor {
   bool lacks_values_ = false;
 };
 
+// Calls `visit` with the elements that a record of gaps changes, as byte offsets in the chunk. `offsets` is memory to
+// use.
+void VisitGaps(const RecordStreams& streams, std::span<const ElementRun> runs, std::vector<uint32_t>& offsets,
+               absl::FunctionRef<void(const ChangedElements&)> visit) {
+  offsets.resize(kVisitedAtOnce);
+  size_t count = 0;
+  auto run = runs.begin();
+  uint64_t run_end = run->bytes / run->width;  // these two: elements of the chunk
+  uint64_t element = 0;
+  uint64_t begin = run->offset;  // the byte where element 0 would be if all had the width of this run
+  const auto flush = [&] {
+    if (count > 0) visit({.width = run->width, .offsets = std::span(offsets).first(count)});
+    count = 0;
+  };
+  for (const uint8_t gap : streams.positions) {
+    element += gap;
+    if (gap == kLongGap) continue;
+    while (element >= run_end) {
+      flush();
+      ++run;
+      begin = run->offset - run_end * run->width;  // may wrap around; the sums do not
+      run_end += run->bytes / run->width;
+    }
+    offsets[count++] = static_cast<uint32_t>(begin + element * run->width);
+    if (count == kVisitedAtOnce) flush();
+    ++element;
+  }
+  flush();
+}
+
 // Sets the bits of the elements that a record changes.
 void MarkElements(const RecordStreams& streams, std::span<uint8_t> bits) {
   const auto set = [bits](uint64_t element) { bits[element / 8] |= static_cast<uint8_t>(1u << element % 8); };
@@ -363,7 +393,12 @@ absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
                                           absl::FunctionRef<void(const ChangedElements&)> visit) {
   State& state = *state_;
   std::optional<std::span<uint8_t>> bits;
+  const auto changes_it = [chunk](const DifferenceDecoder* one) { return one->mode(chunk) != RecordMode::kSame; };
+  const bool one_record = std::ranges::count_if(path, changes_it) == 1;
   TC_RETURN_IF_ERROR(state.ReadRecords(path, chunk, [&](State::Part&, const RecordStreams& streams) {
+    if (one_record && streams.mode == RecordMode::kSparse) {
+      return VisitGaps(streams, state.runs, state.offsets, visit);
+    }
     if (!bits.has_value()) {
       const size_t bytes = BitmapBytes(state.elements);
       state.marks.Clear();
