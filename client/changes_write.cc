@@ -17,8 +17,8 @@
 namespace tensorcast::client {
 namespace {
 
-// More threads than this gain nothing on one memory bus.
-constexpr size_t kMaxThreads = 4;
+// Elements that lie scattered are bound by the latency of memory, so more threads gain than for a copy.
+constexpr size_t kMaxThreads = 8;
 // The memory of so many elements is asked for before it is used: the changed ones lie too far apart for the
 // processor to guess the next.
 constexpr size_t kAhead = 32;

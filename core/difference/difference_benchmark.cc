@@ -157,6 +157,53 @@ void BM_VisitChanges(benchmark::State& state) {
 }
 BENCHMARK(BM_VisitChanges)->UseRealTime();
 
+// The bounds of a write in place: 0, a copy of all; 1, the changed elements alone, from the target, where each is
+// known beforehand; 2, the same from values that lie side by side.
+void BM_WriteKnownElements(benchmark::State& state) {
+  constexpr size_t kAhead = 48;
+  struct Known {
+    std::vector<uint32_t> elements;
+    std::vector<uint16_t> values;
+  };
+  static const std::vector<Known> known = [] {
+    std::vector<Known> made;
+    const Versions& versions = TwoVersions();
+    const auto* const target = reinterpret_cast<const uint16_t*>(versions.target.data());
+    const DifferenceDecoder* const decoder = &*versions.decoder;
+    ChunkRebuilder rebuilder;
+    for (uint32_t chunk = 0; chunk < Geometry().chunk_count(); ++chunk) {
+      Known& one = made.emplace_back();
+      const uint64_t begin = Geometry().chunk(chunk).offset;
+      CHECK_OK(rebuilder.VisitChanges({&decoder, 1}, chunk, [&](const ChangedElements& changed) {
+        for (const uint32_t offset : changed.offsets) {
+          one.elements.push_back(offset / 2);
+          one.values.push_back(target[(begin + offset) / 2]);
+        }
+      }));
+    }
+    return made;
+  }();
+  ForEachChunk(state, [&](uint32_t chunk, Bytes, Bytes target, std::span<std::byte> destination) {
+    if (state.range(0) == 0) {
+      std::memcpy(destination.data(), target.data(), target.size());
+      return;
+    }
+    const bool side_by_side = state.range(0) == 2;
+    const auto& [elements, values] = known[chunk];
+    const auto* const from = reinterpret_cast<const uint16_t*>(target.data());
+    auto* const to = reinterpret_cast<uint16_t*>(destination.data());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      if (i + kAhead < elements.size()) {
+        if (!side_by_side) __builtin_prefetch(from + elements[i + kAhead]);
+        __builtin_prefetch(to + elements[i + kAhead], 1);
+      }
+      to[elements[i]] = side_by_side ? values[i] : from[elements[i]];
+    }
+    benchmark::ClobberMemory();
+  });
+}
+BENCHMARK(BM_WriteKnownElements)->ArgName("way")->DenseRange(0, 2)->UseRealTime();
+
 void BM_Encode(benchmark::State& state) {
   std::optional<DifferenceEncoder> encoder;
   std::optional<ChunkEncoder> chunks;
