@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -256,15 +257,28 @@ bool Changes::State::Visit(const ChangedPart& part, ChangesReader& reader,
   return true;
 }
 
-void Changes::State::Read(const ChangedPart& part) {
-  if (read == &part) return;
-  read = &part;
-  std::vector<uint32_t> found = std::move(elements);  // its memory is used again
-  found.clear();
-  known = Visit(part, reader, [&found](const ChangedElements& changed) {
-    found.insert(found.end(), changed.offsets.begin(), changed.offsets.end());
+void Changes::State::Read(const ChangedPart& part, ReadPart& read) const {
+  if (read.part == &part) return;
+  read.part = &part;
+  read.elements.clear();
+  read.known = Visit(part, read.reader, [&read](const ChangedElements& changed) {
+    read.elements.insert(read.elements.end(), changed.offsets.begin(), changed.offsets.end());
   });
-  elements = std::move(found);
+}
+
+std::unique_ptr<ReadPart> Changes::State::Take(const ChangedPart* part) {
+  absl::MutexLock lock(&mutex);
+  if (idle.empty()) return std::make_unique<ReadPart>();
+  const auto has_it = std::ranges::find(idle, part, [](const auto& read) { return read->part; });
+  if (has_it != idle.end()) std::swap(*has_it, idle.back());
+  std::unique_ptr<ReadPart> taken = std::move(idle.back());
+  idle.pop_back();
+  return taken;
+}
+
+void Changes::State::GiveBack(std::unique_ptr<ReadPart> read) {
+  absl::MutexLock lock(&mutex);
+  idle.push_back(std::move(read));
 }
 
 TensorChanges Changes::Of(size_t tensor) const {
@@ -275,18 +289,20 @@ TensorChanges Changes::Of(size_t tensor) const {
   const uint64_t element_bytes = std::max(bits / 8, 1u);
   const uint64_t max_indices = bits < 8 ? 0 : place.bytes / element_bytes / kMinUnchangedPerChanged;
   TensorChanges changes;
-  absl::MutexLock lock(&state.mutex);
   auto part = std::ranges::partition_point(state.parts, [&](const ChangedPart& one) {
     return one.range.offset + one.range.bytes <= place.offset;
   });
+  if (part == state.parts.end()) return changes;
+  std::unique_ptr<ReadPart> read = state.Take(&*part);
+  const absl::Cleanup give_back = [&] { state.GiveBack(std::move(read)); };
   for (; part != state.parts.end() && part->range.offset < place.offset + place.bytes; ++part) {
-    state.Read(*part);
-    if (!state.known) return {.whole = true};
+    state.Read(*part, *read);
+    if (!read->known) return {.whole = true};
     // Offsets in the part, of the tensor's bytes.
     const uint64_t begin = std::max(place.offset, part->range.offset) - part->range.offset;
     const uint64_t end =
         std::min(place.offset + place.bytes, part->range.offset + part->range.bytes) - part->range.offset;
-    for (auto it = std::ranges::lower_bound(state.elements, begin); it != state.elements.end() && *it < end;
+    for (auto it = std::ranges::lower_bound(read->elements, begin); it != read->elements.end() && *it < end;
          ++it) {
       const auto index = static_cast<int64_t>((part->range.offset + *it - place.offset) / element_bytes);
       // A complex number is two elements of a difference.

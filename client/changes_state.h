@@ -1,6 +1,6 @@
 // The state of Changes: the parts of the target's image in which elements may have changed, and the
 // differences or base bytes that tell which elements did. Private to this folder. Immutable after Find,
-// except for the elements that Changes::Of read last, which `mutex` guards.
+// except for the memory that calls of Changes::Of use again, which `mutex` guards.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,14 @@ struct ChangesReader {
   std::vector<uint32_t> offsets;
 };
 
+// The changed elements of the part that was read last: many small tensors lie in one part.
+struct ReadPart {
+  ChangesReader reader;
+  const ChangedPart* part = nullptr;
+  std::vector<uint32_t> elements;  // byte offsets in the part, ascending
+  bool known = false;              // false: the whole part counts as changed
+};
+
 // The attached image of the replica that the changes lead to.
 struct Changes::Target {
   // Calls visit(tensor, overlap) for each tensor that shares bytes with `range` of the image. `tensor` is an
@@ -59,8 +67,11 @@ struct Changes::State {
   // called for some of it.
   bool Visit(const ChangedPart& part, ChangesReader& reader,
              absl::FunctionRef<void(const ChangedElements&)> visit) const;
-  // Sets `elements` to the changed elements of `part`, unless `part` was the last one that was read.
-  void Read(const ChangedPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Sets `read` to what changed in `part`, unless it was read last.
+  void Read(const ChangedPart& part, ReadPart& read) const;
+  // What no call uses, if possible the one in which `part` was read last.
+  std::unique_ptr<ReadPart> Take(const ChangedPart* part);
+  void GiveBack(std::unique_ptr<ReadPart> read);
 
   Target target;
   ChangesSource source = ChangesSource::kWhole;
@@ -72,10 +83,7 @@ struct Changes::State {
   std::vector<ChangedPart> parts;  // ascending, without overlaps
 
   absl::Mutex mutex;
-  ChangesReader reader ABSL_GUARDED_BY(mutex);
-  const ChangedPart* read ABSL_GUARDED_BY(mutex) = nullptr;  // the part that was read last
-  std::vector<uint32_t> elements ABSL_GUARDED_BY(mutex);     // its changed elements: byte offsets, ascending
-  bool known ABSL_GUARDED_BY(mutex) = false;                 // false: the whole part counts as changed
+  std::vector<std::unique_ptr<ReadPart>> idle ABSL_GUARDED_BY(mutex);
 };
 
 }  // namespace tensorcast::client
