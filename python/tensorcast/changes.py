@@ -124,12 +124,15 @@ class Memory:
 
     def __init__(self) -> None:
         self.tensors: list[tuple[int, Any]] = []  # the place, and the bytes as an array of one dimension
+        self.on_gpus: list[tuple[int, _native.Array, Any]] = []  # the place, what it becomes, and the tensor of torch
         self.addresses: list[tuple[str, int, int]] = []  # the name, the address, and the bytes
 
     def add(self, place: int, array: _native.Array, tensor: Any) -> None:
         """Checks that the tensor can hold the array's bytes as they lie, and adds it."""
         flat, address = _flat(array, tensor)
-        if array.nbytes:
+        if array.nbytes and flat is tensor:
+            self.on_gpus.append((place, array, tensor.detach()))
+        elif array.nbytes:
             self.tensors.append((place, flat))
         self.addresses.append((array.name, address, array.nbytes))
 
@@ -172,6 +175,11 @@ def write(weights: Weights, memory: Memory, found: Sequence[_native.Changes], op
     for one in found:
         by_element, in_rows = yield one.write(memory.tensors, options=options)
         elements, whole_bytes = elements + by_element, whole_bytes + in_rows
+        if memory.on_gpus:
+            from tensorcast import indexed  # it imports torch
+
+            by_element, in_rows = indexed.write(one, [indexed.Target(*target) for target in memory.on_gpus])
+            elements, whole_bytes = elements + by_element, whole_bytes + in_rows
     return Written(weights.artifact_id, source_of(found), elements, whole_bytes, time.perf_counter() - begun)
 
 
@@ -189,15 +197,20 @@ def held(version: Any) -> list[str]:
 
 
 def _flat(array: _native.Array, tensor: Any) -> tuple[Any, int]:
-    """The bytes of a tensor that is written, as an array of one dimension that shares its memory, and their address."""
+    """The bytes of a tensor that is written, as an array of one dimension that shares its memory, and their address.
+
+    Of a tensor on a GPU: the tensor itself.
+    """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        if tensor.device.type != "cpu":
-            _refuse(array, f"is on {tensor.device}", "give one in host memory")
+        if tensor.device.type not in ("cpu", "cuda"):
+            _refuse(array, f"is on {tensor.device}", "give one in host memory or on a GPU")
         if tensor.layout != torch.strided or not tensor.is_contiguous():
             _refuse(array, "is not contiguous", "give a contiguous one, or use tensorcast.torch.update_module for parameters")
         _check(array, str(tensor.dtype).removeprefix("torch.") == str(arrays.torch_dtype(array.dtype)).removeprefix("torch."),
                tuple(tensor.shape) == arrays.torch_shape(array), tensor)
+        if tensor.device.type == "cuda":
+            return tensor, tensor.data_ptr()
         flat = tensor.detach().view(-1).view(torch.uint8) if tensor.numel() else None
         return flat, tensor.data_ptr()
     if numpy is not None and isinstance(tensor, numpy.ndarray):

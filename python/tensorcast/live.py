@@ -72,7 +72,7 @@ class Version:
         return self._found
 
     def _apply(self, into: Mapping[str, Any], *, from_: Any = None, timeout: float | None = None) -> calls.Steps[changes.Written]:
-        """Writes this version into tensors that the program owns: numpy arrays or torch tensors in host memory.
+        """Writes this version into tensors that the program owns: numpy arrays, or torch tensors in host memory or on a GPU.
 
         into: a tensor for each name, of the same dtype and shape, contiguous.
         from_: the version that the tensors hold (an artifact id, or a value that has one), for tensors that this follow did

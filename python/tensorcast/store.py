@@ -190,9 +190,9 @@ class Store(Administration, calls.Closing):
         advance: write the version over the replica of an earlier one in host memory, which is gone then, so that one
             image is held instead of two. Raises FailedPreconditionError with the reason where that replica is in use,
             by this process too, or is a last copy. Not with tensors, lane or a GPU.
-        into: also write the tensors into these, which the program owns: numpy arrays or torch tensors in host memory, by
-            name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. After an error the same
-            call finishes the write.
+        into: also write the tensors into these, which the program owns: numpy arrays, or torch tensors in host memory or on a
+            GPU, by name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. What goes to a GPU
+            is enqueued on torch's current stream. After an error the same call finishes the write.
         from_: the version that the tensors of `into` hold: an artifact id, or a value that has one, or a list of these for
             tensors that may hold a mixture. Where the store has differences from there, only changed elements are written.
             None: all are written.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from tensorcast import _native, arrays, calls, changes
+from tensorcast import _native, arrays, calls, changes, indexed
 from tensorcast.dense import is_dtensor
 from tensorcast.errors import DataLossError
 from tensorcast.modules import check_equal, has_own_dispatch, tied
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # Modules with an update that did not end: the versions of which they may hold elements. _UNKNOWN: of any.
 _unfinished: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
 _UNKNOWN = ""
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclasses.dataclass
@@ -62,12 +60,11 @@ def update(module: torch.nn.Module, store: Store, key: str, from_: Any, *, stric
         for target in targets:
             if target.packed:
                 memory.add(target.place, target.array, target.tensor)
+        by_index = [indexed.Target(target.place, target.array, target.tensor) for target in targets if not target.packed]
         elements = whole_bytes = 0
         for one in found:
-            counts = [calls.finish(one.write(memory.tensors, options=options))]
-            counts += [_write_by_index(one, target) for target in targets if not target.packed]
-            elements += sum(count[0] for count in counts)
-            whole_bytes += sum(count[1] for count in counts)
+            for count in (calls.finish(one.write(memory.tensors, options=options)), indexed.write(one, by_index)):
+                elements, whole_bytes = elements + count[0], whole_bytes + count[1]
         if verify:
             _verify(module, weights, targets, options)
         del _unfinished[module]
@@ -120,27 +117,6 @@ def _checked(called: str, name: str, tensor: torch.Tensor, array: _native.Array)
     if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride())):
         _refuse(called, name, "is expanded: several of its elements are one in memory", "make it contiguous")
     return tensor.detach()
-
-
-def _write_by_index(found: _native.Changes, target: _Target) -> tuple[int, int]:
-    """Writes a tensor that is transposed, or on a GPU: (elements, bytes in rows), as _native.Changes.write."""
-    tensor, array = target.tensor, target.array
-    changed = found.of(target.place)
-    if changed is None or not tensor.dim():
-        tensor.copy_(array.torch())
-        return 0, array.nbytes
-    raw_indices, raw_values = changed
-    if not len(raw_indices):
-        return 0, 0
-    integer = _INTEGERS[tensor.element_size()]
-    rest = torch.frombuffer(raw_indices, dtype=torch.int64).to(tensor.device)
-    values = torch.frombuffer(raw_values, dtype=integer).to(tensor.device)
-    coordinates: list[torch.Tensor] = []
-    for size in reversed(tensor.shape):
-        coordinates.insert(0, rest % size)
-        rest = torch.div(rest, size, rounding_mode="floor")
-    tensor.view(integer).index_put_(tuple(coordinates), values)
-    return len(values), 0
 
 
 def _verify(module: torch.nn.Module, weights: Weights, targets: Sequence[_Target], options: _native.CallOptions) -> None:

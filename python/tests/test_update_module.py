@@ -132,13 +132,13 @@ def test_update_that_ended_early_is_finished_by_the_same_call(versions):
 def test_failed_update_is_remembered_for_the_next_version(versions, store, monkeypatch):
     """Elements that the second version changed and the third has as the first are not between first and third."""
     module, first, second, put = versions
-    from tensorcast import updates
+    from tensorcast import indexed
 
     def fail(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(updates, "_write_by_index", fail)  # the packed tensors are written, the transposed is not
+        patched.setattr(indexed, "write", fail)  # the packed tensors are written, the transposed is not
         with pytest.raises(KeyboardInterrupt):
             update_module(module, "torch/live", from_=put[0])
     assert torch.equal(module.gains, second["gains"]) and torch.equal(module.up.weight, first["up.weight"])
