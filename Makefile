@@ -86,7 +86,7 @@ bench-fine-tuning: binary
 # On a machine with GPUs: writes their tests and figures into one file (tools/workshop/bench/README.md).
 OUT ?= gpu-check.md
 gpu-check: build
-	@tools/workshop/bench/gpu_check.py --build $(BUILD) --out $(OUT)
+	@tools/workshop/bench/gpu_check.py --build $(BUILD) --out $(OUT) $(if $(PYTHON),--python $(PYTHON))
 
 # The pictures of the dashboard in the documentation, by a browser (tests/browser).
 screenshots: binary

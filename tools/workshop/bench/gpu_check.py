@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Tests and measures TensorCast's GPU code on the GPUs of this machine, and writes one file about both: `make gpu-check`.
 
-Runs the contract tests of devices and of NCCL, the demo, and `tensorcast bench gpu`. The file (Markdown) has a description of the machine,
-the results of the tests, and each figure beside its reference and its limit. Exits with 1 if a test failed or a figure could not be
-measured, and with 2 if there is no GPU. A figure that misses its limit is not a failure: the file and the output name it.
+Runs the contract tests of devices and of NCCL, the demo, the Python package's tests on GPUs, and `tensorcast bench gpu`. The file
+(Markdown) has a description of the machine, the results of the tests, and each figure beside its reference and its limit. Exits with 1 if a
+test failed or a figure could not be measured, and with 2 if there is no GPU. A figure that misses its limit is not a failure: the file and
+the output name it.
 
-    tools/workshop/bench/gpu_check.py [--build build/release] [--out gpu-check.md] [--bytes 4GiB] [--nccl PATH]
+    tools/workshop/bench/gpu_check.py [--build build/release] [--out gpu-check.md] [--bytes 4GiB] [--nccl PATH] [--python PYTHON]
+
+`--python`: an interpreter with pytest, this package, and a PyTorch that sees the GPUs.
 
 In the relocatable archive it is bin/tensorcast-gpu-check, beside the binary, with the tests in libexec/gpu-check.
 """
@@ -130,11 +133,26 @@ class Check:
             self.problems.append("the demo failed or used no GPU; its last lines are in the file")
             self.say(f"\n```\n{(outcome.out + outcome.error)[-4000:].strip()}\n```")
 
+    def python(self) -> None:
+        tests = pathlib.Path(__file__).resolve().parents[3] / "python" / "tests" / "on_real_gpus.py"
+        if not self.options.python or not tests.is_file():
+            self.say("- the Python package: not tested; it takes `--python` and the source tree")
+            return
+        command = [self.options.python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", str(tests)]
+        outcome = run(command, {**self.environment, "TENSORCAST_BINARY": self.options.binary})
+        passed = re.search(r"^(\d+) passed", outcome.out, re.M)
+        good = outcome.code == 0 and passed is not None
+        self.say(f"- the Python package (`on_real_gpus.py`): {'good, ' + passed.group(0) if good and passed else '**failed**'}")
+        if not good:
+            self.problems.append("the tests of the Python package failed; their last lines are in the file")
+            self.say(f"\n```\n{(outcome.out + outcome.error)[-4000:].strip()}\n```")
+
     def tests(self) -> None:
         self.say("\n## Tests\n")
         for program, arguments in self.options.tests:
             self.test(program, arguments)
         self.demo()
+        self.python()
 
     def judge(self, row: dict, asked: Asked) -> str:
         if asked.max_value is not None:
@@ -224,6 +242,7 @@ def main() -> int:
     parser.add_argument("--out", default="gpu-check.md", help="the file to write")
     parser.add_argument("--bytes", help="the size of the model, such as 1GiB; default: the benchmark's own size")
     parser.add_argument("--nccl", help="the path of NCCL's library; default: the system's library")
+    parser.add_argument("--python", help="an interpreter, for the tests of the Python package; default: none")
     parser.add_argument("--smoke", action="store_true", help="a short run with tiny sizes, which proves only that it works")
     options = parser.parse_args()
     find_parts(options)
