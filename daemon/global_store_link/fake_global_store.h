@@ -157,14 +157,27 @@ class FakeGlobalStore : public GlobalStoreClient {
     return Publish(manifest, first, asking);
   }
 
-  absl::StatusOr<std::vector<v1::Difference>> FindDifferences(const RequestContext&,
-                                                              std::string_view artifact_id,
-                                                              const std::vector<std::string>& held) override {
+  absl::StatusOr<FoundDifferences> FindDifferences(const RequestContext&, std::string_view artifact_id,
+                                                   const std::vector<std::string>& held,
+                                                   std::string* manifest) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
+    const auto of_target = manifests.find(artifact_id);
+    if (manifest != nullptr) {
+      if (of_target == manifests.end()) return absl::NotFoundError("no such artifact");
+      *manifest = of_target->second;
+    }
     held_asked.push_back(held);
+    FoundDifferences found;
     const auto path = differences.find(artifact_id);
-    return path == differences.end() ? std::vector<v1::Difference>() : path->second;
+    if (path == differences.end()) return found;
+    found.path = path->second;
+    for (const v1::Difference& difference : found.path) {
+      const auto bytes = manifests.find(difference.artifact_id());
+      if (bytes == manifests.end()) break;
+      found.manifests.push_back(bytes->second);
+    }
+    return found;
   }
 
   absl::StatusOr<bool> HasCopy(const RequestContext&, std::string_view artifact_id) override {

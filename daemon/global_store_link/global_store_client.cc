@@ -1,6 +1,7 @@
 #include "daemon/global_store_link/global_store_client.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -79,23 +80,30 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return Publish(context, manifest.bytes(), difference.bytes(), first, asking);
   }
 
-  absl::StatusOr<std::vector<v1::Difference>> FindDifferences(const RequestContext& context,
-                                                              std::string_view artifact_id,
-                                                              const std::vector<std::string>& held) override {
+  absl::StatusOr<FoundDifferences> FindDifferences(const RequestContext& context,
+                                                   std::string_view artifact_id,
+                                                   const std::vector<std::string>& held,
+                                                   std::string* manifest) override {
     v1::DescribeArtifactRequest request;
     request.set_artifact_id(std::string(artifact_id));
+    request.set_manifest(manifest != nullptr);
     request.mutable_held_artifacts()->Assign(held.begin(), held.end());
-    std::vector<v1::Difference> path;
+    FoundDifferences found;
+    rpc::PieceJoiner joiner;
+    Timeout timeout = Timeout::kMeansSilence;
     const SteadyTime began = SteadyNow();
     const absl::Status described = rpc::CallServerStream(
         *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
-        [&path](v1::DescribeArtifactResponse&& response) {
-          path.insert(path.end(), response.differences().begin(), response.differences().end());
-          return absl::OkStatus();
+        [&](v1::DescribeArtifactResponse&& response) {
+          timeout = Timeout::kMeansNothing;
+          std::ranges::move(*response.mutable_differences(), std::back_inserter(found.path));
+          std::ranges::move(*response.mutable_difference_manifests(), std::back_inserter(found.manifests));
+          return joiner.Add(response.manifest_piece());
         },
         Patient());
-    TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
-    return path;
+    TC_RETURN_IF_ERROR(Noted(described, began, timeout));
+    if (manifest != nullptr) *manifest = joiner.Take();
+    return found;
   }
 
   absl::StatusOr<std::string> FetchManifest(const RequestContext& context,

@@ -32,6 +32,13 @@ enum class Timeout : uint8_t {
   kMeansNothing,  // the store may wait for nodes before it answers, or a part of its answer came
 };
 
+// A path to an artifact: differences that have a source now, in the order in which to apply them. Empty where the
+// whole image is not larger, or there is no path.
+struct FoundDifferences {
+  std::vector<v1::Difference> path;
+  std::vector<std::string> manifests;  // canonical bytes of the first of these, not yet verified; maybe not of all
+};
+
 class GlobalStoreClient {
  public:
   virtual ~GlobalStoreClient() = default;
@@ -66,10 +73,12 @@ class GlobalStoreClient {
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
   // The path with the min number of bytes from one of the `held` artifacts, of which this node has whole
-  // images, to the artifact: differences that have a source now, in the order in which to apply them. Empty
-  // where the whole image is not larger, or there is no path. NOT_FOUND for an unknown artifact.
-  virtual absl::StatusOr<std::vector<v1::Difference>> FindDifferences(
-      const RequestContext& context, std::string_view artifact_id, const std::vector<std::string>& held) = 0;
+  // images, to the artifact. `manifest`, if not null, gets the artifact's manifest from the same call, not yet
+  // verified. NOT_FOUND for an unknown artifact.
+  virtual absl::StatusOr<FoundDifferences> FindDifferences(const RequestContext& context,
+                                                           std::string_view artifact_id,
+                                                           const std::vector<std::string>& held,
+                                                           std::string* manifest) = 0;
   // Whether any live node has a ready replica of the artifact, or an origin.
   virtual absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) = 0;
   // Tried once. `manifest`, if not null, gets the artifact's manifest from the same call: canonical bytes,

@@ -80,6 +80,8 @@ class BusyStore final : public v1::GlobalStore::CallbackService {
           for (const std::string& held : request->held_artifacts()) {
             first.add_differences()->set_base_id(held);
           }
+          if (request->held_artifacts_size() > 0) first.add_difference_manifests("of the first");
+          if (request->manifest()) first.set_manifest_piece("of the target");
           return writer.Write(std::move(first));
         });
   }
@@ -203,12 +205,16 @@ TEST_F(GlobalStoreClientTest, Publish_SendsDifferenceBehindItsTarget) {
 }
 
 TEST_F(GlobalStoreClientTest, FindDifferences_AsksFromWhatIsHeld) {
-  const auto path = client_->FindDifferences(Context(), "tc2:a", {"tc2:b", "tc2:c"});
-  ASSERT_TRUE(path.ok()) << path.status();
+  const auto found = client_->FindDifferences(Context(), "tc2:a", {"tc2:b", "tc2:c"}, /*manifest=*/nullptr);
+  ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(service_.described.artifact_id(), "tc2:a");
   EXPECT_FALSE(service_.described.manifest());
-  ASSERT_EQ(path->size(), 2u);
-  EXPECT_EQ((*path)[1].base_id(), "tc2:c");
+  ASSERT_EQ(found->path.size(), 2u);
+  EXPECT_EQ(found->path[1].base_id(), "tc2:c");
+  EXPECT_EQ(found->manifests, std::vector<std::string>{"of the first"});
+  std::string manifest;
+  ASSERT_TRUE(client_->FindDifferences(Context(), "tc2:a", {"tc2:b"}, &manifest).ok());
+  EXPECT_EQ(manifest, "of the target");
 }
 
 // As when the global stores were started anew on other hosts, or were not known yet.

@@ -33,13 +33,20 @@ absl::Status NotBrought(const absl::Status& why) {
   return Annotate(why, "bring the difference");
 }
 
+std::vector<std::string> IdsOf(const std::vector<DifferencePaths::Base>& bases) {
+  std::vector<std::string> ids;
+  for (const DifferencePaths::Base& base : bases) ids.push_back(base.artifact_id);
+  return ids;
+}
+
 }  // namespace
 
-std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const Manifest& target,
+std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const std::string& target_id,
+                                                              const Manifest* target,
                                                               bool to_write_over) const {
   std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
-  const bool has_target = std::ranges::any_of(replicas, [&target](const ReplicaInfo& replica) {
-    return replica.artifact_id == target.id() &&
+  const bool has_target = std::ranges::any_of(replicas, [&target_id](const ReplicaInfo& replica) {
+    return replica.artifact_id == target_id &&
            (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kFilling ||
             replica.state == ReplicaState::kAllocating);
   });
@@ -49,7 +56,8 @@ std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const Manifest& ta
   };
   std::erase_if(replicas, [&](const ReplicaInfo& replica) {
     return replica.state != ReplicaState::kReady || !usable(replica.location.kind) ||
-           replica.image_bytes != target.layout().image_bytes || replica.chunks_unverified > 0;
+           replica.chunks_unverified > 0 ||
+           (target != nullptr && replica.image_bytes != target->layout().image_bytes);
   });
   std::ranges::sort(replicas, [](const ReplicaInfo& a, const ReplicaInfo& b) {
     const bool a_on_gpu = a.location.kind == LocationKind::kGpu;
@@ -63,7 +71,7 @@ std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const Manifest& ta
     const absl::StatusOr<std::shared_ptr<const Manifest>> manifest =
         options_.engine->FindManifest(replica.artifact_id);
     if (manifest.ok() && (*manifest)->kind() == ArtifactKind::kTensors &&
-        (*manifest)->layout() == target.layout()) {
+        (target == nullptr || (*manifest)->layout() == target->layout())) {
       bases.push_back({replica.artifact_id, replica.location});
     }
   }
@@ -71,13 +79,14 @@ std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const Manifest& ta
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::ManifestsOf(
-    const RequestContext& context, const std::vector<v1::Difference>& path, const Manifest& target) const {
+    const RequestContext& context, const FoundDifferences& found, const Manifest& target) const {
   std::vector<std::shared_ptr<const Manifest>> manifests;
-  std::string reached = path.front().base_id();
-  for (const v1::Difference& difference : path) {
+  std::string reached = found.path.front().base_id();
+  for (size_t i = 0; i < found.path.size(); ++i) {
     TC_ASSIGN_OR_RETURN(
         std::shared_ptr<const Manifest> manifest,
-        FindManifest(context, *options_.engine, *options_.global_store, difference.artifact_id()));
+        FindManifest(context, *options_.engine, *options_.global_store, found.path[i].artifact_id(),
+                     i < found.manifests.size() ? found.manifests[i] : ""));
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
       return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " begins at ", ends.base,
@@ -119,25 +128,44 @@ absl::Status DifferencePaths::Bring(const RequestContext& context,
   return absl::OkStatus();
 }
 
+std::optional<FoundDifferences> DifferencePaths::Look(const RequestContext& context,
+                                                      const std::string& target_id,
+                                                      std::string* manifest) const {
+  const std::vector<Base> bases = FindBases(target_id, /*target=*/nullptr, /*to_write_over=*/false);
+  if (bases.empty()) return std::nullopt;
+  absl::StatusOr<FoundDifferences> found =
+      options_.global_store->FindDifferences(context, target_id, IdsOf(bases), manifest);
+  if (!found.ok()) return std::nullopt;
+  return *std::move(found);
+}
+
 DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context,
                                                    const std::shared_ptr<const Manifest>& target,
                                                    std::shared_ptr<SourceProvider> others,
-                                                   const MakeAdvance& make_advance) const {
+                                                   const MakeAdvance& make_advance,
+                                                   std::optional<FoundDifferences> known) const {
   const auto advance = [&make_advance](const std::string& base_id) {
     return make_advance != nullptr ? make_advance(base_id) : nullptr;
   };
   if (target->kind() != ArtifactKind::kTensors) return {.sources = std::move(others), .advance = nullptr};
-  const std::vector<Base> bases = FindBases(*target, /*to_write_over=*/make_advance != nullptr);
+  const std::vector<Base> bases =
+      FindBases(target->id(), target.get(), /*to_write_over=*/make_advance != nullptr);
   if (bases.empty()) return {.sources = std::move(others), .advance = nullptr};
-  std::vector<std::string> base_ids;
-  for (const Base& base : bases) base_ids.push_back(base.artifact_id);
-  const absl::StatusOr<std::vector<v1::Difference>> found =
-      options_.global_store->FindDifferences(context, target->id(), base_ids);
+  const auto find_base = [&bases](const FoundDifferences& one) {
+    return std::ranges::find(bases, one.path.front().base_id(), &Base::artifact_id);
+  };
+  // What was asked before the layout was known may begin at an image that cannot be a base.
+  if (known.has_value() && !known->path.empty() && find_base(*known) == bases.end()) known.reset();
+  const absl::StatusOr<FoundDifferences> found =
+      known.has_value()
+          ? *std::move(known)
+          : options_.global_store->FindDifferences(context, target->id(), IdsOf(bases), /*manifest=*/nullptr);
   if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
-  if (!found.ok() || found->empty()) return {.sources = std::move(others), .advance = advance(base_ids.front())};
-  DifferencePath path{.base_id = found->front().base_id()};
-  const auto base = std::ranges::find(bases, path.base_id, &Base::artifact_id);
-  if (base != bases.end()) path.base_location = base->location;
+  if (!found.ok() || found->path.empty()) {
+    return {.sources = std::move(others), .advance = advance(bases.front().artifact_id)};
+  }
+  DifferencePath path{.base_id = found->path.front().base_id()};
+  if (const auto base = find_base(*found); base != bases.end()) path.base_location = base->location;
   path.advance = advance(path.base_id);
   const std::shared_ptr<Advance> advanced = path.advance;
   const auto by = [&](DifferencePath chosen) -> Prepared {
@@ -146,7 +174,7 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
             .advance = advanced};
   };
   std::vector<std::string> ids;
-  for (const v1::Difference& difference : *found) ids.push_back(difference.artifact_id());
+  for (const v1::Difference& difference : found->path) ids.push_back(difference.artifact_id());
   const auto wrong = std::ranges::find_if(ids, [this](const auto& id) { return wrong_->Contains(id); });
   if (wrong != ids.end()) {
     otel::metrics::kDifferencePaths.Add(1, {"damaged"});

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,12 @@ class DifferencePaths {
     WrongDifferences::Report report_wrong = nullptr;
   };
 
+  // An image that differences may begin at.
+  struct Base {
+    std::string artifact_id;
+    Location location;
+  };
+
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
@@ -49,20 +56,25 @@ class DifferencePaths {
   };
   // Makes the advance of one base, if an advance is wanted. May be null.
   using MakeAdvance = std::function<std::shared_ptr<Advance>(const std::string& base_id)>;
+  // `known`: the result of Look, if there is one; else the global store is asked.
   Prepared Prepare(const RequestContext& context, const std::shared_ptr<const Manifest>& target,
-                   std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr) const;
+                   std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr,
+                   std::optional<FoundDifferences> known = std::nullopt) const;
+
+  // Of a target of which only the id is known: its manifest and the differences that lead to it, in one call.
+  // nullopt: nothing was asked, or the answer is an error.
+  std::optional<FoundDifferences> Look(const RequestContext& context, const std::string& target_id,
+                                       std::string* manifest) const;
 
  private:
-  struct Base {
-    std::string artifact_id;
-    Location location;
-  };
   // Whole images of this node with the target's layout: those in host memory first, and then the most recently
   // used first; none where the node has the target or is making it. To be written over: only in host memory.
-  std::vector<Base> FindBases(const Manifest& target, bool to_write_over) const;
+  // `target`: null where its layout is not known.
+  std::vector<Base> FindBases(const std::string& target_id, const Manifest* target, bool to_write_over) const;
   // The manifests of the path, after a check that they lead from a base to the target.
-  absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> ManifestsOf(
-      const RequestContext& context, const std::vector<v1::Difference>& path, const Manifest& target) const;
+  absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> ManifestsOf(const RequestContext& context,
+                                                                           const FoundDifferences& found,
+                                                                           const Manifest& target) const;
   // Blocks until they are all in this node's host memory.
   absl::Status Bring(const RequestContext& context,
                      const std::vector<std::shared_ptr<const Manifest>>& differences) const;

@@ -204,10 +204,19 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_RETURN_IF_ERROR(CheckAdvance(request, location));
-  absl::StatusOr<std::shared_ptr<const Manifest>> found = FindManifest(
-      context, *options_.engine, *options_.global_store, target.key().artifact_id(), manifest_bytes);
+  const bool may_rebuild = options_.differences != nullptr && location.kind != LocationKind::kDisk &&
+                           request.lane().empty();
+  const std::string& artifact_id = target.key().artifact_id();
+  std::string received = manifest_bytes;
+  std::optional<FoundDifferences> differences;
+  if (may_rebuild && request.tensors().empty() && received.empty() &&
+      !options_.engine->FindManifest(artifact_id).ok()) {
+    differences = options_.differences->Look(context, artifact_id, &received);
+  }
+  absl::StatusOr<std::shared_ptr<const Manifest>> found =
+      FindManifest(context, *options_.engine, *options_.global_store, artifact_id, received);
   if (!found.ok() && target.unconfirmed()) {
-    return Annotate(found.status(), absl::StrCat("materialize ", target.key().artifact_id(), ", which key ",
+    return Annotate(found.status(), absl::StrCat("materialize ", artifact_id, ", which key ",
                                                  request.key(), " meant when it was last known"));
   }
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, std::move(found));
@@ -219,9 +228,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                            {.manifest = manifest, .destination = location, .lane = request.lane()}),
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
-  const bool may_rebuild =
-      location.kind != LocationKind::kDisk && !ingest.chunks.has_value() && request.lane().empty();
-  if (may_rebuild && options_.differences != nullptr) {
+  if (may_rebuild && !ingest.chunks.has_value()) {
     DifferencePaths::MakeAdvance make_advance;
     if (advance != AdvanceMode::kBeside && location.kind == LocationKind::kCpu) {
       make_advance = [advance](const std::string& base_id) {
@@ -229,7 +236,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
       };
     }
     DifferencePaths::Prepared prepared =
-        options_.differences->Prepare(context, manifest, std::move(ingest.sources), make_advance);
+        options_.differences->Prepare(context, manifest, std::move(ingest.sources), make_advance,
+                                      std::move(differences));
     ingest.sources = std::move(prepared.sources);
     ingest.advance = std::move(prepared.advance);
   }

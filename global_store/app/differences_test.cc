@@ -69,9 +69,14 @@ class DifferencesTest : public GlobalStoreServerTest {
     request.set_artifact_id(Version(target)->id());
     request.mutable_held_artifacts()->Assign(held.begin(), held.end());
     std::vector<std::string> path;
+    manifests_.clear();
     const absl::Status status = rpc::CallServerStream(
         *stub_, &Stub::DescribeArtifact, Context(), request, [&](v1::DescribeArtifactResponse&& message) {
           for (const v1::Difference& edge : message.differences()) path.push_back(edge.artifact_id());
+          for (const std::string& bytes : message.difference_manifests()) {
+            const absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(bytes);
+            manifests_.push_back(manifest.ok() && (*manifest)->id() == path[manifests_.size()]);
+          }
           if (listed != nullptr) *listed += message.artifact().replicas_size();
           return absl::OkStatus();
         });
@@ -81,6 +86,8 @@ class DifferencesTest : public GlobalStoreServerTest {
   absl::StatusOr<std::vector<std::string>> PathFrom(int base, int target) {
     return Path({Version(base)->id()}, target);
   }
+  std::vector<bool> manifests_;  // of the last Path: whether each that came is that of its difference
+
   // All artifacts of kind difference, by a listing.
   std::vector<v1::Artifact> Listed(bool unkeyed_only = false) {
     v1::ListArtifactsRequest request;
@@ -191,6 +198,13 @@ TEST_F(DifferencesTest, QuestionForDifferences_IsAnsweredWithoutReplicas) {
   EXPECT_THAT(*Path({}, 2, &listed), IsEmpty());
   EXPECT_EQ(listed, 1);
   EXPECT_TRUE(absl::IsNotFound(PathFrom(1, 9).status()));
+}
+
+TEST_F(DifferencesTest, QuestionForDifferences_BringsTheirManifests) {
+  Register("a");
+  PutVersions(4);
+  ASSERT_THAT(*PathFrom(1, 4), SizeIs(3));
+  EXPECT_EQ(manifests_, std::vector<bool>({true, true, true}));
 }
 
 TEST_F(DifferencesTest, DifferenceWithoutASource_IsNotOnAPath) {

@@ -156,6 +156,13 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
     const std::vector<DifferenceEdge> path = coordinator_.WithDirectory(
         [&](Directory& directory, SteadyTime) { return directory.DifferencesTo(artifact_id, held); });
     for (const DifferenceEdge& edge : path) *first.add_differences() = ToProto(edge);
+    size_t room = rpc::kPieceBytes;
+    for (const DifferenceEdge& edge : path) {
+      absl::StatusOr<std::string> bytes = coordinator_.ReadManifest(edge.artifact_id);
+      if (!bytes.ok() || bytes->size() > room) break;
+      room -= bytes->size();
+      first.add_difference_manifests(*std::move(bytes));
+    }
   }
   std::shared_ptr<const std::string> manifest;
   if (request.manifest()) {
