@@ -26,9 +26,15 @@ constexpr uint64_t kToNextRow = std::numeric_limits<uint64_t>::max() / (kMaxVisi
 // those that came after it are there too and need not all be fed by those that came before.
 constexpr uint32_t kFirstSources = 2;
 
+// A chunk has one source at a time.
+bool IsOneChunk(const ArtifactRecord& artifact) {
+  return artifact.image_bytes > 0 && artifact.image_bytes <= artifact.chunk_bytes;
+}
+
 }  // namespace
 
-SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver) const {
+SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver,
+                               const ArtifactRecord& artifact) const {
   SourceQuery query{.receiver = &receiver.end,
                     .destination = request.destination.kind,
                     .required_lane = request.required_lane,
@@ -56,7 +62,7 @@ SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver
   // have.
   query.wanted_slow = request.sources - std::min(request.sources, held);
   query.wanted = query.wanted_slow + std::min(slow_links, kMaxSlowLinks);
-  if (!query.has_source) query.wanted = std::min(query.wanted, kFirstSources);
+  if (!query.has_source) query.wanted = std::min(query.wanted, IsOneChunk(artifact) ? 1 : kFirstSources);
   return query;
 }
 

@@ -64,7 +64,7 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
   Asking asking{.request = request,
                 .receiver = *receiver,
                 .artifact = *artifact,
-                .query = QueryOf(request, *receiver),
+                .query = QueryOf(request, *receiver, artifact->record),
                 .now = now};
   // What its node has begun may end; what it has not begun does not begin.
   const bool begins = request.held_grants.empty() && request.held_origin.empty() &&
