@@ -7,6 +7,17 @@
 
 namespace tensorcast::daemon {
 
+namespace {
+
+// Whether another node can gain from knowing it at once. No node can read a replica that has no memory yet, or one
+// of a single chunk before it is ready: such a change goes with the next one, or with the next heartbeat.
+bool IsUrgent(const ReplicaInfo& replica) {
+  return replica.state != ReplicaState::kAllocating &&
+         (replica.state != ReplicaState::kFilling || replica.chunks_total != 1);
+}
+
+}  // namespace
+
 void ReplicaFeed::SetWake(std::function<void()> wake) {
   absl::MutexLock lock(&mutex_);
   wake_ = std::move(wake);
@@ -39,7 +50,7 @@ void ReplicaFeed::Touch(const ReplicaInfo& replica) {
     wake = wake_;
   }
   // Without the lock: the link takes its own mutex in it.
-  if (wake) wake();
+  if (wake && IsUrgent(replica)) wake();
 }
 
 std::vector<ReplicaChange> ReplicaFeed::Take(size_t max) {

@@ -49,6 +49,25 @@ TEST(ReplicaFeed, ChangeInSpan_NamesItsCause) {
   EXPECT_FALSE(taken[1].cause.IsValid());
 }
 
+TEST(ReplicaFeed, ChangeThatNoNodeCanUse_GoesWithTheNextOne) {
+  int woken = 0;
+  ReplicaFeed feed(nullptr);
+  feed.SetWake([&] { ++woken; });
+  ReplicaInfo replica = Info("a", ReplicaState::kAllocating);
+  replica.chunks_total = 1;
+  feed.Touch(replica);
+  replica.state = ReplicaState::kFilling;
+  feed.Touch(replica);
+  EXPECT_EQ(woken, 0);
+  EXPECT_FALSE(feed.empty());
+  replica.chunks_total = 2;  // the first may be had before the second
+  feed.Touch(replica);
+  EXPECT_EQ(woken, 1);
+  replica.state = ReplicaState::kReady;
+  feed.Touch(replica);
+  EXPECT_EQ(woken, 2);
+}
+
 TEST(ReplicaFeed, ReplicaWithoutArtifactId_IsNotReported) {
   ReplicaFeed feed(nullptr);
   feed.OnReplicaChanged({.id = "first-ingest"}, nullptr);
