@@ -1,6 +1,6 @@
 // Copies to a device that use no processor of the host, for several threads: from another device, or from
-// page-locked host memory. Unless the caller declines, each copy is digested at its destination; only the digest
-// comes to the host.
+// page-locked host memory. Unless the caller declines, each copy is digested at its destination; only the
+// digest comes to the host.
 //
 // Each running copy has its own stream. A digest keeps only one multiprocessor of a device busy, so several
 // digests must run at the same time to keep up with the copies. Streams are kept for later copies, until this
@@ -63,9 +63,10 @@ class DirectCopies {
   // Begins to copy `bytes` at `source` to `destination`; if both are the same place, it only digests. After
   // an error no copy is running.
   absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
-  // Begins to copy the pieces of `source`, one after the other, to `destination`, and always digests them there.
-  // REQUIRES: the pieces are page-locked, or this blocks while they are copied.
-  absl::StatusOr<Pending> BeginUpload(DevicePtr destination, std::span<const std::span<const std::byte>> source);
+  // Begins to copy the pieces of `source`, one after the other, to `destination`, and always digests them
+  // there. REQUIRES: the pieces are page-locked, or this blocks while they are copied.
+  absl::StatusOr<Pending> BeginUpload(DevicePtr destination,
+                                      std::span<const std::span<const std::byte>> source);
 
  private:
   absl::StatusOr<Pending> Begin(DeviceRange destination, bool digest,

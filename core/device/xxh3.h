@@ -123,8 +123,9 @@ TENSORCAST_HOST_DEVICE inline uint32_t Load32(const uint8_t* at) {
 
 TENSORCAST_HOST_DEVICE inline Words LoadWords(const uint8_t* at) { return {Load64(at), Load64(at + 8)}; }
 
-// From an address that is a multiple of 16, which a GPU loads at once. By a vector type, and not by a promise to
-// the compiler (__builtin_assume_aligned): nvcc 13.0 keeps such a promise also on the branch that does not give it.
+// From an address that is a multiple of 16, which a GPU loads at once. By a vector type, and not by a promise
+// to the compiler (__builtin_assume_aligned): nvcc 13.0 keeps such a promise also on the branch that does not
+// give it.
 TENSORCAST_HOST_DEVICE inline Words LoadAlignedWords(const uint8_t* at) {
 #if defined(__CUDA_ARCH__)
   const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(at);
@@ -287,7 +288,7 @@ TENSORCAST_HOST_DEVICE inline Words SumColumn(const uint8_t* column, const uint6
 
 // Not inlined: its many loads of single bytes would take registers from the usual case.
 TENSORCAST_HOST_DEVICE TENSORCAST_NOINLINE inline Words SumUnalignedColumn(const uint8_t* column,
-                                                                          const uint64_t* secret) {
+                                                                           const uint64_t* secret) {
   return SumColumn<LoadWords>(column, secret);
 }
 

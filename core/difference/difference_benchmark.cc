@@ -157,8 +157,8 @@ void BM_VisitChanges(benchmark::State& state) {
 }
 BENCHMARK(BM_VisitChanges)->UseRealTime();
 
-// The bounds of a write in place: 0, a copy of all; 1, the changed elements alone, from the target, where each is
-// known beforehand; 2, the same from values that lie side by side.
+// The bounds of a write in place: 0, a copy of all; 1, the changed elements alone, from the target, where
+// each is known beforehand; 2, the same from values that lie side by side.
 void BM_WriteKnownElements(benchmark::State& state) {
   constexpr size_t kAhead = 48;
   struct Known {

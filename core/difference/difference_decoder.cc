@@ -154,8 +154,8 @@ class RecordCursor {
   bool lacks_values_ = false;
 };
 
-// Calls `visit` with the elements that a record of gaps changes, as byte offsets in the chunk. `offsets` is memory to
-// use.
+// Calls `visit` with the elements that a record of gaps changes, as byte offsets in the chunk. `offsets` is
+// memory to use.
 void VisitGaps(const RecordStreams& streams, std::span<const ElementRun> runs, std::vector<uint32_t>& offsets,
                absl::FunctionRef<void(const ChangedElements&)> visit) {
   offsets.resize(kVisitedAtOnce);
@@ -393,7 +393,9 @@ absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
                                           absl::FunctionRef<void(const ChangedElements&)> visit) {
   State& state = *state_;
   std::optional<std::span<uint8_t>> bits;
-  const auto changes_it = [chunk](const DifferenceDecoder* one) { return one->mode(chunk) != RecordMode::kSame; };
+  const auto changes_it = [chunk](const DifferenceDecoder* one) {
+    return one->mode(chunk) != RecordMode::kSame;
+  };
   const bool one_record = std::ranges::count_if(path, changes_it) == 1;
   TC_RETURN_IF_ERROR(state.ReadRecords(path, chunk, [&](State::Part&, const RecordStreams& streams) {
     if (one_record && streams.mode == RecordMode::kSparse) {

@@ -8,8 +8,8 @@
 //   uploaded   to a GPU, from page-locked memory of this node: likewise
 //   written    to a GPU, from another host: the source writes straight to its place; the GPU digests it there
 //
-// The last three use no processor of the host, and "copied" and "written" no host memory. If such a path does not work, its source uses fallback() from
-// then on: a fetch through the host shows which end is at fault.
+// The last three use no processor of the host, and "copied" and "written" no host memory. If such a path does
+// not work, its source uses fallback() from then on: a fetch through the host shows which end is at fault.
 //
 // Thread-safe; only one thread at a time may use the same chunk. No call is made under a lock.
 #pragma once

@@ -59,8 +59,8 @@ class Destination {
   // both wait. An error does not tell whether the source or the destination is at fault. REQUIRES:
   // TakesFrom(source.device).
   virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest);
-  // Begins to copy a range from page-locked host memory, and to digest it in place. Else as PlaceFrom. REQUIRES:
-  // TakesFrom(the destination's own device).
+  // Begins to copy a range from page-locked host memory, and to digest it in place. Else as PlaceFrom.
+  // REQUIRES: TakesFrom(the destination's own device).
   virtual absl::StatusOr<AwaitDigested> PlaceFromHost(ByteRange range, std::span<const ConstHostSpan> source);
   // The host or device memory that has a chunk's bytes as soon as the chunk is placed, and that outlives this
   // object. Empty for other destinations.

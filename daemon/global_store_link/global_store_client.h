@@ -32,11 +32,12 @@ enum class Timeout : uint8_t {
   kMeansNothing,  // the store may wait for nodes before it answers, or a part of its answer came
 };
 
-// A path to an artifact: differences that have a source now, in the order in which to apply them. Empty where the
-// whole image is not larger, or there is no path.
+// A path to an artifact: differences that have a source now, in the order in which to apply them. Empty where
+// the whole image is not larger, or there is no path.
 struct FoundDifferences {
   std::vector<v1::Difference> path;
-  std::vector<std::string> manifests;  // canonical bytes of the first of these, not yet verified; maybe not of all
+  // Canonical bytes of the first of these, not yet verified; maybe not of all.
+  std::vector<std::string> manifests;
 };
 
 class GlobalStoreClient {
@@ -73,8 +74,8 @@ class GlobalStoreClient {
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
   // The path with the min number of bytes from one of the `held` artifacts, of which this node has whole
-  // images, to the artifact. `manifest`, if not null, gets the artifact's manifest from the same call, not yet
-  // verified. NOT_FOUND for an unknown artifact.
+  // images, to the artifact. `manifest`, if not null, gets the artifact's manifest from the same call, not
+  // yet verified. NOT_FOUND for an unknown artifact.
   virtual absl::StatusOr<FoundDifferences> FindDifferences(const RequestContext& context,
                                                            std::string_view artifact_id,
                                                            const std::vector<std::string>& held,

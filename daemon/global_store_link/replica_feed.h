@@ -33,8 +33,8 @@ class ReplicaFeed : public ReplicaListener {
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 
-  // Called without a lock held after each change that other nodes can gain from; set it before the first change
-  // that must not wait.
+  // Called without a lock held after each change that other nodes can gain from; set it before the first
+  // change that must not wait.
   void SetWake(std::function<void()> wake);
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;

@@ -1,6 +1,7 @@
 // Makes a get of a new version cost few bytes. This node holds an earlier version in host memory or on a GPU,
-// and the global store knows differences from it to the wanted version. The node brings these first, as any artifact,
-// through the swarm; then the target's ingest rebuilds chunks from them (daemon/sources/difference_source.h).
+// and the global store knows differences from it to the wanted version. The node brings these first, as any
+// artifact, through the swarm; then the target's ingest rebuilds chunks from them
+// (daemon/sources/difference_source.h).
 //
 // Nothing is held for the target meanwhile. A difference that has no room at once, or cannot be brought, is
 // left out, and the target comes whole. Thread-safe.
@@ -47,9 +48,9 @@ class DifferencePaths {
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
-  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded by chunks that are rebuilt
-  // here if possible. Blocks while the differences come. The global store is not asked where this node has the
-  // target, is making it, or holds no version with such tensors.
+  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded by chunks that are
+  // rebuilt here if possible. Blocks while the differences come. The global store is not asked where this
+  // node has the target, is making it, or holds no version with such tensors.
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
     std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
@@ -67,9 +68,9 @@ class DifferencePaths {
                                        std::string* manifest) const;
 
  private:
-  // Whole images of this node with the target's layout: those in host memory first, and then the most recently
-  // used first; none where the node has the target or is making it. To be written over: only in host memory.
-  // `target`: null where its layout is not known.
+  // Whole images of this node with the target's layout: those in host memory first, and then the most
+  // recently used first; none where the node has the target or is making it. To be written over: only in host
+  // memory. `target`: null where its layout is not known.
   std::vector<Base> FindBases(const std::string& target_id, const Manifest* target, bool to_write_over) const;
   // The manifests of the path, after a check that they lead from a base to the target.
   absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> ManifestsOf(const RequestContext& context,

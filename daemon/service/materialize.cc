@@ -204,8 +204,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_RETURN_IF_ERROR(CheckAdvance(request, location));
-  const bool may_rebuild = options_.differences != nullptr && location.kind != LocationKind::kDisk &&
-                           request.lane().empty();
+  const bool may_rebuild =
+      options_.differences != nullptr && location.kind != LocationKind::kDisk && request.lane().empty();
   const std::string& artifact_id = target.key().artifact_id();
   std::string received = manifest_bytes;
   std::optional<FoundDifferences> differences;
@@ -216,8 +216,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
   absl::StatusOr<std::shared_ptr<const Manifest>> found =
       FindManifest(context, *options_.engine, *options_.global_store, artifact_id, received);
   if (!found.ok() && target.unconfirmed()) {
-    return Annotate(found.status(), absl::StrCat("materialize ", artifact_id, ", which key ",
-                                                 request.key(), " meant when it was last known"));
+    return Annotate(found.status(), absl::StrCat("materialize ", artifact_id, ", which key ", request.key(),
+                                                 " meant when it was last known"));
   }
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, std::move(found));
   if (used != nullptr) *used = manifest;
@@ -235,9 +235,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
         return std::make_shared<Advance>(base_id, /*required=*/advance == AdvanceMode::kRequired);
       };
     }
-    DifferencePaths::Prepared prepared =
-        options_.differences->Prepare(context, manifest, std::move(ingest.sources), make_advance,
-                                      std::move(differences));
+    DifferencePaths::Prepared prepared = options_.differences->Prepare(
+        context, manifest, std::move(ingest.sources), make_advance, std::move(differences));
     ingest.sources = std::move(prepared.sources);
     ingest.advance = std::move(prepared.advance);
   }

@@ -76,9 +76,8 @@ class ServiceTest : public ::testing::Test {
                                                                              .background = &background},
                                                                   .devices = devices.get(),
                                                                   .objects = imports});
-    difference_paths = std::make_unique<DifferencePaths>(
-        DifferencePaths::Options{.engine = engine.get(), .global_store = &store, .sources = finder.get(),
-                                 .devices = devices.get()});
+    difference_paths = std::make_unique<DifferencePaths>(DifferencePaths::Options{
+        .engine = engine.get(), .global_store = &store, .sources = finder.get(), .devices = devices.get()});
     difference_maker = std::make_unique<DifferenceMaker>(
         DifferenceMaker::Options{.engine = engine.get(), .known_keys = known_keys.get()});
     materializer = std::make_unique<Materializer>(MaterializerOptions());

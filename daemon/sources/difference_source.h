@@ -1,5 +1,5 @@
-// Chunks that this node makes itself, from a replica of an earlier version (the base) in its host memory or on
-// one of its GPUs, and from the differences that lead from it to the wanted version, in its host memory.
+// Chunks that this node makes itself, from a replica of an earlier version (the base) in its host memory or
+// on one of its GPUs, and from the differences that lead from it to the wanted version, in its host memory.
 //
 //   base ──d1──► version ──d2──► wanted      each chunk: the base's bytes with all changes, in one pass
 //
@@ -31,7 +31,7 @@ namespace tensorcast::daemon {
 
 struct DifferencePath {
   std::string base_id;
-  Location base_location = {};  // of the replica that is read
+  Location base_location = {};                               // of the replica that is read
   std::vector<std::shared_ptr<const Manifest>> differences;  // in the order in which to apply them
   // Why an existing path is not used, for the transfer's report; OK: it is used.
   absl::Status unused;

@@ -95,16 +95,19 @@ class DifferenceSourceTest : public ::testing::Test {
     auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 16 << 20});
     ASSERT_TRUE(devices.ok()) << devices.status();
     devices_ = *std::move(devices);
-    auto engine = StoreEngine::Create(
-        {.node_id = "me", .host_pool = pool_.get(), .devices = devices_.get(), .staging_buffer_bytes = kChunkBytes});
+    auto engine = StoreEngine::Create({.node_id = "me",
+                                       .host_pool = pool_.get(),
+                                       .devices = devices_.get(),
+                                       .staging_buffer_bytes = kChunkBytes});
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
 
   // As a replica, from a source of its own.
   void Have(const TestArtifact& artifact, Location location = kCpu) {
-    auto lease = Ingest(artifact, std::make_shared<ScriptedProvider>(std::vector{MakeControl(artifact.image)}),
-                        /*advance=*/nullptr, location);
+    auto lease =
+        Ingest(artifact, std::make_shared<ScriptedProvider>(std::vector{MakeControl(artifact.image)}),
+               /*advance=*/nullptr, location);
     ASSERT_TRUE(lease.ok()) << lease.status();
   }
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Ingest(const TestArtifact& artifact,
@@ -129,10 +132,11 @@ class DifferenceSourceTest : public ::testing::Test {
     for (const TestArtifact& difference : differences) path.differences.push_back(difference.manifest);
     path.on_made_wrong = [this] { ++made_wrong_; };
     path.advance = advance;
-    auto lease = Ingest(target,
-                        MakeDifferenceProvider(engine_.get(), devices_.get(), target.manifest, std::move(path),
-                                               std::make_shared<ScriptedProvider>(std::vector{far})),
-                        advance, location);
+    auto lease =
+        Ingest(target,
+               MakeDifferenceProvider(engine_.get(), devices_.get(), target.manifest, std::move(path),
+                                      std::make_shared<ScriptedProvider>(std::vector{far})),
+               advance, location);
     ASSERT_TRUE(lease.ok()) << lease.status();
     EXPECT_TRUE(BytesOf(**lease) == target.image);
     EXPECT_EQ(report_.verified_chunks, kChunks);

@@ -255,7 +255,8 @@ class ReplicaSourceProvider : public SourceProvider {
 
   // Side by side: of those that were offered the ones of which nothing bad is known, else those that rest.
   // One that gave nothing before is asked again alone, after a pause. The best is opened alone where it is a
-  // whole replica of this host: of several the one that opens first would be read, which need not be the best.
+  // whole replica of this host: of several the one that opens first would be read, which need not be the
+  // best.
   absl::Status OpenOffered(const RequestContext& context) {
     const auto fruitless = [this](const std::string& id) { return requests_.Fruitless(ReplicaOf(id)); };
     const auto is_fresh = [&](const std::string& id) { return fruitless(id) == 0 && !held_.Rests(id); };

@@ -104,7 +104,8 @@ class Transfers {
   };
 
   // candidates.cc
-  SourceQuery QueryOf(const GrantRequest& request, const Node& receiver, const ArtifactRecord& artifact) const;
+  SourceQuery QueryOf(const GrantRequest& request, const Node& receiver,
+                      const ArtifactRecord& artifact) const;
   Candidates FindCandidates(const Asking& asking) const;
   // Whether the node was recently given sources on other hosts, for its host.
   bool HasTurn(const Node& node, const Asking& asking) const;
