@@ -102,7 +102,7 @@ def test_two_gets_at_a_gpu_share_the_memory_of_the_daemon(store):
             del given
 
 
-def test_the_second_node_gets_a_replica_from_the_gpu_of_the_first(cluster, store):
+def test_second_node_gets_a_replica_from_the_gpu_of_the_first(cluster, store):
     state = tensors(3)
     store.put(state, key="gpu/peer")
     store.prefetch("gpu/peer", device=GPU)
@@ -158,7 +158,7 @@ class Model(torch.nn.Module):
         return self.head(self.norm(self.embedding(tokens))) @ torch.ones(500, 1, device=tokens.device)
 
 
-def test_update_module_writes_changed_elements_under_a_captured_graph(store):
+def test_update_module_writes_under_a_captured_graph(store):
     torch.manual_seed(5)
     model = Model().eval().to(GPU)
     assert not model.up.weight.is_contiguous()
@@ -210,7 +210,7 @@ def test_versions_are_written_into_tensors_on_a_gpu(store):
     store.unbind("gpu/into")
 
 
-def test_the_next_version_reaches_a_gpu_as_a_difference(cluster, store):
+def test_next_version_reaches_a_gpu_as_a_difference(cluster, store):
     first = tensors(7)
     second = changed(first, 8)
     with tc.connect(cluster.address("b")) as other:
@@ -225,7 +225,7 @@ def test_the_next_version_reaches_a_gpu_as_a_difference(cluster, store):
     store.unbind("gpu/next")
 
 
-def test_a_daemon_that_is_killed_leaves_the_tensors_of_its_clients_readable():
+def test_tensors_stay_readable_when_the_daemon_is_killed():
     with Cluster(host_pool="512MiB", device_runtime="cuda", nodes=("a",)) as cluster:
         state = {"x": torch.randn(1 << 20)}
         with tc.connect(cluster.address("a")) as store:
