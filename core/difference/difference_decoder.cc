@@ -37,6 +37,16 @@ absl::Status CheckSizes(DecoderPath path, uint32_t chunk, uint64_t base_bytes, u
                                                  target_bytes, "; give the chunk's memory"));
 }
 
+absl::Status CheckGeometry(DecoderPath path, uint32_t chunk) {
+  DCHECK(!path.empty());
+  for (const DifferenceDecoder* const difference : path) {
+    if (difference == path.front() || difference->geometry() == path.front()->geometry()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rebuild chunk ", chunk, ": the differences are not of one geometry; pull the target whole"));
+  }
+  return absl::OkStatus();
+}
+
 // Elements of one width, in a part of a chunk.
 struct Elements {
   uint64_t first = 0;  // in the chunk
@@ -298,13 +308,8 @@ struct ChunkRebuilder::State {
 
 template <typename Use>
 absl::Status ChunkRebuilder::State::ReadRecords(DecoderPath path, uint32_t chunk, const Use& use) {
-  DCHECK(!path.empty());
+  TC_RETURN_IF_ERROR(CheckGeometry(path, chunk));
   const DifferenceGeometry& geometry = path.front()->geometry();
-  for (const DifferenceDecoder* const difference : path) {
-    if (difference == path.front() || difference->geometry() == geometry) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rebuild chunk ", chunk, ": the differences are not of one geometry; pull the target whole"));
-  }
   const uint64_t chunk_bytes = geometry.chunk(chunk).bytes;
   runs = geometry.RunsOf(chunk);
   elements = 0;
@@ -391,6 +396,7 @@ absl::Status ChunkRebuilder::Rebuild(DecoderPath path, uint32_t chunk, std::span
 
 absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
                                           absl::FunctionRef<void(const ChangedElements&)> visit) {
+  TC_RETURN_IF_ERROR(CheckGeometry(path, chunk));
   State& state = *state_;
   std::optional<std::span<uint8_t>> bits;
   const auto changes_it = [chunk](const DifferenceDecoder* one) {

@@ -123,11 +123,14 @@ class WrittenPath : public ChunkPath {
       return {Next::kBlocked, digest.status()};
     }
     fetch.digests = ChunkDigests{.xxh3 = *digest, .blake3 = std::nullopt};
-    fetch.source->clock->CameDirectly();  // A damaged chunk did, too.
+    if (avoids_host()) fetch.source->clock->CameDirectly();  // a damaged chunk did, too
     return fetch.compared ? Verify(verifier_, plan_.subject, fetch) : PathStep{Next::kPlaced};
   }
 
  protected:
+  // Whether the bytes come without passing through host memory.
+  virtual bool avoids_host() const { return true; }
+
   PathStep BringFrom(ChunkFetch& fetch, DevicePtr from) {
     const uint32_t chunk = fetch.request.chunk;
     fetch.compared = IsCompared(plan_.device_verification, plan_.seed, chunk, plan_.layout->chunk_count());
@@ -177,6 +180,9 @@ class UploadedPath final : public CopyingPath {
     fetch.compared = true;
     return AwaitIt(fetch, plan_.destination->PlaceFromHost(fetch.request.range, host));
   }
+
+ protected:
+  bool avoids_host() const override { return false; }
 };
 
 class CopiedPath final : public CopyingPath {

@@ -29,8 +29,8 @@ inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
 inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast among them
 // Equal chunks of another artifact in this node's host memory; the source's name is that artifact's id.
 inline constexpr std::string_view kEqualLane = "equal";
-// Chunks that are rebuilt from a base and differences, which are replicas in this node's host memory; the
-// source's name is the id of the base. Such sources are of type kLocal, but their bytes depend on a peer's
+// Chunks that are rebuilt from a base and differences, which are replicas of this node; the source's name is
+// the id of the base. Such sources are of type kLocal, but their bytes depend on a peer's
 // difference: with distrust_other_hosts both digests are compared.
 inline constexpr std::string_view kDifferenceLane = "difference";
 

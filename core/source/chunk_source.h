@@ -66,7 +66,8 @@ class ChunkSource {
   // The range's bytes, if the source has them in page-locked memory of this node; else empty. They stay as
   // long as the source lives, so a caller that only reads them needs no fetch.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
-  // Whether HostSpans gives the memory of every chunk that the source has.
+  // Whether HostSpans gives the memory of every chunk that the source has. If so, a range for which it gives
+  // none is missing, and Fetch refuses it at once.
   virtual bool lends_host_memory() const { return false; }
   // The source's image, if it lies in memory of a GPU that this process reaches; else null. Its chunks stay
   // as long as the source lives, so a caller that copies them to a GPU needs no fetch.

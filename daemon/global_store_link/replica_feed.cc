@@ -9,9 +9,9 @@ namespace tensorcast::daemon {
 
 namespace {
 
-// Whether another node can gain from knowing it at once. No node can read a replica that has no memory yet,
-// or one of a single chunk before it is ready: such a change goes with the next one, or with the next
-// heartbeat.
+// Whether another node can read the replica now, or could before the change. None can read one that has no
+// memory yet, or one of a single chunk before it is ready. Such a change goes with the next one, or with the
+// next heartbeat: only then does the global store tell receivers without a source to wait for that replica.
 bool IsUrgent(const ReplicaInfo& replica) {
   return replica.state != ReplicaState::kAllocating &&
          (replica.state != ReplicaState::kFilling || replica.chunks_total != 1);

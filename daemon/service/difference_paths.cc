@@ -132,7 +132,8 @@ std::optional<FoundDifferences> DifferencePaths::Look(const RequestContext& cont
                                                       const std::string& target_id,
                                                       std::string* manifest) const {
   const std::vector<Base> bases = FindBases(target_id, /*target=*/nullptr, /*to_write_over=*/false);
-  if (bases.empty()) return std::nullopt;
+  // Of more images some were left out: which of them can be a base is known with the layout.
+  if (bases.empty() || bases.size() == kMaxBases) return std::nullopt;
   absl::StatusOr<FoundDifferences> found =
       options_.global_store->FindDifferences(context, target_id, IdsOf(bases), manifest);
   if (!found.ok()) return std::nullopt;

@@ -27,7 +27,7 @@ namespace {
 
 namespace attr = otel::attr;
 
-// Of the differences.
+// Where the differences are leased.
 constexpr Location kHostMemory{LocationKind::kCpu};
 // More threads than this gain nothing on one memory bus.
 constexpr int kMaxThreads = 4;
@@ -300,7 +300,7 @@ class DifferenceProvider final : public SourceProvider {
       Count("not_brought");  // they name every chunk as one that comes whole
     } else if (!source.ok()) {
       Count("damaged");
-      if (!DropWrongDifferences()) NoteMadeWrong();
+      if (CheckDifferences() == Found::kRight) NoteMadeWrong();
     }
     return source;
   }
@@ -324,10 +324,10 @@ class DifferenceProvider final : public SourceProvider {
   // The base and the differences were compared with their manifests when they came: one that differs now has
   // rotted. Where none does, a difference was made wrong, and is of no use to other nodes either.
   void DropDamaged(uint32_t chunk) {
-    bool found = DropWrongDifferences();
-    found |= DropIfWrong(path_.base_id, path_.base_location, chunk);
+    const Found differences = CheckDifferences();
+    const Found base = Check(path_.base_id, path_.base_location, chunk);
     // Of a base that is written over it cannot be found out any more.
-    if (found || advanced_) return;
+    if (differences != Found::kRight || base != Found::kRight || advanced_) return;
     LOG(ERROR) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
                << ", is wrong, though base and differences are as they were published: a difference was made "
                << "of other bytes";
@@ -338,11 +338,15 @@ class DifferenceProvider final : public SourceProvider {
     if (path_.on_made_wrong != nullptr) path_.on_made_wrong();
   }
 
-  bool DropWrongDifferences() {
-    bool found = false;
+  // What a comparison with the manifest found. A wrong replica was dropped.
+  enum class Found : uint8_t { kRight, kWrong, kUnknown };
+
+  Found CheckDifferences() {
+    Found found = Found::kRight;
     for (const std::shared_ptr<const Manifest>& difference : path_.differences) {
       for (uint32_t i = 0; i < difference->layout().chunk_count(); ++i) {
-        found |= DropIfWrong(difference->id(), kHostMemory, i);
+        const Found one = Check(difference->id(), kHostMemory, i);
+        if (one == Found::kWrong || found == Found::kRight) found = one;
       }
     }
     return found;
@@ -363,19 +367,20 @@ class DifferenceProvider final : public SourceProvider {
     return digest.FinishChunk().xxh3;
   }
 
-  // Where the replica is gone already, or cannot be read, there is nothing to drop.
-  bool DropIfWrong(const std::string& artifact_id, const Location& location, uint32_t chunk) {
+  // Unknown where the replica is gone already, or cannot be read.
+  Found Check(const std::string& artifact_id, const Location& location, uint32_t chunk) {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine_.LeaseArtifact(artifact_id, location);
-    if (!lease.ok()) return false;
+    if (!lease.ok()) return Found::kUnknown;
     const Manifest& manifest = *(*lease)->manifest();
     const absl::StatusOr<Digest> digest = DigestOf(**lease, manifest.layout().chunk(chunk));
-    if (!digest.ok() || *digest == manifest.digests()[chunk].xxh3) return false;
+    if (!digest.ok()) return Found::kUnknown;
+    if (*digest == manifest.digests()[chunk].xxh3) return Found::kRight;
     const std::string replica_id = (*lease)->replica_id();
     lease->reset();
     const absl::Status dropped = engine_.Evict(replica_id, /*force=*/true);
     LOG(ERROR) << "replica " << replica_id << " of " << artifact_id
                << " does not match its manifest and is dropped: " << dropped;
-    return true;
+    return Found::kWrong;
   }
 
   StoreEngine& engine_;

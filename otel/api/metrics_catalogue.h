@@ -51,7 +51,7 @@
   X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Image bytes of the replicas made ready at a location") \
   X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Requests for a replica that ended, by source, location and outcome") \
   X(Counter, 0, EqualChunkBytes, "tc_equal_chunk_bytes_total", "By", kNone, (), "Image bytes that transfers copied from equal chunks of other artifacts in this node's host memory, instead of pulling them") \
-  X(Counter, 0, DifferenceBytes, "tc_difference_bytes_total", "By", kNone, (), "Image bytes that transfers rebuilt from an earlier version and differences in this node's host memory, instead of pulling them") \
+  X(Counter, 0, DifferenceBytes, "tc_difference_bytes_total", "By", kNone, (), "Image bytes that transfers rebuilt from an earlier version and differences on this node, instead of pulling them") \
   X(Counter, 1, DifferencePaths, "tc_difference_paths_total", "{transfer}", kNone, ("outcome"), "Transfers for which the global store knew differences from a version on this node (outcome: applied; or came whole: no_room, not_brought, base_gone, difference_gone, damaged)") \
   X(Counter, 1, Differences, "tc_differences_total", "{difference}", kNone, ("outcome"), "Differences that puts asked for (outcome: made; or none: no_base, not_in_memory, other_tensors, same, too_large, no_room, not_published)") \
   X(Counter, 0, ObjectRequests, "tc_object_requests_total", "{request}", kNone, (), "HTTP requests to object stores, model hubs and web servers, retries and redirects included") \

@@ -192,7 +192,8 @@ class Store(Administration, calls.Closing):
             by this process too, or is a last copy. Not with tensors, lane or a GPU.
         into: also write the tensors into these, which the program owns: numpy arrays, or torch tensors in host memory or on a
             GPU, by name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. What goes to a GPU
-            is enqueued on torch's current stream. After an error the same call finishes the write.
+            is enqueued on torch's current stream by this thread (get_async: by that of the event loop, which it blocks), and the
+            timeout does not end it. After an error the same call finishes the write.
         from_: the version that the tensors of `into` hold: an artifact id, or a value that has one, or a list of these for
             tensors that may hold a mixture. Where the store has differences from there, only changed elements are written.
             None: all are written.

@@ -87,7 +87,7 @@ class Changes {
 
   // Writes the changed elements into `tensors`, which has the caller's memory for each of target.tensors(),
   // in their order: either as many bytes as the packed tensor, or none, which leaves the tensor out. Uses up
-  // to four threads. After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with
+  // to eight threads. After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with
   // the target's values. INVALID_ARGUMENT for memory of another size.
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
