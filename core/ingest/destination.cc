@@ -149,7 +149,8 @@ absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, Device
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFromHost(ByteRange /*range*/,
                                                          std::span<const ConstHostSpan> /*source*/) {
-  return absl::UnimplementedError("no GPU digests here what comes from host memory");
+  return absl::UnimplementedError(
+      "only a GPU that digests takes bytes from host memory in this way; fetch them to a buffer");
 }
 
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {

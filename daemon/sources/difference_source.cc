@@ -277,8 +277,9 @@ class DifferenceProvider final : public SourceProvider {
           engine_.LeaseArtifact(path_.base_id, path_.base_location);
       if (!base.ok()) {
         Count("base_gone");
-        return Annotate(base.status(), absl::StrCat("rebuild from ", path_.base_id, ": the base is not at ",
-                                                    path_.base_location.ToString(), " any more"));
+        return Annotate(base.status(),
+                        absl::StrCat("rebuild from ", path_.base_id, ": the base has gone from ",
+                                     path_.base_location.ToString()));
       }
       leased.base = *std::move(base);
       if (path_.base_location.kind == LocationKind::kGpu) {

@@ -1,5 +1,7 @@
 """A global store and two daemons with fake GPUs, as processes, for tests and benchmarks."""
 
+import contextlib
+import gc
 import json
 import os
 import pathlib
@@ -17,6 +19,17 @@ START_SECONDS = 60
 def _listens(path):
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
+
+
+@contextlib.contextmanager
+def leaving_no_leases(store, seconds):
+    """At the end of the block its node must come to have no more leases than before, within so many seconds."""
+    before = store.status().leases
+    yield
+    deadline = time.monotonic() + seconds
+    while store.status().leases > before:
+        gc.collect()
+        assert time.monotonic() < deadline, "the test left leases"
 
 
 class Cluster:

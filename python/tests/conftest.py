@@ -1,11 +1,10 @@
 import contextlib
-import gc
 import pathlib
 import signal
 import time
 
 import pytest
-from cluster import Cluster
+from cluster import Cluster, leaving_no_leases
 
 import tensorcast as tc
 from tensorcast import default_store
@@ -22,13 +21,9 @@ def store(cluster, monkeypatch):
     """A connection to node "a", which is also this process's default. The test must release every lease that it takes."""
     monkeypatch.setenv("TENSORCAST_DAEMON", cluster.address("a"))
     with tc.connect() as connected:
-        before = connected.status().leases
-        yield connected
-        default_store.forget()
-        deadline = time.monotonic() + 10
-        while connected.status().leases > before:
-            gc.collect()
-            assert time.monotonic() < deadline, "the test left leases"
+        with leaving_no_leases(connected, seconds=10):
+            yield connected
+            default_store.forget()
 
 
 @pytest.fixture

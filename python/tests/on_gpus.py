@@ -3,12 +3,9 @@
 pytest does not find this file by itself: the test python_on_stand_in_gpus names it.
 """
 
-import gc
-import time
-
 import numpy as np
 import pytest
-from cluster import Cluster
+from cluster import Cluster, leaving_no_leases
 
 import tensorcast as tc
 
@@ -25,12 +22,8 @@ def cluster():
 def store(cluster):
     with tc.connect(cluster.address("a")) as connected:
         connected.put({"x": X}, key="gpus/x")
-        before = connected.status().leases
-        yield connected
-        deadline = time.monotonic() + 60
-        while connected.status().leases > before:
-            gc.collect()
-            assert time.monotonic() < deadline, "the test left leases"
+        with leaving_no_leases(connected, seconds=60):
+            yield connected
 
 
 def test_get_at_all_gpus_gives_weights_on_each(store):

@@ -3,16 +3,16 @@
 pytest does not find this file by itself, because most machines that run the tests have no GPU.
 """
 
-import gc
 import multiprocessing
-import time
 
 import pytest
-from cluster import Cluster
+from cluster import Cluster, leaving_no_leases
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("PyTorch sees no GPU", allow_module_level=True)
+
+import test_update_module  # noqa: E402
 
 import tensorcast as tc  # noqa: E402
 import tensorcast.torch  # noqa: E402
@@ -28,13 +28,8 @@ def cluster():
 
 @pytest.fixture
 def store(cluster):
-    with tc.connect(cluster.address("a")) as connected:
-        before = connected.status().leases
+    with tc.connect(cluster.address("a")) as connected, leaving_no_leases(connected, seconds=60):
         yield connected
-        deadline = time.monotonic() + 60
-        while connected.status().leases > before:
-            gc.collect()
-            assert time.monotonic() < deadline, "the test left leases"
 
 
 def tensors(seed, device="cpu"):
@@ -141,19 +136,7 @@ def test_a_model_on_a_gpu_computes_as_the_one_that_was_stored(store):
     del other
 
 
-class Model(torch.nn.Module):
-    """With a tied, a transposed and a scalar tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(500, 64)
-        self.head = torch.nn.Linear(64, 500, bias=False)
-        self.head.weight = self.embedding.weight
-        self.up = torch.nn.Linear(64, 128)
-        self.up.weight = torch.nn.Parameter(torch.randn(64, 128).t())
-        self.gains = torch.nn.Parameter(torch.randn(300, 64).to(torch.bfloat16))
-        self.norm = torch.nn.BatchNorm1d(64)
-
+class Model(test_update_module.Model):
     def forward(self, tokens):
         return self.head(self.norm(self.embedding(tokens))) @ torch.ones(500, 1, device=tokens.device)
 

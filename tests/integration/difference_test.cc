@@ -143,7 +143,7 @@ class Differences : public ::testing::Test {
 
 TEST_F(Differences, NextVersion_IsRebuiltFromTheOneThatIsThere) {
   Put("none");
-  EXPECT_EQ(BytesOf(GetOnB(), kDifferenceLane), 0u) << "there is no earlier version";
+  EXPECT_EQ(BytesOf(GetOnB(), kDifferenceLane), 0u) << "b has no version yet";
   const uint64_t before = Received(*b_);
   Step();
   const client::PutResult put = Put("auto");
@@ -161,7 +161,7 @@ TEST_F(Differences, NextVersionOnAGpu_IsRebuiltFromTheOneThere) {
     EXPECT_TRUE(replica.ok()) << replica.status();
     return replica.ok() ? (*replica)->transfer().value_or(TransferReport()) : TransferReport();
   };
-  EXPECT_EQ(BytesOf(get_on_gpu("gpu:0"), kDifferenceLane), 0u) << "there is no earlier version";
+  EXPECT_EQ(BytesOf(get_on_gpu("gpu:0"), kDifferenceLane), 0u) << "b has no version yet";
   const uint64_t before = Received(*b_);
   Step();
   const client::PutResult put = Put("auto");
