@@ -38,7 +38,8 @@ class SourceFinder {
 
   // The sources of one materialisation; one thread at a time uses the provider, as SourceProvider says.
   //
-  // - All granted sources are opened side by side, and the first that answers is used first. One that is
+  // - All granted sources are opened side by side, and the first that answers is used first. But where the
+  //   best of them is a whole replica on this host, it is opened alone at first. One that is
   //   still unanswered long after another one was answered is overtaken: its grant ends as failed with
   //   DEADLINE_EXCEEDED, and its peer rests (overtaken_peers.h).
   // - While no source answers, or those in use give nothing, the global store is asked for others, and the
