@@ -92,8 +92,8 @@ std::vector<std::string> RequestableLanes(const std::vector<transport::Transport
 
 }  // namespace
 
-// Some parts are given the addresses of members that are made after them (`damaged`, `comparer`). That is
-// safe, since only calls use them, and no call is taken before Listen.
+// Some parts are given the addresses of members that are made after them (`damaged`, `comparer`,
+// `materializer`). That is safe, since only calls use them, and no call is taken before Listen.
 CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices,
                    const Storage& storage, const std::vector<transport::Transport*>& transports,
                    GlobalStoreSide& store, SourceSide& sources, EngineSide& replicas,
@@ -125,6 +125,9 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                         .report_wrong = ReportBy(store)}),
       difference_maker({.engine = replicas.engine.get(),
                         .known_keys = &store.known_keys,
+                        .global_store = store.client.get(),
+                        .materializer = &materializer,
+                        .node_id = node->id(),
                         .default_base = options.difference_base}),
       materializer({.node = node,
                     .engine = replicas.engine.get(),

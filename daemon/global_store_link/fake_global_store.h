@@ -48,6 +48,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   uint64_t key_revision = 1;                                  // for artifacts that are published with a key
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
   std::map<std::string, std::vector<v1::Difference>, std::less<>> differences;  // paths by target
+  std::vector<v1::Replica> replicas;        // the ready ones of each artifact
   std::function<void()> on_manifest_asked;  // runs with the lock held; may be empty
 
   std::string cluster_id = "11111111-2222-4333-8444-555555555555";
@@ -180,11 +181,11 @@ class FakeGlobalStore : public GlobalStoreClient {
     return found;
   }
 
-  absl::StatusOr<bool> HasCopy(const RequestContext&, std::string_view artifact_id) override {
+  absl::StatusOr<Copies> FindCopies(const RequestContext&, std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     if (deleted.contains(std::string(artifact_id))) return absl::NotFoundError("no such artifact");
-    return true;
+    return Copies{.replicas = replicas, .has_origin = true};
   }
   absl::StatusOr<std::string> FetchManifest(const RequestContext&, std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);

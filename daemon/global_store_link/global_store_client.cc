@@ -125,18 +125,18 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return joiner.Take();
   }
 
-  absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) override {
+  absl::StatusOr<Copies> FindCopies(const RequestContext& context, std::string_view artifact_id) override {
     v1::DescribeArtifactRequest request;
     request.set_artifact_id(std::string(artifact_id));
-    bool found = false;
+    Copies found;
     const SteadyTime began = SteadyNow();
     const absl::Status described = rpc::CallServerStream(
         *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
         [&found](v1::DescribeArtifactResponse&& response) {
           const v1::Artifact& artifact = response.artifact();
-          found |= artifact.origins_size() > 0;
+          found.has_origin |= artifact.origins_size() > 0;
           for (const v1::Replica& replica : artifact.replicas()) {
-            found |= replica.state() == v1::REPLICA_STATE_READY;
+            if (replica.state() == v1::REPLICA_STATE_READY) found.replicas.push_back(replica);
           }
           return absl::OkStatus();
         },

@@ -40,6 +40,12 @@ struct FoundDifferences {
   std::vector<std::string> manifests;
 };
 
+struct Copies {
+  std::vector<v1::Replica> replicas;  // the ready ones
+  bool has_origin = false;
+  bool empty() const { return replicas.empty() && !has_origin; }
+};
+
 class GlobalStoreClient {
  public:
   virtual ~GlobalStoreClient() = default;
@@ -80,8 +86,8 @@ class GlobalStoreClient {
                                                            std::string_view artifact_id,
                                                            const std::vector<std::string>& held,
                                                            std::string* manifest) = 0;
-  // Whether any live node has a ready replica of the artifact, or an origin.
-  virtual absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) = 0;
+  // The copies of an artifact that live nodes have. NOT_FOUND for an unknown artifact.
+  virtual absl::StatusOr<Copies> FindCopies(const RequestContext& context, std::string_view artifact_id) = 0;
   // Tried once. `manifest`, if not null, gets the artifact's manifest from the same call: canonical bytes,
   // not yet verified, or none where they did not come whole; then FetchManifest says why. To resolve a key,
   // use KnownKeys instead.

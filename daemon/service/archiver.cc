@@ -211,7 +211,7 @@ absl::Status Archiver::CollectIn(const RequestContext& context, const std::strin
     const std::string packed_uri = absl::StrCat(folder, PackedFileName(artifact_id));
     // A young object may be of an artifact that another node archives now, and publishes afterwards.
     if (artifact_id.empty() || object.written > before || is_in_flight(packed_uri)) continue;
-    const absl::Status known = options_.global_store->HasCopy(context, artifact_id).status();
+    const absl::Status known = options_.global_store->FindCopies(context, artifact_id).status();
     if (known.ok()) continue;
     // Only a store that answers that there is no such artifact lets its objects go.
     if (!absl::IsNotFound(known)) return known;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
 #include "core/source/chunk_source.h"
+#include "daemon/service/replicas.h"
 #include "daemon/session/sessions.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
@@ -120,22 +122,54 @@ absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& conte
     return give_up("not_in_memory", absl::StrCat("the new version is put to ", target.location.ToString(),
                                                  ", and versions are compared in host memory"));
   }
-  const absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
-      options_.engine->LeaseArtifact(base_id, kHostMemory);
-  if (!base.ok()) {
-    return give_up("not_in_memory", absl::StrCat("the base ", base_id, " is not in this node's host memory"));
+  absl::StatusOr<std::shared_ptr<const Manifest>> found =
+      FindManifest(context, *options_.engine, *options_.global_store, base_id);
+  if (!found.ok()) {
+    return give_up("not_in_memory", absl::StrCat("the base ", base_id,
+                                                 " is not in this node's host memory: find its manifest: ",
+                                                 found.status().message()));
   }
-  std::shared_ptr<const Manifest> manifest = (*base)->manifest();
+  std::shared_ptr<const Manifest> manifest = *std::move(found);
   if (manifest->kind() != ArtifactKind::kTensors || target.new_kind != ArtifactKind::kTensors) {
     return give_up("other_tensors", absl::StrCat("the base ", base_id, " is not a version of the tensors"));
   }
   if (std::string why = FindMismatch(manifest->layout(), target.new_layout); !why.empty()) {
     return give_up("other_tensors", std::move(why));
   }
+  if (const absl::Status brought = BringBase(context, base_id, plan.required); !brought.ok()) {
+    return give_up("not_in_memory", std::string(brought.message()));
+  }
   plan.base = std::move(manifest);
   plan.encoding = std::make_shared<DifferenceEncoding>(options_.engine, plan.base, context);
   target.sources = plan.encoding->Wrap(std::move(target.sources));
   return plan;
+}
+
+absl::Status DifferenceMaker::BringBase(const RequestContext& context, const std::string& base_id,
+                                        bool required) const {
+  if (options_.engine->LeaseArtifact(base_id, kHostMemory).ok()) return absl::OkStatus();
+  const std::string missing = absl::StrCat("the base ", base_id, " is not in this node's host memory");
+  const absl::StatusOr<Copies> copies = options_.global_store->FindCopies(context, base_id);
+  if (!copies.ok()) return Annotate(copies.status(), missing);
+  bool here = false;
+  std::set<std::string_view> others;
+  for (const v1::Replica& replica : copies->replicas) {
+    if (replica.node_id() == options_.node_id) {
+      here = true;
+    } else if (replica.location().kind() != v1::LOCATION_KIND_DISK) {
+      others.insert(replica.node_id());
+    }
+  }
+  if (!required && others.size() < (here ? 1 : 2)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        missing, others.empty() ? ", and no other node has it in memory"
+                                : ", and only one other node has it in memory: to bring it from there would "
+                                  "move as many bytes as the difference saves"));
+  }
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(base_id);
+  request.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+  return Annotate(options_.materializer->Materialize(context, request, nullptr).status(), missing);
 }
 
 absl::StatusOr<std::unique_ptr<IngestRequest>> DifferenceMaker::Encode(const RequestContext& context,

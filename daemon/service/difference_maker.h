@@ -16,8 +16,10 @@
 #include "core/artifact/manifest.h"
 #include "core/engine/engine.h"
 #include "core/ingest/ingest_request.h"
+#include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/known_keys.h"
 #include "daemon/service/difference_encoding.h"
+#include "daemon/service/materialize.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
@@ -39,14 +41,18 @@ class DifferenceMaker {
   struct Options {
     StoreEngine* engine = nullptr;  // all must outlive it
     KnownKeys* known_keys = nullptr;
+    GlobalStoreClient* global_store = nullptr;
+    const Materializer* materializer = nullptr;  // brings bases that are elsewhere
+    std::string node_id = {};
     std::string default_base = "none";  // for puts that name no base: auto or none
   };
 
   explicit DifferenceMaker(Options options) : options_(std::move(options)) {}
 
-  // Finds, before the tensors are read, the base that the put means, and checks that it is here with the same
-  // tensors. `key`: the key that the put binds; empty: none. If it is here, the sources of `target` encode
-  // the chunks that they fetch. FAILED_PRECONDITION where a difference is required and cannot be made.
+  // Finds, before the tensors are read, the base that the put means, checks that it has the same tensors, and
+  // brings it to host memory where that pays (BringBase). `key`: the key that the put binds; empty: none. The
+  // sources of `target` then encode the chunks that they fetch. FAILED_PRECONDITION where a difference is
+  // required and cannot be made.
   absl::StatusOr<DifferencePlan> Plan(const RequestContext& context, const v1::DifferenceRequest& request,
                                       const std::string& key, IngestRequest& target) const;
 
@@ -56,6 +62,12 @@ class DifferenceMaker {
                                                         const ReplicaLease& target) const;
 
  private:
+  // Brings the base to host memory, unless it is there. Without a difference, each other node that has the
+  // base in memory will pull the new version whole. So it pays to pull the base here, which is one image, if
+  // there are at least two such nodes, and one is enough if this node only has to read its own disk or GPU.
+  // A put that requires a difference always brings the base. An error says why it is not there.
+  absl::Status BringBase(const RequestContext& context, const std::string& base_id, bool required) const;
+
   const Options options_;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 namespace tensorcast::daemon::differences_test {
 namespace {
 
+using enum LocationKind;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -39,9 +41,11 @@ class DifferencesTest : public ServiceTest {
     return path;
   }
   absl::StatusOr<v1::PutArtifactResult> PutVersion(const std::string& path, const std::string& base,
-                                                   bool required = false, const std::string& key = "policy") {
+                                                   bool required = false, const std::string& key = "policy",
+                                                   bool durable = false) {
     v1::ImportArtifactRequest request;
     request.set_path(path);
+    request.set_durable(durable);
     if (!key.empty()) request.mutable_binding()->set_key(key);
     request.mutable_difference()->set_base(base);
     request.mutable_difference()->set_required(required);
@@ -49,9 +53,12 @@ class DifferencesTest : public ServiceTest {
     if (result.ok() && !key.empty()) Bind(key, result->artifact_id(), ++revision_);
     return result;
   }
-  void EvictAll(const std::string& artifact_id) {
+  void EvictAll(const std::string& artifact_id) { Evict(artifact_id, std::nullopt); }
+  // Evicts the replicas at places of this kind, or at all places.
+  void Evict(const std::string& artifact_id, std::optional<LocationKind> kind) {
     for (const ReplicaInfo& replica : engine->ListReplicas()) {
-      if (replica.artifact_id == artifact_id) {
+      if (replica.artifact_id == artifact_id &&
+          replica.location.kind == kind.value_or(replica.location.kind)) {
         EXPECT_TRUE(engine->Evict(replica.id, /*force=*/true).ok());
       }
     }
@@ -127,6 +134,37 @@ TEST_F(DifferencesTest, PutWithNoUsableBase_IsWholeAndSaysWhy) {
   ASSERT_TRUE(evicted.ok()) << evicted.status();
   EXPECT_THAT(evicted->no_difference(), HasSubstr("is not in this node's host memory"));
   EXPECT_THAT(store.published_differences, IsEmpty());
+}
+
+TEST_F(DifferencesTest, BaseOnDisk_IsBroughtForPutWhereAnotherNodeHasIt) {
+  const auto base = PutVersion(WriteVersion(0), "none", /*required=*/false, "policy", /*durable=*/true);
+  ASSERT_TRUE(base.ok()) << base.status();
+  const std::string& base_id = base->artifact_id();
+  const auto manifest = engine->FindManifest(base_id);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  Evict(base_id, kCpu);
+  const auto replica = [](const std::string& node, v1::LocationKind kind) {
+    v1::Replica held;
+    held.set_node_id(node);
+    held.mutable_location()->set_kind(kind);
+    return held;
+  };
+  store.With([&](FakeGlobalStore& it) {
+    it.manifests[base_id] = (*manifest)->bytes();
+    it.replicas = {replica("me", v1::LOCATION_KIND_DISK), replica("other", v1::LOCATION_KIND_DISK)};
+  });
+  const auto whole = PutVersion(WriteVersion(1), base_id);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_THAT(whole->no_difference(), HasSubstr("no other node has it in memory"));
+  store.With([&](FakeGlobalStore& it) { it.replicas.push_back(replica("another", v1::LOCATION_KIND_CPU)); });
+  const auto next = PutVersion(WriteVersion(2), base_id);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->has_difference()) << next->no_difference();
+  // It has other tensors than the base, which is not brought for it.
+  Evict(base_id, kCpu);
+  const auto other = PutVersion(Write("short", testing::MakeTestArtifact(3, {kMinChunkBytes})), base_id);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_FALSE(engine->LeaseArtifact(base_id, {kCpu}).ok());
 }
 
 TEST_F(DifferencesTest, RecordsOfPut_GiveTheirMemoryBack) {

@@ -183,8 +183,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeBy(
         MaterializeTarget(context, target, bytes, request, advance, on_progress, manifest);
     // Also where the pool is full: memory is reserved before sources are asked.
     if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
-      const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, artifact_id);
-      if (has_copy.ok() && !*has_copy) return NoCopyLeft(artifact_id);
+      const absl::StatusOr<Copies> copies = options_.global_store->FindCopies(context, artifact_id);
+      if (copies.ok() && copies->empty()) return NoCopyLeft(artifact_id);
     }
     if (request.key().empty() || !MayBeGone(result.status())) return result;
     // A version that was replaced may be deleted while it is brought. Then what counts is what the key names

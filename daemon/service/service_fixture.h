@@ -78,9 +78,13 @@ class ServiceTest : public ::testing::Test {
                                                                   .objects = imports});
     difference_paths = std::make_unique<DifferencePaths>(DifferencePaths::Options{
         .engine = engine.get(), .global_store = &store, .sources = finder.get(), .devices = devices.get()});
-    difference_maker = std::make_unique<DifferenceMaker>(
-        DifferenceMaker::Options{.engine = engine.get(), .known_keys = known_keys.get()});
     materializer = std::make_unique<Materializer>(MaterializerOptions());
+    difference_maker =
+        std::make_unique<DifferenceMaker>(DifferenceMaker::Options{.engine = engine.get(),
+                                                                   .known_keys = known_keys.get(),
+                                                                   .global_store = &store,
+                                                                   .materializer = materializer.get(),
+                                                                   .node_id = "me"});
     ingester = std::make_unique<Ingester>(IngesterOptions());
     groups = std::make_unique<BroadcastGroups>(BroadcastGroups::Options{
         .node_name = "me", .global_store = &store, .link = link.get(), .engine = engine.get()});

@@ -311,6 +311,24 @@ TEST_F(Differences, DictInAnotherOrder_IsTheNextVersionAllTheSame) {
   EXPECT_EQ(BytesOf(GetOnB(), kDifferenceLane), image_bytes_);
 }
 
+TEST_F(Differences, BaseThatTwoOtherNodesHave_IsBroughtForPut) {
+  TestNode& c = cluster_.AddNode("c", OnItsOwnHost);
+  const client::PutResult base = Put("none");
+  GetOnB();
+  Evict(*a_, base.artifact_id);  // as a publisher that was restarted
+  Step();
+  EXPECT_THAT(Put("auto").no_difference, HasSubstr("only one other node has it in memory"));
+  GetOnB();
+  GetOn(c);
+  Evict(*a_, a_->client().ResolveKey(Soon(), kKey)->artifact_id);
+  const uint64_t before = Received(*a_);
+  Step();
+  const client::PutResult next = Put("auto");
+  EXPECT_TRUE(next.difference.has_value()) << next.no_difference;
+  EXPECT_EQ(Received(*a_) - before, image_bytes_);
+  EXPECT_EQ(BytesOf(GetOnB(), kDifferenceLane), image_bytes_);
+}
+
 TEST_F(Differences, RequiredDifferenceWithoutBase_PublishesNothing) {
   const std::string path = cluster_.WriteModel("v0", artifact_);
   const auto put =
