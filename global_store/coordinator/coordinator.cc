@@ -80,6 +80,10 @@ absl::Status Coordinator::Load() {
   return absl::OkStatus();
 }
 
+// A durable change has three steps. Mutate answers a repeated request from its record. Plan checks the change
+// against the directory and claims its names. Make commits the change without a lock and then applies it. A
+// crash before the commit leaves nothing. A crash after the commit loses nothing: the next process loads the
+// directory from the store, and a repetition of the request finds its record.
 absl::StatusOr<std::string> Coordinator::Mutate(std::string_view request, Prepare prepare) {
   if (request.empty()) return Make(request, prepare);
   // A repetition that comes while the first is being committed waits, and finds its record.
@@ -94,6 +98,7 @@ absl::StatusOr<std::string> Coordinator::Mutate(std::string_view request, Prepar
     absl::MutexLock lock(&write_mutex_);
     requests_.erase(request);
   };
+  // The lookup needs no lock: `requests_` keeps other threads from committing a record of this request.
   TC_ASSIGN_OR_RETURN(std::optional<std::string> recorded, store_->FindResponse(request));
   if (recorded.has_value()) return *std::move(recorded);
   return Make(request, prepare);
@@ -118,6 +123,7 @@ absl::StatusOr<Change> Coordinator::Plan(Prepare prepare, absl::Time wall_now, C
       under_way_.Take(names);
       return change;
     }
+    // Await gives up `write_mutex_`, so that the running change can be applied.
     // Another change is about to replace what this plan was made from. The plan is made again once that one
     // is applied.
     write_mutex_.Await(absl::Condition(&free));
@@ -131,6 +137,8 @@ absl::StatusOr<std::string> Coordinator::Make(std::string_view request, Prepare 
   ClaimedNames names;
   TC_ASSIGN_OR_RETURN(Change change, Plan(prepare, wall_now, names));
   WriteBatch batch{.facts = change.facts, .manifests = change.manifests, .request = std::nullopt};
+  // The answer is committed in the same transaction as the facts, so the store never has one without the
+  // other.
   if (!request.empty()) batch.request = RequestRecord{std::string(request), change.response, wall_now};
   absl::Status committed;
   if (!batch.facts.empty() || !batch.manifests.empty() || batch.request.has_value()) {
@@ -200,7 +208,7 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
   return offer;
 }
 
-// Those of the grants that live; nullopt when none does.
+// The offer again, with the grants of the request that still live; nullopt when none of them lives.
 std::optional<GrantOffer> Coordinator::RepeatedOffer(std::string_view request, SteadyTime now) {
   const auto known = grants_of_request_.find(request);
   if (request.empty() || known == grants_of_request_.end()) return std::nullopt;
@@ -265,6 +273,7 @@ uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
     if (watcher->on_listed != nullptr) watcher->on_listed();
     id = key_watches_.Add(std::move(watcher));
   }
+  // Threads that found `key_tell_mutex_` taken meanwhile left their changes to this thread.
   TellOfKeys();
   return id;
 }
@@ -315,6 +324,7 @@ void Coordinator::Tick(bool behind) {
     if (purge) next_purge_ = now + kPurgeInterval;
   }
   TellOfTasks();
+  // Each of these steps takes the locks that it needs. Where its commit fails, a later tick does the work.
   CheckStore();
   SettleTasks();
   ReleaseVersions();
@@ -349,6 +359,7 @@ void Coordinator::SettleTasks() {
 }
 
 void Coordinator::CheckStore() {
+  // The check may look at the disk, so it is made without the lock.
   const absl::Status usable = store_->Check();
   absl::MutexLock lock(&mutex_);
   if (usable.ok() == store_usable_) return;
@@ -371,6 +382,8 @@ void Coordinator::Purge() {
     absl::MutexLock lock(&mutex_);
     before.versions = directory_.catalog().VersionTombstonesFrom(before.versions);
   }
+  // The store purges under `write_mutex_`, which delays every durable change. Reads and heartbeats only need
+  // `mutex_` and go on.
   const absl::Status purged = store_->Purge(before);
   if (!purged.ok()) {
     LOG(WARNING) << "cannot purge old requests, will try again: " << purged;
