@@ -76,6 +76,7 @@ Transfers::Candidates Transfers::FindCandidates(const Asking& asking) const {
   const SteadyTime now = asking.now;
   const std::string& artifact_id = request.artifact_id;
   Candidates found;
+  // Also has the replicas that the receiver already holds grants of, so that none is offered twice.
   absl::flat_hash_set<const HeldReplica*> seen;
   // The receiver's host brings nothing just now, so neither does a hostmate that it does not hold yet, unless
   // that one has just begun to pull for the host.
@@ -117,8 +118,12 @@ Transfers::Candidates Transfers::FindCandidates(const Asking& asking) const {
                               .overtaken = now < grants.overtaken_until,
                               .uploads = grants.UploadsOf(artifact_id),
                               .active_grants = static_cast<uint32_t>(grants.serving.size()),
+                              // The distance from this receiver's place in the order. It wraps around, as the
+                              // order does.
                               .tie = SourceIndex::Spread(id) - from};
     if (filling) {
+      // `rooted` keeps what was found for other candidates. `seen` is the limit of one search and begins
+      // empty.
       search.seen.clear();
       candidate.rooted = !candidate.partial && waits_.IsRooted(*source.node, artifact_id, search);
       // Without a root it can give what it has, once.

@@ -15,7 +15,8 @@ constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
 constexpr absl::Duration kFirstRest = absl::Seconds(10);
 constexpr absl::Duration kLongestRest = absl::Minutes(5);
 
-// A node that serves a grant by so many heartbeats after its end was told of the end before the last ones.
+// A source that serves an ended grant in this many heartbeats is at fault: the answers to all of these but
+// the last one told it of the end.
 constexpr uint32_t kServedAfterEnd = 4;
 
 }  // namespace
@@ -107,6 +108,7 @@ void Grants::Weigh(Grant& grant) {
   const Node* receiver = nodes_.Find(grant.receiver_node);
   const bool known = source != nullptr && receiver != nullptr;
   const uint32_t parts = known ? SlotPartsOf(receiver->end, source->end) : kSlotParts;
+  // The difference may be negative. Unsigned arithmetic wraps around, so that the sum is right all the same.
   of_node_[grant.source_node].uploads[grant.artifact_id] += parts - grant.slot_parts;
   grant.slot_parts = parts;
 }
@@ -162,6 +164,7 @@ void Grants::NoteServing(OfNode& source, GrantEnd end, SteadyTime now) {
 void Grants::End(const std::string& grant_id, GrantEnd end) {
   const auto grant = grants_.find(grant_id);
   OfNode& source = of_node_[grant->second.source_node];
+  // The grant leaves every index that points at it before it is moved away.
   std::erase(source.serving, &grant->second);
   const auto uploads = source.uploads.find(grant->second.artifact_id);
   uploads->second -= grant->second.slot_parts;

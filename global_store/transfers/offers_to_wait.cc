@@ -22,6 +22,7 @@ absl::Duration RetryAfter(size_t replicas) {
 }
 // Beside the time until it asks again: the call's own.
 constexpr absl::Duration kAskingTime = absl::Seconds(1);
+// A read of an origin counts as under way for so long if its outcome is never reported.
 constexpr absl::Duration kLongestReading = absl::Hours(1);
 // A receiver that waits for files of another node asks again after so long.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
@@ -64,6 +65,7 @@ void Transfers::AddFilling(const Asking& asking, Waits::Waiting& waiting, GrantO
     if (&node == &asking.receiver || node.unreachable || !held.IsFilling()) return true;
     Waits::Search search{.receiver = &asking.receiver, .now = asking.now};
     bool rooted = waits_.IsRooted(node, artifact_id, search);
+    // Each search begins with an empty `seen`, since the one above has marked the node as visited.
     // One that pulls from partial replicas may wait beside that.
     if (!rooted && waits_.Find(artifact_id, node.facts.node_id, asking.now) != nullptr) {
       search.seen.clear();

@@ -48,9 +48,14 @@ std::vector<Origin> Transfers::LiveOrigins(const Catalog::Artifact& artifact) co
   return live;
 }
 
+// One request for sources. First the facts that the receiver reports are recorded: corrupt replicas and its
+// rate. Then the scheduler chooses among a sample of replicas, and a shared origin may be offered beside
+// them. A receiver that gets neither is told what to wait for. What the receiver was told to wait for before
+// ends in every case, since it has asked again.
 absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(const Node* receiver, nodes_.FindLive(request.receiver));
   TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, catalog_.Get(request.artifact_id));
+  // Only replicas that the receiver holds a grant of can be accused: an accusation needs a pull.
   for (const Grant* grant : grants_.Of(request.receiver.node_id).receiving) {
     const HeldReplica& replica = *inventory_.Find(grant->source_node, grant->replica_id);
     if (Names(request.corrupt_replicas, replica.facts)) {
@@ -89,6 +94,8 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
     const LaneEnd& end = source.node->end;
     const bool left_to_mate =
         mate && (mate->of_host ? !SameHost(receiver->end, end) : IsAcrossZones(receiver->end, end));
+    // The mate pulls these bytes for the whole host or zone. Sources on this side of the network are still
+    // granted.
     if (left_to_mate) continue;
     const Grant& grant = grants_.Give(request, *source.node, source.replica->facts.id, choice.lane, now);
     rollouts_.NoteGiven(request.artifact_id, request.receiver.node_id, RolloutNodeOf(*source.node),
@@ -162,6 +169,8 @@ GrantOffer Transfers::RefuseDraining(const Asking& asking) {
 absl::Duration Transfers::LookAgain(const Asking& asking) {
   const GrantRequest& request = asking.request;
   const LaneEnd& receiver = asking.receiver.end;
+  // Counts all grants of the transfer, those of this answer included. As in QueryOf, a source over a slow
+  // link leaves room for another one.
   uint32_t has = 0;
   uint32_t slow = 0;
   for (const Grant* grant : grants_.Of(request.receiver.node_id).receiving) {

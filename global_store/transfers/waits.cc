@@ -67,6 +67,7 @@ uint32_t Waits::NoteReads(const std::string& artifact_id, const std::string& nod
     reader->second.until = now + kReportTime;
     return reader->second.share;
   }
+  // A reader that stopped leaves its share to the next one, even before Tick removes the reader.
   const auto has = [&](uint32_t share) {
     return std::ranges::any_of(readers, [&](const auto& reader) {
       return reader.second.share == share && Reads(artifact_id, reader.first, now);
@@ -104,13 +105,14 @@ bool Waits::HasOwnWay(std::string_view artifact_id, const Node& node, SteadyTime
     const auto reading = artifact->second.find(node_id);
     if (reading != artifact->second.end() && reading->second.IsUnderWay(now)) return true;
   }
+  // A replica that fills without grants and without a wait is filled from local data.
   const auto is_whole = [](const HeldReplica& replica) { return !replica.IsPartial(); };
   return inventory_.FindOf(artifact_id, node_id, is_whole) != nullptr;
 }
 
-// Depth first along the grants, oldest first: the first of a node lead to those that began before it. A
-// search that has seen kFarthest nodes is over: a node that cannot be told from one that leads nowhere comes
-// last, which harms none among so many.
+// Depth first along the grants, oldest first: the oldest grants of a node lead to nodes that began before it.
+// A search ends after kFarthest nodes, and the node then counts as not rooted. Such a node only comes after
+// other sources, which does no harm among so many.
 bool Waits::IsRooted(const Node& node, std::string_view artifact_id, Search& search) const {
   if (search.rooted.contains(&node)) return true;
   if (Reads(artifact_id, node.facts.node_id, search.now)) {
@@ -123,12 +125,14 @@ bool Waits::IsRooted(const Node& node, std::string_view artifact_id, Search& sea
   for (const Grant* grant : grants_.Of(node.facts.node_id).receiving) {
     if (grant->artifact_id != artifact_id) continue;
     pulls = true;
+    // A way through the receiver itself would close a circle of waits.
     if (grant->source_node == search.receiver->facts.node_id) continue;
     const HeldReplica& replica = *inventory_.Find(grant->source_node, grant->replica_id);
     rooted = replica.IsSource() ||
              (!replica.IsPartial() && IsRooted(*nodes_.Find(grant->source_node), artifact_id, search));
     if (rooted) break;
   }
+  // A node that pulls is judged by its grants alone, whatever it was told to wait for.
   if (!pulls) rooted = LeadsOn(node, artifact_id, search);
   if (rooted) search.rooted.insert(&node);
   return rooted;
