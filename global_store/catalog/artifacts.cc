@@ -72,6 +72,8 @@ absl::StatusOr<const Catalog::Artifact*> Catalog::Get(std::string_view artifact_
       absl::StrCat("find artifact ", artifact_id, ": there is none with this id; put or import it"));
 }
 
+// Replaces the record of an artifact, and keeps what is derived from the records in step: the tombstones, the
+// edges between artifacts, and the artifacts that hold their differences because they stay (`stays`).
 void Catalog::Apply(const ArtifactRecord& record) {
   const Artifact* before = Find(record.artifact_id);
   const bool stayed = before != nullptr && !before->record.versioned;
@@ -103,6 +105,7 @@ void Catalog::Apply(const ArtifactRecord& record) {
                       .target_id = record.target_id,
                       .image_bytes = record.image_bytes});
   }
+  // One hold for each artifact that stays; keys hold their versions besides (LinkKey).
   if (stays && !stayed) HoldEnd(record.artifact_id);
   if (stayed && !stays) ReleaseEnd(record.artifact_id);
   NoteReleased(record.artifact_id);

@@ -76,6 +76,8 @@ std::vector<DifferenceEdge> CheapestPath(const Differences& differences,
     uint64_t bytes = 0;                    // from here to the target
     const DifferenceEdge* edge = nullptr;  // the first on that way
   };
+  // `best` has the cheapest way from each artifact by any number of edges and only prunes the search. The
+  // path is read from `steps`, where the number of edges tells in which step to look.
   using Step = std::map<std::string_view, Reached>;
   std::array<Step, kMaxPathEdges + 1> steps;
   steps[0][target] = {};
@@ -88,6 +90,7 @@ std::vector<DifferenceEdge> CheapestPath(const Differences& differences,
     for (const auto& [end, reached] : steps[i - 1]) {
       for (const DifferenceEdge* edge : differences.To(end)) {
         const uint64_t bytes = reached.bytes + edge->image_bytes;
+        // Nodes report these sizes, so the sum may overflow.
         if (bytes < reached.bytes || bytes >= limit) continue;
         const auto known = best.find(edge->base_id);
         if ((known != best.end() && known->second.bytes <= bytes) || !usable(*edge)) continue;

@@ -105,6 +105,7 @@ void Catalog::LinkKey(const KeyRecord& key) {
   for (const std::string& end : EndsOf(key)) HoldEnd(end);
 }
 
+// Undoes LinkKey. Both compute the ends from the same record, so each hold is released exactly once.
 void Catalog::UnlinkKey(const KeyRecord& key) {
   const auto unlink = [&](const std::string& artifact_id) {
     const auto artifact = artifacts_.find(artifact_id);
@@ -177,6 +178,7 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const
     record.keep = before.keep;
     record.earlier = before.earlier;
     record.past = before.past;
+    // The binding that is replaced becomes the newest of the earlier versions.
     if (!before.deleted) {
       record.earlier.insert(record.earlier.begin(), KeyVersion{.artifact_id = before.artifact_id,
                                                                .revision = before.revision,
@@ -217,6 +219,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
   if (current == 0) return NoSuchKey(key);
   TC_RETURN_IF_ERROR(CheckRevision(key, current, expected));
   KeyRecord record = keys_.find(key)->second;
+  // Taken from the record before its versions are cleared below.
   std::set<std::string> files = {record.files_id};
   for (const KeyVersion& version : record.earlier) files.insert(version.files_id);
   record.deleted = true;
@@ -266,6 +269,7 @@ std::vector<std::string> Catalog::FilesBoundWith(std::string_view artifact_id) c
 std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_view after,
                                          size_t limit) const {
   std::vector<KeyRecord> records;
+  // `after` is the last name of the previous page, as the caller sends it back.
   // A token before the prefix means the first page.
   auto it = after < prefix ? keys_.lower_bound(prefix) : keys_.upper_bound(after);
   for (; it != keys_.end() && records.size() < limit && absl::StartsWith(it->first, prefix); ++it) {

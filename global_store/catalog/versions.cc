@@ -20,6 +20,7 @@ void Catalog::NoteReleased(const std::string& artifact_id) {
     return;
   }
   Artifact& artifact = found->second;
+  // The counters change only with the flag, so this function may be called any number of times.
   const bool kept = differences_.IsKept(artifact_id);
   if (kept != artifact.kept_difference) {
     artifact.kept_difference = kept;
