@@ -2,11 +2,11 @@
 // may go.
 //
 // A node is trusted only about itself. Its own other replicas count as it reports them. A replica on another
-// node counts only if that node has just proven that it has the bytes (global_store/service/possession.h): a
-// false report costs nothing, and the last copy would be evicted for it. The same holds for files that
-// another node imported, and for shared objects, which the evicting node reads itself: another node said that
-// they are the artifact. The proof is an answer equal to that of the evicting node, which can only harm its
-// own replica by a lie.
+// node counts only if that node has just proven that it has the bytes (ProveCopies in
+// global_store/service/daemon_calls.h): a false report costs nothing, and the last copy would be evicted for
+// it. The same holds for files that another node imported, and for shared objects, which the evicting node
+// reads itself: another node said that they are the artifact. The proof is an answer equal to that of the
+// evicting node, which can only harm its own replica by a lie.
 //
 // Has no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
 #pragma once

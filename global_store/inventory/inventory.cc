@@ -94,6 +94,7 @@ void Inventory::Put(Held& held, const ReplicaInfo& reported) {
   const auto [at, fresh] = held.replicas.try_emplace(reported.id);
   if (fresh) ++replicas_;
   HeldReplica& replica = at->second;
+  // The digest of a node is a sum over its replicas, modulo 2^64. The part of an empty replica is 0.
   held.digest += InventoryDigestOf(reported) - InventoryDigestOf(replica.facts);
   // The index knows the replica by its previous state: it leaves under that one, and joins under the new one
   // at the end.
@@ -207,6 +208,9 @@ bool Inventory::NoteSequence(const std::string& node_id, uint64_t sequence) {
   return held.wanted;
 }
 
+// A comparison needs both sides at one sequence, with no inventory under way. A difference that stays the
+// same for kSettles is a violation. The first report of a violation asks for an inventory; later ones only
+// count, until a digest is equal again.
 InventoryMatch Inventory::Compare(const std::string& node_id, uint64_t sequence, uint64_t digest,
                                   SteadyTime now) {
   Held& held = held_.find(node_id)->second;

@@ -39,7 +39,7 @@ enum class InventoryMatch : uint8_t {
 struct InventoryChange {
   bool inventory_wanted = false;          // an update was missed
   std::vector<std::string> gone;          // replica ids
-  std::vector<std::string> artifacts;     // artifacts of which the node reported a replica
+  std::vector<std::string> artifacts;     // artifacts of which an update reported a replica
   std::vector<std::string> unknown = {};  // artifacts that the catalog never heard of
 };
 
