@@ -61,6 +61,8 @@ absl::Status Write(const std::vector<Fact>& facts, MetadataStore& from, Metadata
   WriteBatch batch;
   size_t waiting = 0;
   for (const Fact& fact : facts) {
+    // Facts come in the order of their kinds, so every artifact is there before the first batch that names
+    // one.
     if (fact.kind == FactKind::kArtifact) {
       TC_RETURN_IF_ERROR(WriteArtifact(fact, from, to));
       continue;

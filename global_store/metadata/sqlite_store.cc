@@ -124,6 +124,7 @@ absl::Status SqliteStore::Commit(const WriteBatch& batch) {
   return status;
 }
 
+// REQUIRES: a transaction is open. Where one write fails, the caller rolls all of them back.
 absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
   for (const Fact& fact : Encode(batch.facts)) TC_RETURN_IF_ERROR(WriteFact(fact));
   for (const ManifestBlob& manifest : batch.manifests) TC_RETURN_IF_ERROR(WriteManifest(manifest));

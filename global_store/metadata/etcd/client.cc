@@ -174,6 +174,7 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
     const size_t index = current.load();
     const Member& member = members[index];
     grpc::ClientContext call;
+    // Declared after `call`, so that no cancellation reaches a context that is gone.
     const Cancellation::Registration cancel = context.cancellation.OnCancel([&call] { call.TryCancel(); });
     if (!IsConnected(context, member)) {
       last = absl::UnavailableError("no connection");
@@ -216,6 +217,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& opti
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  // gRPC would otherwise go through the proxy that the environment names.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A pool of its own: channels with the same arguments would share one connection, with its back-off.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

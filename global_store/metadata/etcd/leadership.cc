@@ -121,6 +121,8 @@ absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
   std::string silent;
   while (true) {
     RequestContext attempt = context.Child();
+    // A term counts from before its lease was granted: an attempt of more than one lease could only win a
+    // term that is over.
     attempt.deadline = std::min(context.deadline, SteadyNow() + options.ttl);
     StoreAddress other = told;
     const absl::StatusOr<Term> term = TryOnce(client, options, attempt, other);
@@ -143,6 +145,8 @@ absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
   }
 }
 
+// A leadership ends once, by StepDown, and never begins again: KeepAlive finds that the lease has ended or
+// that etcd did not answer in time, store.cc cannot tell whether a change happened, or the process resigns.
 Leadership::Leadership(Client* client, const LeadershipOptions& options, const Term& term)
     : client_(client),
       options_(options),
@@ -154,6 +158,7 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
       keep_alive_(TaskLoop::Every(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
 
 Leadership::~Leadership() {
+  // The keepalive stops first: it could otherwise report the end of a lease that is revoked here on purpose.
   keep_alive_.reset();
   OnLost(nullptr);  // the caller that ends it knows
   StepDown(

@@ -48,6 +48,7 @@ absl::Status Membership::Renew() {
   put.set_key(Keys(options_.prefix).Member(lease.id));
   put.set_value(self.SerializeAsString());
   put.set_lease(lease.id);
+  // Where this fails, the new lease ends by itself after kLife, and the next call starts with another one.
   TC_RETURN_IF_ERROR(client_->Txn(context, enter).status());
   lease_ = lease.id;
   return absl::OkStatus();

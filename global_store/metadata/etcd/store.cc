@@ -111,6 +111,10 @@ class Operations {
   std::set<std::string> folders_;
 };
 
+// A change takes this way: Commit makes its operations, large manifests are written as pieces beforehand, and
+// Write queues the operations. One of the waiting callers becomes the writing caller. It sends its own and
+// the following operations as one transaction (WriteTogether), and tells each of them the outcome. No lock
+// but `commit_mutex_` is held while etcd is called.
 class Store final : public MetadataStore {
  public:
   Store(Client* client, Leadership* leadership, const std::string& prefix)
@@ -192,6 +196,7 @@ Operations Store::OperationsOf(const WriteBatch& batch) const {
 absl::Status Store::Commit(const WriteBatch& batch) {
   Operations operations = OperationsOf(batch);
   if (batch.request.has_value()) {
+    // A lookup that comes during the write must ask etcd, not take the request for a new one.
     // Before it is written, whatever becomes of that.
     absl::MutexLock lock(&mutex_);
     if (requests_.has_value()) requests_->insert(absl::HashOf(std::string_view(batch.request->request)));
@@ -245,6 +250,8 @@ absl::Status Store::Write(const Operations& operations) {
     if (self.done) return self.status;
     // The callers that came first; this one may not be among them.
     writing_ = true;
+    // The first change is written however large it is. Further ones join it as long as etcd takes them
+    // together.
     Operations together = *waiting_.front()->operations;
     std::vector<Waiting*> those = {waiting_.front()};
     waiting_.pop_front();
