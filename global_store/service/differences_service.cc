@@ -68,6 +68,8 @@ class DifferencesService final : public v1::Differences::CallbackService {
     return count >= kEnoughNodes;
   }
 
+  // The reports are forgotten only after the deletion is durable. Where it fails, the next report tries
+  // again.
   absl::Status Delete(const std::string& difference) {
     TC_RETURN_IF_ERROR(coordinator_
                            .Mutate("",

@@ -127,6 +127,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
 #undef TC_WATCH
 
  private:
+  // Streams are checked here, message by message, since CheckCaller sees only whole requests.
   absl::Status CheckStream(std::string_view peer, const v1::NodeIdentity& node) {
     TC_RETURN_IF_ERROR(CheckSpeaksFor(coordinator_, peer, node.node_id()));
     return handlers_.CheckNode(node);

@@ -10,6 +10,11 @@
 
 namespace tensorcast::global_store {
 
+// A call enters `waiting_` in Take, and leaves it by Extract or Close, exactly once: when there is news or
+// its time is over (TakeDue), when another call of its process replaces it (Take), when it is cancelled
+// (End), or at the shutdown (Close). Answers are given with no lock held, since they run code of the caller.
+//
+// The watcher and the cancellations hold weak pointers: they may still be called while this object goes.
 std::shared_ptr<GroupRounds> GroupRounds::Create(Coordinator* coordinator) {
   std::shared_ptr<GroupRounds> rounds(new GroupRounds(coordinator));
   auto watcher = std::make_shared<KeyWatcher>();
@@ -63,6 +68,8 @@ void GroupRounds::Take(const RequestContext& context, const GroupCall& call, Ans
   });
   Give(std::move(due));
   if (waits.has_value()) {
+    // `cancelled` is declared before the lock below, so a registration that is not needed any more ends
+    // without the mutex: its destructor waits for the callback.
     // Without the mutex, which the callback takes: it runs at once where the call is cancelled already.
     auto cancelled = std::make_shared<Cancellation::Registration>(
         context.cancellation.OnCancel([weak = weak_from_this(), call = *waits] {
@@ -150,6 +157,7 @@ void GroupRounds::Tick() {
     }
     return waiting;
   });
+  // Advance may commit an announcement, so it runs with the directory unlocked.
   for (const std::string& name : names) Advance(name);
 }
 

@@ -156,9 +156,12 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
     const std::vector<DifferenceEdge> path = coordinator_.WithDirectory(
         [&](Directory& directory, SteadyTime) { return directory.DifferencesTo(artifact_id, held); });
     for (const DifferenceEdge& edge : path) *first.add_differences() = ToProto(edge);
+    // The manifests go with the first message as far as they fit. A receiver asks for the others by their
+    // ids.
     size_t room = rpc::kPieceBytes;
     for (const DifferenceEdge& edge : path) {
       absl::StatusOr<std::string> bytes = coordinator_.ReadManifest(edge.artifact_id);
+      // A manifest that cannot be read ends the list, too: the receiver's own request for it then tells why.
       if (!bytes.ok() || bytes->size() > room) break;
       room -= bytes->size();
       first.add_difference_manifests(*std::move(bytes));

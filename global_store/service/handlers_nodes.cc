@@ -16,6 +16,9 @@
 #include "rpc/convert/convert.h"
 #include "security/name.h"
 
+// What nodes say about themselves, and what operators do with nodes. Nearly all of it is soft state, changed
+// in one visit to the directory. Durable are only the binding of a node id to the name in a certificate
+// (RegisterNode), its end (ForgetNode), and the release of a version with its last replica (RequestEviction).
 namespace tensorcast::global_store {
 namespace {
 

@@ -13,6 +13,8 @@
 #include "global_store/service/handlers.h"
 #include "rpc/convert/convert.h"
 
+// Tasks of operators, and the groups of nodes among which they are broadcast. A request for tensors also
+// makes the tasks for the files that keys bind with them, and a cancellation takes these back.
 namespace tensorcast::global_store {
 namespace {
 

@@ -11,6 +11,8 @@
 #include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
 
+// Requests for sources and the ends of grants. A request may depend on the files of an import: their node is
+// asked about them, or is made to read them, while no lock is held.
 namespace tensorcast::global_store {
 namespace {
 
@@ -77,6 +79,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .held_grants = {request.held_grants().begin(), request.held_grants().end()},
       .held_origin = request.held_origin(),
       .failed_origins = {request.failed_origins().begin(), request.failed_origins().end()}};
+  // A repeated request gets the grants that were given under this key while they live.
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   // The time includes the questions to nodes about origins.
@@ -140,6 +143,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
     }
     TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestGrant(key, wanted));
   }
+  // The directory already counts this reading as under way, so it has to begin.
   if (offer.origin_to_read.has_value()) StartReading(context, *offer.origin_to_read);
   return offer;
 }

@@ -37,6 +37,7 @@ absl::StatusOr<EvictionDecision> Handlers::DecideEviction(const RequestContext& 
   // With no lock held, for seconds perhaps; then the directory is asked again, since anything may have
   // changed meanwhile. Copies and origins that are still not known count as none.
   bool looked_at_origins = false;
+  // Proofs and releases count as rounds. The look at origins is made once, so it needs no count.
   for (int round = 0; round < kRoundsOfProofs;) {
     if (!decision.to_prove.copies.empty()) {
       Proofs found = ProveCopies(context, decision.to_prove, options_.credentials);

@@ -163,6 +163,7 @@ class VersionsService final : public v1::Versions::CallbackService {
         call, line_, [this, request, response](const RequestContext& context, const rpc::Finisher& finisher) {
           const absl::StatusOr<GroupCall> member = FromProto(*request);
           if (!member.ok()) return finisher.Finish(member.status());
+          // The call is held without a thread. `response` lives until the finisher has run.
           rounds_->Take(context, *member, [response, finisher](const absl::StatusOr<GroupAnswer>& answer) {
             if (answer.ok()) *response = ToProto(*answer);
             finisher.Finish(answer.status());
@@ -224,6 +225,7 @@ class VersionsService final : public v1::Versions::CallbackService {
     TC_ASSIGN_OR_RETURN(const std::vector<TaskTarget> targets,
                         TargetsOf(request.targets(), "stop following a key"));
     UnfollowPlan plan;
+    // Each part is a change of its own. What a failure leaves, a repeated call removes.
     do {
       TC_RETURN_IF_ERROR(coordinator_
                              .Mutate("",
