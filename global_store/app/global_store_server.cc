@@ -209,6 +209,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                           .credentials = options.security.credentials,
                           .admit = AdmissionOf(leadership),
                           .epoch = epoch}));
+  // This is the only thread that expires nodes and settles tasks. It ends before the server does (State), so
+  // no tick meets a server that is gone.
   // Nodes are silent only where the store would have heard them. While heartbeats may lie in the queue, or
   // unread in a connection, the coordinator drops no node.
   state->expiry =
@@ -237,6 +239,7 @@ GlobalStoreServer::~GlobalStoreServer() { Shutdown(absl::ZeroDuration()); }
 const std::string& GlobalStoreServer::address() const { return state_->server->addresses()[0]; }
 
 void GlobalStoreServer::Shutdown(absl::Duration grace) {
+  // The calls of version groups end with them: GroupRounds watches all keys.
   // First: watches end by nothing else, and would hold the server for the whole grace.
   state_->coordinator->CloseWatches(
       absl::UnavailableError("watch: the global store is shutting down; connect again"));

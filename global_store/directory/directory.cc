@@ -55,6 +55,7 @@ void Directory::Load(const DurableFacts& facts, SteadyTime now) {
 }
 
 absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& request, absl::Time now) const {
+  // The checks that need nodes and replicas are made here; the catalog plans the facts.
   // A process that was replaced, or expired, must not add what would be listed under its successor.
   TC_RETURN_IF_ERROR(membership_.CheckIdentity(request.node));
   ArtifactRecord artifact = request.artifact;
@@ -229,6 +230,7 @@ absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                                const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(const Node* reporter, membership_.FindLive(node));
+  // The inventory changes first: the rooms after it look at what the node holds now.
   const InventoryChange change = inventory_.Update(node.node_id, sequence, replicas);
   transfers_.NoteReported(node.node_id, change, now);
   rollups_.Note(reporter->facts, replicas, now);

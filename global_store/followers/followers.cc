@@ -90,6 +90,7 @@ void Followers::Apply(const FollowerRecord& record, SteadyTime now) {
     Follower& follower = followers_[id];
     follower.record = record;
     ids_of_nodes_[record.node_id].insert(id);
+    // A new follower tries again where an earlier task has ended without a replica.
     return Refresh(follower, /*again=*/true, now);
   }
   const auto found = followers_.find(id);
@@ -115,6 +116,8 @@ void Followers::NoteInventory(std::string_view node_id, bool registered, SteadyT
   for (const std::string& id : node->second) Refresh(followers_.find(id)->second, registered, now);
 }
 
+// Nothing is wanted while the key is not bound, and no artifact that is deleted: a later binding, which
+// NoteKey reports, makes the tasks then.
 std::vector<Followers::Wanted> Followers::WantedBy(const FollowerRecord& record) const {
   std::vector<Wanted> wanted;
   const absl::StatusOr<KeyRecord> key = catalog_.ResolveKey(record.key);
@@ -141,6 +144,8 @@ std::vector<Followers::Wanted> Followers::WantedBy(const FollowerRecord& record)
   return wanted;
 }
 
+// Several followers may want one place: two keys can name one artifact, and the files of several GPUs of a
+// node have one place in host memory. Only the last of the followers takes the task with it.
 void Followers::Release(const std::string& place) {
   const auto wanted = wanted_.find(place);
   if (--wanted->second > 0) return;
@@ -148,6 +153,9 @@ void Followers::Release(const std::string& place) {
   tasks_.EraseFollowed(place);
 }
 
+// Makes the tasks at a follower's places fit the newest version: tasks for places that are newly wanted are
+// made, tasks for a version that is not wanted any more are cancelled, and a running task stays. In `before`
+// remain the places that are not wanted any more.
 void Followers::Refresh(Follower& follower, bool again, SteadyTime now) {
   std::set<std::string> before = std::exchange(follower.wanted, {});
   for (Wanted& wanted : WantedBy(follower.record)) {
@@ -162,6 +170,8 @@ void Followers::Refresh(Follower& follower, bool again, SteadyTime now) {
       continue;
     }
     if (task.has_value()) {
+      // A task that has ended without a replica is left alone, unless the follower is new or its node has just
+      // registered: it has failed for good, or the replica was evicted.
       if (IsOpen(*task) || !(again || is_new)) continue;
       // What is reported of the earlier attempt is not taken for this one.
       absl::StrAppend(&wanted.task.task_id, "-", ++attempts_);

@@ -165,6 +165,8 @@ Registration Membership::Register(const NodeFacts& facts, std::vector<PoolFacts>
   node.pools = std::move(pools);
   node.last_heartbeat = now;
   node.registered = now;
+  // A node that the directory has dropped, or that comes with a higher incarnation, is a new entry here and
+  // gets a new key: tokens for its predecessor open nothing.
   // The same incarnation may only be repeating a call with a lost answer: its running grants stay valid.
   if (node.grant_key.empty()) {
     node.grant_key = secrets_->NewGrantKey();

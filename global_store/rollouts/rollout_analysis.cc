@@ -60,6 +60,9 @@ class Tree {
     }
   }
 
+  // Walks from each hop along its parents to one with a known depth, or to a first copy. The depths of the
+  // path follow from there. A walk that meets itself has found a circle: the circle is cut, and the walk
+  // begins again.
   void FindDepths() {
     depths_.assign(hops_.size(), 0);
     std::vector<bool> on_path(hops_.size(), false);

@@ -21,6 +21,8 @@ RolloutHop* RolloutLog::Find(std::string_view artifact_id, std::string_view rece
   return hop == artifact->second->hops.end() ? nullptr : &hop->second;
 }
 
+// Where the log is full, the artifact that was longest without a new receiver makes room. The artifact that
+// gets the hop never gives way to itself.
 RolloutHop* RolloutLog::Add(std::string_view artifact_id, const RolloutNode& receiver) {
   auto known = by_id_.find(artifact_id);
   if (hops_ >= max_hops_) {
@@ -51,6 +53,8 @@ RolloutHop* RolloutLog::Add(std::string_view artifact_id, const RolloutNode& rec
 
 void RolloutLog::Begin(std::string_view artifact_id, RolloutHop& hop) {
   hop.ended = SteadyTime::InfiniteFuture();
+  // The set keeps a view of the id: it points into the list, which outlives every running hop of the
+  // artifact.
   under_way_[hop.receiver->id].insert(by_id_.find(artifact_id)->second->artifact_id);
 }
 
@@ -149,6 +153,7 @@ void RolloutLog::NoteReplica(std::string_view node_id, const ReplicaInfo& replic
                       replica.state == ReplicaState::kPartial;
   if (!ready && !failed) return;
   RolloutHop* hop = Find(replica.artifact_id, node_id);
+  // An end that is known stays, except that a replica which is ready after all corrects a failure.
   if (hop == nullptr || (hop->HasEnded() && !(ready && hop->failed))) return;
   End(replica.artifact_id, *hop, now);
   hop->failed = failed;
@@ -162,6 +167,7 @@ void RolloutLog::NoteInventory(std::string_view node_id, const std::vector<Repli
   for (const ReplicaInfo& replica : replicas) {
     if (replica.location.kind != LocationKind::kDisk) missed.erase(replica.artifact_id);
   }
+  // `missed` is a copy: End changes the set of running hops.
   for (const std::string_view artifact_id : missed) {
     RolloutHop* hop = Find(artifact_id, node_id);
     End(artifact_id, *hop, now);

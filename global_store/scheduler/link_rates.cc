@@ -17,6 +17,7 @@ bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source) {
   return AreKnown(receiver, source) && RateOf(source) * 2 < RateOf(receiver);
 }
 
+// A source is much faster with more than one and a half times the receiver's rate.
 uint64_t CostOfFasterLink(const LaneEnd& receiver, const SourceCandidate& source) {
   if (!AreKnown(receiver, *source.end) || RateOf(*source.end) * 2 <= RateOf(receiver) * 3) return 0;
   return source.filling ? 1 : 2;

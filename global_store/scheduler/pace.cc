@@ -11,6 +11,7 @@ absl::Duration LookSchedule::Next() {
 }
 
 std::optional<absl::Duration> HostmatePatience::Wait(SteadyTime now) {
+  // The first call starts the receiver's patience. `kTurn - left` below is how long it has waited so far.
   if (until_ == SteadyTime::InfiniteFuture()) until_ = now + kTurn;
   if (now >= until_) return std::nullopt;
   const absl::Duration left = until_ - now;

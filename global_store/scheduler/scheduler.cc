@@ -106,6 +106,8 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query, std::span<cons
     ranked.push_back(*one);
   }
   if (query.zone_role == ZoneRole::kServed) LeaveOtherZones(query, ranked);
+  // Only where other replicas fill is it worth leaving a fast source to fast receivers: these then pass the
+  // bytes on.
   const bool fills = std::ranges::any_of(
       ranked, [&](const Ranked& one) { return candidates[one.candidate].filling && one.rooted; });
   std::ranges::sort(ranked, {}, &Ranked::cost);
@@ -115,6 +117,8 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query, std::span<cons
   uint32_t slow_links = 0;
   for (const Ranked& next : ranked) {
     if (chosen.size() == query.wanted) break;
+    // A receiver that would else move no bytes takes its first source however bad it is. Each further source
+    // must meet every condition below.
     const bool first = chosen.empty() && (!query.has_source || query.stalls);
     if (!first && (!next.good || !rooted || (on_host && !next.on_host))) continue;
     if (!first && fills && IsLeftToFaster(query, candidates[next.candidate])) continue;

@@ -207,6 +207,10 @@ CancelPlan Tasks::PrepareCancel(std::string_view artifact_id, const std::vector<
   return plan;
 }
 
+// A durable task moves in a circle. Apply opens it, Take hands it to its node, and Note records how the
+// attempt ended. The coordinator commits what PrepareSettle says, which comes back through Apply: the task is
+// done, has failed, or is open again after a pause. A task of a follower moves in the same circle without the
+// commit (SettleFollowed).
 void Tasks::Apply(const TaskRecord& record, SteadyTime now) {
   const std::string place = TaskKeyOf(record);
   if (const auto before = tasks_.find(place);
@@ -336,6 +340,7 @@ absl::StatusOr<std::vector<TaskRecord>> Tasks::Take(const NodeIdentity& identity
   std::vector<TaskRecord> taken;
   const auto open = open_.find(identity.node_id);
   if (open == open_.end()) return taken;
+  // The answer is complete: the node cancels each of its tasks that is not in it.
   // What the node works on stays with it: one that was made earlier and is due again does not push it out.
   for (const auto& [created, place] : open->second) {
     const HeldTask& task = tasks_.find(place)->second;

@@ -34,6 +34,11 @@ uint64_t RevisionOf(const AnnouncementRecord* announced) {
 
 }  // namespace
 
+// The life of a group: processes take seats (Seat) until the group is complete. A complete group keeps one
+// candidate version until all members have prepared it, and announces that version (ToAnnounce). Then the
+// next candidate is chosen. Where a member is lost, the policy decides: kWait waits for it, kDrop gives up
+// its seat, and kFail ends the group for all of its members (End). A group is forgotten when it has no member
+// and no process has to be told of its end.
 size_t VersionGroups::Group::Seats() const {
   return std::ranges::count_if(members, [](const auto& one) { return !one.second.instance.empty(); });
 }
@@ -78,6 +83,7 @@ bool VersionGroups::ExpireOne(Group& group, SteadyTime now) {
     group.members.clear();  // none is left that would wait for another
   } else if (group.on_lost == OnLostMember::kFail) {
     const auto lost = std::ranges::find_if(group.members, silent);
+    // Members that know an announcement were in a complete group before, perhaps under another store.
     const bool rejoined =
         std::ranges::any_of(group.members, [](const auto& one) { return one.second.known > 0; });
     if (lost != group.members.end()) {
@@ -127,6 +133,7 @@ absl::Status VersionGroups::Note(const GroupCall& call, const Announcements& ann
   const auto [at, is_new] = groups_.try_emplace(name);
   Group& group = at->second;
   if (!is_new) ExpireOne(group, now);
+  // The first member of a group, or of its next life, describes the group. The others must agree with it.
   if (is_new || group.members.empty()) {
     group.key = call.key;
     group.name = call.group;
@@ -156,6 +163,7 @@ absl::Status VersionGroups::Note(const GroupCall& call, const Announcements& ann
     return absl::OkStatus();
   }
   Member* const member = Seat(group, call, now);
+  // No seat is free. That is not an error: the caller's next report tries again, as one that waits.
   if (member == nullptr) return absl::OkStatus();
   member->prepared = call.prepared;
   member->preparing = call.preparing;
@@ -166,6 +174,8 @@ absl::Status VersionGroups::Note(const GroupCall& call, const Announcements& ann
 
 void VersionGroups::ChooseCandidate(Group& group, const Catalog& catalog, const AnnouncementRecord* announced,
                                     SteadyTime now) {
+  // A candidate must be newer than the last announcement in the store, and not older than one that a member
+  // knows.
   // Metadata that was restored may have lost what was announced; the members have not.
   uint64_t known = 0;
   for (const auto& [name, member] : group.members) known = std::max(known, member.known);
@@ -216,6 +226,7 @@ absl::StatusOr<std::optional<GroupAnswer>> VersionGroups::AnswerTo(const GroupCa
     return ended->second.why;
   }
   const auto member = group.members.find(call.member);
+  // A process without a seat is told nothing yet.
   if (member == group.members.end() || member->second.instance != call.instance) return std::nullopt;
   const AnnouncementRecord* announced = announcements.Find(name);
   ChooseCandidate(group, catalog, announced, now);
