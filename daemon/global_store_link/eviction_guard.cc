@@ -40,6 +40,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
     granted_[replica.id] = SteadyNow();
     return absl::OkStatus();
   }
+  // ABORTED tells the engine to ask again soon (EvictionGuard).
   if (decision.ok() && !decision->waiting_for().empty()) return absl::AbortedError(decision->waiting_for());
   if (decision.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("the global store refused: ", decision->reason()));

@@ -193,6 +193,9 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return std::max(now - away_since_, absl::ZeroDuration());
   }
 
+  // The outcome of every call passes here, so that all threads share one view of the store: `away_since_`
+  // begins with the first call that finds no store, and ends with the next answer of any kind, an error
+  // included.
   absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) override {
     // The global store is there, and said when it has time: its word goes on to the caller as it is.
     if (rpc::RetryAfterOf(status).has_value()) {
@@ -216,6 +219,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     absl::Status error(absl::StatusCode::kUnavailable,
                        absl::StrCat(store, silent ? " does not answer: " : " cannot be reached: ",
                                     status.message(), "; start it, or check the network to it"));
+    // The details of the error go on to the caller; only code and text change.
     status.ForEachPayload(
         [&](std::string_view type, const absl::Cord& payload) { error.SetPayload(type, payload); });
     return away_for() < short_absence_ ? error : rpc::WithoutRetry(error);

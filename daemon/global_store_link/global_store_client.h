@@ -33,7 +33,7 @@ enum class Timeout : uint8_t {
 };
 
 // A path to an artifact: differences that have a source now, in the order in which to apply them. Empty where
-// there is no path, or where the path has as many bytes as the whole image, or more.
+// there is no path, or where the path has as many bytes as half of the image, or more.
 struct FoundDifferences {
   std::vector<v1::Difference> path;
   // Canonical bytes of the first of these, not yet verified; maybe not of all.

@@ -236,6 +236,8 @@ void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
 
 // An inventory makes the changes before it unnecessary, so it goes first; heartbeats come last, since they
 // tell up to which change the global store should be.
+// What is due is state, not messages: `registered_`, `inventory_due_`, the feed and `next_heartbeat_`. A call
+// that fails leaves its work due, and the next round begins with it.
 absl::Status GlobalStoreLink::Step() {
   bool registered;
   {
@@ -263,6 +265,7 @@ absl::Status GlobalStoreLink::Register() {
   SetReplaced(absl::OkStatus());
   TC_ASSIGN_OR_RETURN(const v1::RegisterNodeResponse response, std::move(registered));
   Obey(response.heartbeat_interval(), response.node_ttl());
+  // Heartbeats compare the epoch: another one means that the store was restarted and has lost all soft state.
   store_epoch_ = response.store_epoch();
   inventory_due_ = true;
   next_heartbeat_ = SteadyNow() + heartbeat_interval_;

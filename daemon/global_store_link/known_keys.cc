@@ -39,6 +39,10 @@ std::pair<uint64_t, std::string> Filing(const v1::Key& key) { return {key.revisi
 
 }  // namespace
 
+// A remembered key is bound, unbound exactly or unbound. Bound: the newest binding that this node saw.
+// Unbound exactly: this very revision was deleted, so a higher one is newer for certain. Unbound: somewhere
+// at or after this revision the key was not bound, so only an answer that was asked for later can bind it
+// again. Unknown keys share `forgotten_`, the last time at which one of them was found unbound.
 KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max)
     : global_store_(global_store), file_(std::move(file)), max_(max) {
   Load();
@@ -186,6 +190,8 @@ void KnownKeys::NotePut(const v1::Key& key, SteadyTime asked) {
         Bind(entries_.front(), key);
       }
     } else if (key.revision() > entry->key.revision()) {
+      // Otherwise the key was found unbound while the put was under way: it may have been deleted after the
+      // put.
       if (entry->IsBound() || entry->exact || asked >= entry->noted) Bind(*entry, key);
     } else if (Filing(key) != Filing(entry->key)) {
       // A time tells later what is newer; without one, all from this put's revision on may be.

@@ -39,6 +39,7 @@ void ReplicaFeed::Touch(const ReplicaInfo& replica) {
   {
     absl::MutexLock lock(&mutex_);
     ++changes_;
+    // A replica keeps its place in the queue when it changes again; only its state is replaced.
     if (latest_.insert_or_assign(replica.id, ReplicaChange{replica, otel::CurrentContext()}).second) {
       order_.push_back(replica.id);
     }
