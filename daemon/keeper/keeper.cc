@@ -112,6 +112,7 @@ bool Obey(int socket, Held& held) {
   Message message = ReceiveMessage(socket);
   switch (message.what) {
     case 'P':
+      // The descriptor is missing where this process has no room for another one; then the name is not held.
       if (message.fd) held.insert_or_assign(std::move(message.name), std::move(message.fd));
       return true;
     case 'D':
@@ -274,6 +275,8 @@ void KeeperClient::Put(const std::string& name, absl::StatusOr<UniqueFd> fd) {
 
 void KeeperClient::Drop(const std::string& name) {
   absl::MutexLock lock(&mutex_);
+  // Where this message does not arrive, the keeper holds the name until the next daemon drops what it does
+  // not take back.
   Send('D', name, -1).IgnoreError();
   held_.erase(name);
 }

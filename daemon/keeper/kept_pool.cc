@@ -34,6 +34,11 @@ std::string ReplicaName(std::string_view artifact_id) { return absl::StrCat(kRep
 
 }  // namespace
 
+// The start of a daemon goes through these steps once, on one thread: Open reads what the keeper holds,
+// TakeSegments chooses the segments that the new pool maps, Attach adopts the replicas in them and has the
+// keeper drop the rest, and TakeReplicas gives the replicas to the engine. The engine compares each of them
+// with its digests and calls OnSettled. Until then the keeper holds everything that is taken back, so a
+// daemon that dies on the way leaves it to the next one.
 absl::StatusOr<std::unique_ptr<KeptPool>> KeptPool::Open(const std::string& socket,
                                                          std::vector<std::string> argv) {
   std::unique_ptr<KeptPool> pool(new KeptPool(socket, std::move(argv)));
@@ -279,6 +284,8 @@ void KeptPool::Stop() {
     held.swap(held_);
   }
   if (pool_ == nullptr) return;
+  // From here on nothing may change with the keeper: what it holds now is what the next daemon finds. So no
+  // segment is exchanged any more when the leases end below.
   pool_->StopReplacing();
   unserved_.Stop();
   held.clear();
@@ -337,6 +344,7 @@ std::shared_ptr<void> KeptPool::NoteHolder(pid_t pid, UniqueFd process, const Re
   NoteAttachment(keeper_, *holder);
   holder->process = UniqueFd();  // the keeper's end has it
   DropHolders([&](const Attachment& before) {
+    // A holder that has ended was another process with this number, and goes in Mend.
     return pid > 0 && before.pid == pid && before.artifact_id == handles.artifact_id && !before.ended();
   });
   // Only its end is looked at.

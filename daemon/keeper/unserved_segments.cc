@@ -29,6 +29,7 @@ void UnservedSegments::Add(Attachment holder) {
     const uint64_t bytes = pool_->segments()[i].bytes;
     const std::vector<NamedExtent> whole = {
         {.image_offset = 0, .segment = name, .offset = 0, .bytes = bytes}};
+    // Adopted replicas may lie in the segment, too: an adoption only counts references to its memory.
     absl::StatusOr<HostAllocation> memory = pool_->Adopt(bytes, whole);
     if (memory.ok()) inside_.emplace(name, *std::move(memory));
   }
