@@ -64,8 +64,9 @@ class AdminClient {
   absl::StatusOr<v1::Artifact> DescribeArtifact(const RequestContext& context, std::string_view artifact_id);
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
-  // Deletes objects that no artifact needs, and uploads that a crash interrupted, from this cluster's
-  // archives if they are at least `min_age` old. `dry_run` only lists them.
+  // Deletes packs and manifests of artifacts that the global store does not know any more, and ends
+  // interrupted uploads, in this cluster's archives. Only what is at least `min_age` old goes: an upload of
+  // another node that still runs after that time counts as interrupted. `dry_run` only lists them.
   absl::StatusOr<v1::CollectArchivesResponse> CollectArchives(const RequestContext& context,
                                                               absl::Duration min_age, bool dry_run);
 

@@ -192,8 +192,8 @@ absl::Status Archiver::CollectIn(const RequestContext& context, const std::strin
     absl::MutexLock lock(&mutex_);
     return in_flight_.contains(uri);
   };
-  // Of this process only those are left that no thread writes. The uploads of other nodes show no more than
-  // their age.
+  // What a thread of this process writes is left alone, however old it is. Any other upload counts as
+  // interrupted from the min age on: whether another node still writes it cannot be seen.
   TC_ASSIGN_OR_RETURN(const std::vector<objects::S3Upload> uploads,
                       options_.writer->ListUploads(context, folder));
   for (const objects::S3Upload& upload : uploads) {

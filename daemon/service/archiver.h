@@ -60,7 +60,9 @@ class Archiver {
   absl::Status WriteBeside(const RequestContext& context, const Manifest& manifest,
                            const std::string& uri) const;
 
-  // Does CollectArchives in all places.
+  // Does CollectArchives in all places. Only objects and uploads that are at least `min_age` old go, and none
+  // that this daemon writes now. An upload of another node counts as interrupted from that age on: its age is
+  // all that is known of it.
   absl::StatusOr<v1::CollectArchivesResponse> Collect(const RequestContext& context,
                                                       const v1::CollectArchivesRequest& request) const;
 
