@@ -86,6 +86,8 @@ absl::Status DifferencePlan::GiveUp(std::string_view outcome, std::string why) {
       absl::StrCat("put with a required difference: ", no_difference, "; put it without the requirement"));
 }
 
+// Each reason for which no difference can be made ends in GiveUp, which counts it and fails the put where a
+// difference is required. The lease on the base ends with this call: the target may need the base's room.
 absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& context,
                                                      const v1::DifferenceRequest& request,
                                                      const std::string& key, IngestRequest& target) const {

@@ -140,6 +140,8 @@ std::optional<FoundDifferences> DifferencePaths::Look(const RequestContext& cont
   return *std::move(found);
 }
 
+// Whatever fails here leaves the target to its other sources. `path.unused` tells the report of the transfer
+// why a path that was found is not used.
 DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context,
                                                    const std::shared_ptr<const Manifest>& target,
                                                    std::shared_ptr<SourceProvider> others,

@@ -24,6 +24,9 @@ absl::Duration PauseOf(const v1::ClaimImportResponse& response) {
 
 }  // namespace
 
+// Two steps, in this order: within this daemon one import at a time goes on, by the table; that one asks the
+// global store for the claim, until it gets the claim or an artifact. So a node makes one claim however many
+// of its clients import the same objects.
 absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     const RequestContext& context, const std::string& import_id,
     const std::function<void(const std::string&)>& on_wait) {

@@ -300,6 +300,10 @@ absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const Reques
   return published;
 }
 
+// The order of a put: IngestNew makes the replica and holds it, the bytes are checked against what their
+// source promised, and Finish packs the replica, stores the files beside the tensors and the difference, and
+// publishes all of it. Until the publication a failure drops what this put made, by the holds. The steps
+// after the publication (archive, pin) leave the artifact stored when they fail.
 absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
                                                       const OnProgress& on_progress) const {
   TC_ASSIGN_OR_RETURN(const Stored stored, IngestNew(context, std::move(artifact.ingest), on_progress));
@@ -312,6 +316,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
     TC_RETURN_IF_ERROR(ReadModelAgain(context, std::move(artifact.second), lease->manifest()));
   }
   TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, *stored.hold));
+  // There is no report where the replica was here before.
   if (const std::optional<TransferReport> report = stored.pending->report(); report.has_value()) {
     *result.mutable_transfer() = ToProto(*report, options_.devices);
   }
@@ -380,6 +385,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::TakeMade(const RequestContext& c
                                                          const std::string& artifact_id,
                                                          NewArtifact& artifact,
                                                          const OnProgress& on_progress) const {
+  // The artifact is published already, so a failure of this put drops nothing.
   Publications::Hold hold(options_.publications, artifact_id, [](const std::string&) {});
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(artifact_id);
@@ -430,6 +436,8 @@ absl::StatusOr<ModelPlaces> Ingester::PlacesOf(const v1::ImportArtifactRequest& 
   ModelPlaces places{.own = options_.objects, .of_client = nullptr};
   if (request.offer_token().empty()) return places;
   TC_ASSIGN_OR_RETURN(places.offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
+  // Beside a URI the one offered file has the client's credentials. Otherwise the offered files are the
+  // model.
   if (!IsObjectUri(request.path())) return places;
   const ForeignFds offered = std::exchange(places.offered, ForeignFds());
   TC_ASSIGN_OR_RETURN(objects::ClientCredentials credentials, objects::Take(offered.fds().front().get()));
@@ -495,6 +503,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
     if (joined.turn == nullptr) {
       absl::StatusOr<v1::PutArtifactResult> taken =
           TakeMade(context, joined.artifact_id, artifact, on_progress);
+      // The artifact may be deleted by now, have no source that answers, or differ from the objects. Then
+      // this import reads the objects itself. It has no turn, so others may read beside it.
       const bool gone = absl::IsNotFound(taken.status()) || absl::IsUnavailable(taken.status()) ||
                         absl::IsDataLoss(taken.status());
       if (!gone) return taken;

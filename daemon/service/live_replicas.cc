@@ -19,7 +19,9 @@
 
 namespace tensorcast::daemon {
 
-// A version that is staged for a replica. All but the constants is guarded by the state's mutex.
+// A version that is staged for a replica. All but the constants is guarded by the state's mutex. An update
+// begins with its entry in `updates`, is staged when its gate says so, and ends with its ingest, or with an
+// error before that. The call that sees its end takes it out of `updates`, and the next one begins anew.
 struct LiveReplicas::Update {
   Update(std::string artifact, std::string replica)
       : artifact_id(std::move(artifact)), base_id(std::move(replica)) {}
@@ -117,6 +119,8 @@ std::pair<std::string, std::shared_ptr<LiveLease>> LiveReplicas::MakeHold(
     std::unique_ptr<ReplicaLease> lease) const {
   std::string name = RandomHex(16);
   const std::string replica_id = lease->replica_id();
+  // The deleter runs wherever the last reference goes, and takes the state's mutex: no reference may go while
+  // the mutex is held.
   const std::shared_ptr<LiveLease> held(new LiveLease(std::move(lease)),
                                         [state = state_, name](LiveLease* ended) {
                                           delete ended;
@@ -183,6 +187,8 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
                                                             const std::string& artifact_id) {
   const std::string what = absl::StrCat("prepare ", artifact_id, " for replica ", base->replica_id());
   while (true) {
+    // A call joins the update of its artifact, or begins one. It waits until that is staged, and tries again
+    // where the update ended for a reason that only concerns the call that began it.
     UpdatePtr update;
     bool begins = false;
     std::shared_ptr<PendingReplica> dropped;
@@ -271,6 +277,8 @@ absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const Update& 
 absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePtr& update,
                                    const std::shared_ptr<LiveLease>& holder) {
   const std::string what = absl::StrCat("commit to ", update->artifact_id);
+  // From here on the holder does not read: its replica may be rewritten as soon as all other holders have
+  // entered.
   update->gate->Enter(holder);
   const auto ended = [&] { return update->ended; };
   state_->Await(context, ended);

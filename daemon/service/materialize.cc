@@ -198,12 +198,16 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeBy(
   }
 }
 
+// Brings one artifact. Its manifest comes first; where only the id is known, one call brings the manifest and
+// the path of differences. Then the differences are brought, and only then the ingest of the target is
+// requested. So no ingest that waits for its room or turn waits for another one that does.
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     const RequestContext& context, const v1::ResolveKeyResponse& target, const std::string& manifest_bytes,
     const v1::MaterializeReplicaRequest& request, AdvanceMode advance, const OnProgress& on_progress,
     std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_RETURN_IF_ERROR(CheckAdvance(request, location));
+  // A request that names a lane wants all bytes by that lane.
   const bool may_rebuild =
       options_.differences != nullptr && location.kind != LocationKind::kDisk && request.lane().empty();
   const std::string& artifact_id = target.key().artifact_id();

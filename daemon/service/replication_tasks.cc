@@ -15,6 +15,9 @@ constexpr absl::Duration kLongestAttempt = absl::Hours(12);
 
 }  // namespace
 
+// An attempt goes through the table once. Answered begins it for a task that the store names, End notes how
+// it ended, Report tells that, and the answer to that report forgets it. An attempt at a task that was taken
+// back is cancelled, and is forgotten at its end without a report.
 void ReplicationTasks::Drain() {
   absl::MutexLock lock(&mutex_);
   draining_ = true;

@@ -131,6 +131,7 @@ std::optional<v1::TransferHop> StatusReporter::FindTransfer(const std::string& t
   return hop.has_transfer() ? std::make_optional(std::move(hop)) : std::nullopt;
 }
 
+// Only pulls under grants that the request names are told: a receiver knows its own grants.
 v1::TransferHop StatusReporter::DescribeHop(const v1::DescribeHopRequest& request) const {
   v1::TransferHop hop = HopOf([&](const TransferReport& report) {
     return !request.replica_id().empty() && report.replica_id == request.replica_id();
