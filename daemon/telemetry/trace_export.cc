@@ -44,6 +44,7 @@ void TraceExporter::OnTransfer(const TransferReport& report) {
     when = std::max(when, next_);
     next_ = when + options_.pause;
   }
+  // Only the loop may touch its queue, so the timer is set there.
   loop_.Post([this, when, wanted = Wanted{report.trace.trace_id, SourcesOf(report)}] {
     loop_.queue().At(when, [this, wanted] { Export(wanted); });
   });
@@ -58,6 +59,7 @@ void TraceExporter::Add(Answer answer, const std::string& node, const otel::Trac
   }
   size_t taken = 0;
   for (otel::KeptSpan& span : answer->spans) {
+    // A peer cannot bring spans of a trace that it was not asked for.
     if (span.context.trace_id != trace || taken == kMaxSpansOfOne) continue;
     if (!exported_.insert(span.context.span_id).second) continue;
     ++taken;
