@@ -8,6 +8,8 @@
 
 namespace tensorcast::global_store {
 
+// An edge is listed under both of its ends, and once more under its target: a search goes backwards from the
+// target, and must not visit the many edges that lead from a popular base.
 void Differences::Add(const DifferenceEdge& edge) {
   Remove(edge.artifact_id);
   edges_[edge.artifact_id] = edge;

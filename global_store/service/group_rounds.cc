@@ -46,6 +46,8 @@ void GroupRounds::Take(const RequestContext& context, const GroupCall& call, Ans
   const std::string name = VersionGroupName(call.group, call.key);
   coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
     absl::MutexLock lock(&mutex_);
+    // Both locks are held from the report to the entry in `waiting_`, so whatever is applied later finds the
+    // call there.
     // A call of the same process came before: it asks for something else now.
     if (const auto before = call_of_.find(call.instance); before != call_of_.end()) {
       due.push_back({.waiting = Extract(CallName(before->second)), .answer = GroupAnswer()});

@@ -44,6 +44,7 @@ absl::StatusOr<Remembered> Remember(const Directory& directory, const v1::Explai
     remembered.artifact_id = request.artifact_id();
     remembered.bound = artifact->record.created;
   }
+  // The copy shares the names of the nodes with the log, so it is made quickly.
   remembered.hops = directory.rollouts().HopsOf(remembered.artifact_id);
   remembered.begin = directory.rollouts().begin();
   remembered.forgotten = directory.rollouts().forgotten();

@@ -186,6 +186,7 @@ class VersionsService final : public v1::Versions::CallbackService {
                                    })
                            .status());
     coordinator_.WithDirectory([&](const Directory& directory, SteadyTime) {
+      // The change is applied by now, so the views show the tasks that it made.
       for (size_t i = 0; i < plan.places.size(); ++i) {
         const FollowPlan::Place& place = plan.places[i];
         v1::FollowKeyResponse::Result& result = *response->add_results();

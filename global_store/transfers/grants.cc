@@ -76,6 +76,8 @@ const Grant& Grants::Give(const GrantRequest& request, const Node& source, const
   const Node* receiver = nodes_.Find(request.receiver.node_id);
   const bool across = receiver != nullptr && IsAcrossZones(receiver->end, source.end);
   OfNode& serves = of_node_[source.facts.node_id];
+  // The token ends at an age of the source's key: the source measures that by its own clock, since heartbeats
+  // tell it how old the key is. So the clocks of the two hosts need not agree.
   const absl::Duration token_age = std::clamp(request.timeout, ttl_, std::max(ttl_, kMaxTokenAge));
   uint32_t share = 0;
   while (std::ranges::any_of(serves.serving, [&](const Grant* grant) {
@@ -198,6 +200,7 @@ void Grants::EndOfArtifact(std::string_view artifact_id, SteadyTime now) {
 }
 
 void Grants::EndOf(std::string_view node_id, SteadyTime now) {
+  // The ids are collected first, since each end changes the lists.
   std::vector<std::string> ending;
   for (const auto* grants : {&Of(node_id).serving, &Of(node_id).receiving}) {
     for (const Grant* grant : *grants) ending.push_back(grant->grant_id);
