@@ -95,6 +95,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     const absl::Status described = rpc::CallServerStream(
         *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
         [&](v1::DescribeArtifactResponse&& response) {
+          // A part of the answer came, so the store is there, however long the rest takes.
           timeout = Timeout::kMeansNothing;
           std::ranges::move(*response.mutable_differences(), std::back_inserter(found.path));
           std::ranges::move(*response.mutable_difference_manifests(), std::back_inserter(found.manifests));

@@ -63,6 +63,7 @@ void UnservedSegments::DropEnded() {
       gone.push_back(outside.first);
       return true;
     });
+    // Room is given back in whole parts, as long as the rest still covers what is mapped outside of the pool.
     uint64_t room = 0;
     for (const HostAllocation& part : room_) room += part.bytes();
     while (!room_.empty() && OutsideBytes() <= room - room_.back().bytes()) {

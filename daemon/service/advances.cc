@@ -53,6 +53,7 @@ absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Lo
 
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,
                          const Sessions& sessions, const ServeRegistry& servings) {
+  // Other errors are not about readers.
   if (!absl::IsFailedPrecondition(refused) && !absl::IsDeadlineExceeded(refused)) return refused;
   std::vector<std::string> readers;
   for (const ReplicaInfo& replica : engine.ListReplicas()) {

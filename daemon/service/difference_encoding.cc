@@ -43,6 +43,8 @@ class PoolRecordMemory final : public RecordMemory {
 
   absl::StatusOr<Pieces> Add(uint64_t min_bytes) override {
     TC_ASSIGN_OR_RETURN(HostAllocation memory, engine_.AllocateScratch(context_, subject_, min_bytes));
+    // The records are read where they lie until the difference is stored, so no allocation ends before this
+    // object.
     const std::vector<HostSpan> spans = memory.Spans(0, min_bytes);
     absl::MutexLock lock(&mutex_);
     held_.push_back(std::move(memory));
@@ -67,6 +69,7 @@ class EncodingSource final : public ChunkSource {
   std::shared_ptr<const Availability> availability() const override { return inside_->availability(); }
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
+    // The chunk is encoded on the thread that has just copied it, and before the ingest goes on with it.
     absl::StatusOr<std::optional<ChunkDigests>> digests = inside_->Fetch(context, request);
     if (digests.ok()) encoding_->Encode(context, request.chunk, request.destination, *digests);
     return digests;
@@ -140,6 +143,7 @@ std::shared_ptr<const ReplicaLease> DifferenceEncoding::Base() {
 
 std::unique_ptr<ChunkEncoder> DifferenceEncoding::TakeEncoder() {
   absl::MutexLock lock(&mutex_);
+  // Encoders are used again, since each has working memory of a few chunks.
   if (idle_.empty()) return std::make_unique<ChunkEncoder>(encoder_);
   std::unique_ptr<ChunkEncoder> encoder = std::move(idle_.back());
   idle_.pop_back();
@@ -187,6 +191,8 @@ absl::StatusOr<std::optional<EncodedDifference>> DifferenceEncoding::Finish(cons
     TC_RETURN_IF_ERROR(base_status_);
   }
   base.reset();  // with no lock held
+  // The error tells why there is no difference: no base (above), a call that was given up, or no memory.
+  // Without an error a missing difference is one that would be too large.
   TC_RETURN_IF_ERROR(context.Check("encode the difference"));
   TC_RETURN_IF_ERROR(encoder_.memory_status());
   return encoder_.Finish();

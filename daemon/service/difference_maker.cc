@@ -212,6 +212,7 @@ absl::StatusOr<std::unique_ptr<IngestRequest>> DifferenceMaker::Encode(const Req
   ingest->new_layout = (*encoded)->layout;
   ingest->new_metadata = DifferenceMetadata({.base = base_id, .target = target_id});
   ingest->new_kind = ArtifactKind::kDifference;
+  // The source owns the records: their scratch memory goes back to the pool when the ingest drops the source.
   ingest->sources = MakeSingleSourceProvider(std::make_unique<EncodedSource>(**std::move(encoded)));
   return ingest;
 }

@@ -50,6 +50,7 @@ std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const std::string&
            (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kFilling ||
             replica.state == ReplicaState::kAllocating);
   });
+  // The get finds the target, or joins the ingest that makes it.
   if (has_target) return {};
   const auto usable = [to_write_over](LocationKind kind) {
     return kind == LocationKind::kCpu || (kind == LocationKind::kGpu && !to_write_over);
@@ -87,6 +88,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
         std::shared_ptr<const Manifest> manifest,
         FindManifest(context, *options_.engine, *options_.global_store, found.path[i].artifact_id(),
                      i < found.manifests.size() ? found.manifests[i] : ""));
+    // The manifests say between which versions they lead. What the global store says of the path is not
+    // relied on.
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
       return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " begins at ", ends.base,

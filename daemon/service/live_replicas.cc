@@ -45,6 +45,7 @@ struct LiveReplicas::State {
 
   // Until `over` holds, under the mutex, or the context has ended.
   void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex) {
+    // Taking and leaving the mutex makes Await look at its condition again.
     const Cancellation::Registration wake =
         context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex); });
     absl::MutexLock lock(&mutex);
@@ -198,6 +199,8 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       if (const auto found = state_->updates.find(base->replica_id()); found != state_->updates.end()) {
         update = found->second;
       }
+      // Another version takes the place of the one that was prepared, unless a holder has committed to that
+      // already.
       if (update != nullptr && update->artifact_id != artifact_id) {
         if (!update->gate->empty()) {
           return absl::FailedPreconditionError(absl::StrCat(what, ": other holders of it are in commit to ",
@@ -210,6 +213,7 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       begins = update == nullptr;
       if (begins) {
         update = std::make_shared<Update>(artifact_id, base->replica_id());
+        // The pointer is weak, since the update owns the gate.
         update->gate = std::make_shared<CommitGate>([state = state_, weak = std::weak_ptr<Update>(update)] {
           const UpdatePtr staged = weak.lock();
           if (staged == nullptr) return;
@@ -220,6 +224,7 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       }
       ++update->calls;
     }
+    // Cancels the ingest of the version that is not wanted any more, with no lock held.
     dropped.reset();
     if (begins) Start(context, *base, update);
     state_->Await(context, [&] { return update->staged || update->ended; });
@@ -313,6 +318,7 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
     absl::MutexLock lock(&state_->mutex);
     state_->Remove(update, absl::OkStatus());
     if (lease.ok()) {
+      // The other holders keep the names of their holds, which are about the new replica from now on.
       for (auto& [name, hold] : state_->holds) {
         if (hold.replica_id == update->base_id) hold.replica_id = (*lease)->replica_id();
       }

@@ -93,6 +93,7 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
         absl::StrCat("attach as node ", receiver,
                      ": a node needs a grant and this call has none; ask the global store for one"));
   }
+  // A daemon of this host pulls by attaching, so its grant is checked as OpenPull would check it.
   v1::OpenPullRequest asked;
   asked.set_grant_id(request.grant_id());
   asked.set_grant_token(request.grant_token());

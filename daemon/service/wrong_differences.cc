@@ -15,6 +15,8 @@ constexpr size_t kMaxWrong = 1024;
 void WrongDifferences::Note(const std::vector<std::string>& path) {
   {
     absl::MutexLock lock(&mutex_);
+    // A difference that is forgotten here and applied again is found wrong again, by the digests of its
+    // target.
     if (wrong_.size() + path.size() > kMaxWrong) wrong_.clear();
     wrong_.insert(path.begin(), path.end());
   }
