@@ -105,7 +105,7 @@ void Catalog::Apply(const ArtifactRecord& record) {
                       .target_id = record.target_id,
                       .image_bytes = record.image_bytes});
   }
-  // One hold for each artifact that stays; keys hold their versions besides (LinkKey).
+  // Each artifact that stays has one hold as an end. Keys hold their versions besides (LinkKey).
   if (stays && !stayed) HoldEnd(record.artifact_id);
   if (stayed && !stays) ReleaseEnd(record.artifact_id);
   NoteReleased(record.artifact_id);

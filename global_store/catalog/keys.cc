@@ -219,7 +219,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
   if (current == 0) return NoSuchKey(key);
   TC_RETURN_IF_ERROR(CheckRevision(key, current, expected));
   KeyRecord record = keys_.find(key)->second;
-  // Taken from the record before its versions are cleared below.
+  // The files are taken from the record before its versions are cleared below.
   std::set<std::string> files = {record.files_id};
   for (const KeyVersion& version : record.earlier) files.insert(version.files_id);
   record.deleted = true;

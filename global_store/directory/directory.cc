@@ -155,6 +155,7 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   // A higher incarnation: the process before it is gone, and with it what it held and its grants.
   const absl::Status identity = membership_.CheckIdentity({facts.node_id, facts.incarnation});
   if (absl::IsNotFound(identity)) DropNode(facts.node_id, now);
+  // The index of sources leaves the node's replicas out while its labels change.
   inventory_.Suspend(facts.node_id);
   Registration registration = membership_.Register(facts, std::move(pools), now);
   inventory_.Admit(*membership_.Find(facts.node_id));

@@ -18,7 +18,8 @@
 
 // What nodes say about themselves, and what operators do with nodes. Nearly all of it is soft state, changed
 // in one visit to the directory. Durable are only the binding of a node id to the name in a certificate
-// (RegisterNode), its end (ForgetNode), and the release of a version with its last replica (RequestEviction).
+// (RegisterNode), its end and the end of the node's followers (ForgetNode), and the release of a version with
+// its last replica (RequestEviction).
 namespace tensorcast::global_store {
 namespace {
 

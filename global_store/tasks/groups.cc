@@ -100,7 +100,7 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
   ChooseRoot(version, group);
   std::set<std::string> nodes;
   for (const GroupPlan::Rank& rank : group.ranks) nodes.insert(rank.node_id);
-  // The ranks are counted with the root's node, which may be a node without a task.
+  // The root's node counts, too, even where it has no task.
   // By default, few nodes pull as fast, and nodes that failed together a short while ago are not made to wait
   // for each other again.
   if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;

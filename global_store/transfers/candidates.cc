@@ -76,7 +76,7 @@ Transfers::Candidates Transfers::FindCandidates(const Asking& asking) const {
   const SteadyTime now = asking.now;
   const std::string& artifact_id = request.artifact_id;
   Candidates found;
-  // Also has the replicas that the receiver already holds grants of, so that none is offered twice.
+  // `seen` begins with the replicas that the receiver holds grants of, so that none of them is offered again.
   absl::flat_hash_set<const HeldReplica*> seen;
   // The receiver's host brings nothing just now, so neither does a hostmate that it does not hold yet, unless
   // that one has just begun to pull for the host.

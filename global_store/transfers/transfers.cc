@@ -94,8 +94,8 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
     const LaneEnd& end = source.node->end;
     const bool left_to_mate =
         mate && (mate->of_host ? !SameHost(receiver->end, end) : IsAcrossZones(receiver->end, end));
-    // The mate pulls these bytes for the whole host or zone. Sources on this side of the network are still
-    // granted.
+    // The mate pulls for the whole host or zone. Sources in the receiver's own host or zone are granted all
+    // the same.
     if (left_to_mate) continue;
     const Grant& grant = grants_.Give(request, *source.node, source.replica->facts.id, choice.lane, now);
     rollouts_.NoteGiven(request.artifact_id, request.receiver.node_id, RolloutNodeOf(*source.node),

@@ -83,7 +83,7 @@ bool VersionGroups::ExpireOne(Group& group, SteadyTime now) {
     group.members.clear();  // none is left that would wait for another
   } else if (group.on_lost == OnLostMember::kFail) {
     const auto lost = std::ranges::find_if(group.members, silent);
-    // Members that know an announcement were in a complete group before, perhaps under another store.
+    // A member that knows an announcement was in a group that was complete once, perhaps under another store.
     const bool rejoined =
         std::ranges::any_of(group.members, [](const auto& one) { return one.second.known > 0; });
     if (lost != group.members.end()) {

@@ -174,7 +174,7 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
     const size_t index = current.load();
     const Member& member = members[index];
     grpc::ClientContext call;
-    // Declared after `call`, so that no cancellation reaches a context that is gone.
+    // The registration is declared after `call`, so that no cancellation reaches a context that is gone.
     const Cancellation::Registration cancel = context.cancellation.OnCancel([&call] { call.TryCancel(); });
     if (!IsConnected(context, member)) {
       last = absl::UnavailableError("no connection");
