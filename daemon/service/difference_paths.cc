@@ -168,6 +168,7 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
           : options_.global_store->FindDifferences(context, target->id(), IdsOf(bases), /*manifest=*/nullptr);
   if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
   if (!found.ok() || found->path.empty()) {
+    // Without a path an advance writes over the version that was used last.
     return {.sources = std::move(others), .advance = advance(bases.front().artifact_id)};
   }
   DifferencePath path{.base_id = found->path.front().base_id()};

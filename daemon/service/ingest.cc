@@ -289,6 +289,7 @@ absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const Reques
       published.difference.set_image_bytes(difference.layout().image_bytes);
       return published;
     }
+    // The replica of a difference that is not published goes with its hold.
     // The base may have been deleted meanwhile; where it is the key that refuses, the artifact alone is, too.
     if (!absl::IsFailedPrecondition(both.status()) || plan.required) return both.status();
     TC_ASSIGN_OR_RETURN(published.response,
@@ -476,6 +477,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                        .new_kind = opened.kind};
     return artifact;
   };
+  // These are taken from the model before `to_store` moves the rest of it.
   const std::shared_ptr<OpenedModel> files = std::move(model.files);
   const std::shared_ptr<const Manifest> found_beside = std::move(model.beside);
   const std::string import_id = std::move(model.import_id);

@@ -193,6 +193,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeBy(
     absl::StatusOr<v1::ResolveKeyResponse> now =
         FindTarget(context, "", request.key(), request.confirmed(), &bytes);
     if (!now.ok() || now->key().artifact_id() == artifact_id) return result;
+    // Each round needs a newer binding of the key, so the loop ends.
     VLOG(1) << "key " << request.key() << " moved from " << artifact_id << " to " << now->key().artifact_id()
             << " while that was brought: " << result.status();
     target = *std::move(now);
@@ -312,9 +313,11 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
   }
   RequestContext own = context;
   own.deadline = SteadyTime::InfiniteFuture();  // its holders commit when they like
+  // The ingest ends with its PendingReplica, not with the call that began it.
   own.cancellation = Cancellation();
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       options_.engine->Ingest(own, std::move(ingest)));
+  // Another request has begun to bring it since the look above.
   if (pending->shared()) return beside();
   return pending;
 }

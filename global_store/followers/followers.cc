@@ -170,8 +170,8 @@ void Followers::Refresh(Follower& follower, bool again, SteadyTime now) {
       continue;
     }
     if (task.has_value()) {
-      // A task that has ended without a replica is left alone, unless the follower is new or its node has just
-      // registered: it has failed for good, or the replica was evicted.
+      // A task that has ended without a replica is left alone, unless the follower is new or its node has
+      // just registered: it has failed for good, or the replica was evicted.
       if (IsOpen(*task) || !(again || is_new)) continue;
       // What is reported of the earlier attempt is not taken for this one.
       absl::StrAppend(&wanted.task.task_id, "-", ++attempts_);
