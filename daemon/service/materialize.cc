@@ -193,7 +193,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeBy(
     absl::StatusOr<v1::ResolveKeyResponse> now =
         FindTarget(context, "", request.key(), request.confirmed(), &bytes);
     if (!now.ok() || now->key().artifact_id() == artifact_id) return result;
-    // Each round needs a newer binding of the key, so the loop ends.
+    // Each further round needs that the key was bound again meanwhile, so the loop ends with the bindings.
     VLOG(1) << "key " << request.key() << " moved from " << artifact_id << " to " << now->key().artifact_id()
             << " while that was brought: " << result.status();
     target = *std::move(now);
