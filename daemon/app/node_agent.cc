@@ -49,11 +49,16 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   // Before the tasks: the ingests of tasks join the groups.
   options_.groups->Answered(response);
   options_.tasks->Answered(response);
-  for (const std::string& replica_id : response.evict_replicas()) {
-    // Asked for again with the next heartbeat when it did not work: leases end, copies appear elsewhere.
-    const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/false);
-    if (!evicted.ok()) VLOG(1) << "Replica " << replica_id << " is not evicted yet: " << evicted;
-  }
+  if (response.evict_replicas().empty() || evicting_.exchange(true)) return;
+  // Not on this thread: each eviction asks the global store, and may wait for the next heartbeat's answer.
+  evictions_.Post([this, replica_ids = response.evict_replicas()] {
+    for (const std::string& replica_id : replica_ids) {
+      // Asked for again with the next heartbeat when it did not work: leases end, copies appear elsewhere.
+      const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/false);
+      if (!evicted.ok()) VLOG(1) << "Replica " << replica_id << " is not evicted yet: " << evicted;
+    }
+    evicting_ = false;
+  });
 }
 
 }  // namespace tensorcast::daemon

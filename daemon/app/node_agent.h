@@ -2,8 +2,11 @@
 // requests in heartbeat responses. Thread-safe; used by the link's thread.
 #pragma once
 
+#include <atomic>
+
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/global_store_link/reachability_probe.h"
@@ -40,6 +43,8 @@ class NodeAgent : public LinkedNode {
  private:
   const Options options_;
   SteadyTime heartbeat_began_ = SteadyTime::InfinitePast();
+  std::atomic<bool> evicting_ = false;     // the evictions of an earlier heartbeat still run
+  TaskLoop evictions_{"heartbeat evict"};  // destroyed first, since its tasks use the other members
 };
 
 }  // namespace tensorcast::daemon

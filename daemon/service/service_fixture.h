@@ -49,6 +49,7 @@ class ServiceTest : public ::testing::Test {
                                             .host_pool = pool.get(),
                                             .devices = devices.get(),
                                             .artifact_store = artifact_store.get(),
+                                            .eviction_guard = eviction_guard.get(),
                                             .listener = &feed,
                                             .staging_buffers = 2,
                                             .staging_buffer_bytes = 2 << 20});
@@ -206,6 +207,7 @@ class ServiceTest : public ::testing::Test {
   LocalNode node{Description()};
   TransferLog transfers;
   ReplicaFeed feed{[this](const TransferReport& report) { transfers.Add(report); }};
+  std::unique_ptr<EvictionGuard> eviction_guard;  // set it before SetUp; null: any replica may go
   std::unique_ptr<HostPool> pool;
   std::unique_ptr<DeviceRuntime> devices;
   std::shared_ptr<ArtifactStore> artifact_store;
