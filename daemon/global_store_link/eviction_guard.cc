@@ -33,13 +33,13 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
     const absl::Status known = link_->CheckIn(call.deadline);
     decision = known.ok() ? client_->RequestEviction(call, request) : known;
   }
-  if (decision.ok() && decision->granted()) {
+  if (!decision.ok() || decision->granted()) {
     absl::MutexLock lock(&mutex_);
     // The global store does not offer the replica any more from its consent on. Remembered, to be taken back
-    // where the eviction does not come about after all (a client leased it).
+    // where the eviction does not come about after all: a client leased the replica, or the answer was lost.
     granted_[replica.id] = SteadyNow();
-    return absl::OkStatus();
   }
+  if (decision.ok() && decision->granted()) return absl::OkStatus();
   // ABORTED tells the engine to ask again soon (EvictionGuard).
   if (decision.ok() && !decision->waiting_for().empty()) return absl::AbortedError(decision->waiting_for());
   if (decision.ok()) {

@@ -43,7 +43,8 @@ class ClusterEvictionGuard : public EvictionGuard {
   const DurableHere durable_here_;
   const absl::Duration timeout_;
   absl::Mutex mutex_;
-  std::map<std::string, SteadyTime> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> time of the consent
+  std::map<std::string, SteadyTime> granted_ ABSL_GUARDED_BY(mutex_);  // replica id -> time of the consent,
+                                                                       // or of a call without an answer
 };
 
 }  // namespace tensorcast::daemon

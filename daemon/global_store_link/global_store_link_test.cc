@@ -343,6 +343,18 @@ TEST_F(LinkTest, UnusedEvictionConsent_IsWithdrawnOnce) {
   });
 }
 
+TEST_F(LinkTest, ConsentWithLostAnswer_IsWithdrawn) {
+  ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
+  store_.With([](auto& store) { store.down = absl::DeadlineExceededError("no answer in time"); });
+  EXPECT_EQ(guard.MayEvict(Info("one")).code(), absl::StatusCode::kUnavailable);
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  guard.WithdrawUnused({Info("one")}, absl::ZeroDuration());
+  store_.With([](auto& store) {
+    ASSERT_EQ(store.evictions.size(), 1);
+    EXPECT_TRUE(store.evictions[0].withdraw());
+  });
+}
+
 TEST_F(LinkTest, FailedConsentWithdrawal_IsRetried) {
   ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
   const std::vector<ReplicaInfo> replicas = {Info("one"), Info("two")};
