@@ -258,6 +258,7 @@ TEST_F(Grants, RepeatedRequest_GetsSameGrantWhileItLives) {
   ASSERT_TRUE(repeated.has_value() && !repeated->granted.empty());
   EXPECT_EQ(repeated->granted.front().grant.grant_id, id);
   EXPECT_EQ(repeated->granted.front().source_key, "key1");
+  EXPECT_LT(repeated->look_again, absl::Seconds(1)) << "for what the first answer had besides";
   ASSERT_TRUE(Complete(id).ok());
   EXPECT_FALSE(directory_.transfers().RepeatOffer(id, now_).has_value());
 }

@@ -203,6 +203,8 @@ std::optional<GrantOffer> Transfers::RepeatOffer(std::string_view grant_id, Stea
   const Grant* grant = grants_.Find(grant_id);
   if (grant == nullptr) return std::nullopt;
   return GrantOffer{.granted = {Offer(*grant, now)},
+                    // The first answer may have had more: the next request brings that.
+                    .look_again = LookSchedule::kFirstPause,
                     .no_source_reason = "",
                     // It ends before its artifact, too.
                     .origins = LiveOrigins(*catalog_.Find(grant->artifact_id))};
