@@ -339,13 +339,12 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
   TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReady(lease));
   // The files come first, since the binding names them. Their lease keeps them until it does.
   std::unique_ptr<ReplicaLease> files_lease;
-  if (artifact.files != nullptr) {
+  if (const std::unique_ptr<NewArtifact> new_files = std::move(artifact.files); new_files != nullptr) {
     const absl::StatusOr<v1::PutArtifactResult> files =
-        Store(context, std::move(*artifact.files), /*on_progress=*/nullptr);
+        Store(context, std::move(*new_files), /*on_progress=*/nullptr);
     TC_RETURN_IF_ERROR(Annotate(files.status(), "store the files beside the tensors"));
     TC_ASSIGN_OR_RETURN(files_lease, options_.engine->LeaseReplica(files->replica().replica_id()));
     artifact.files_id = files->artifact_id();
-    artifact.files.reset();
   }
   TC_ASSIGN_OR_RETURN(Published made, PublishWithDifference(context, artifact, lease));
   const v1::PublishArtifactResponse& published = made.response;
@@ -503,13 +502,17 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
       if (on_progress != nullptr) on_progress(progress);
     }));
     if (joined.turn == nullptr) {
+      const bool has_files = artifact.files != nullptr;
       absl::StatusOr<v1::PutArtifactResult> taken =
           TakeMade(context, joined.artifact_id, artifact, on_progress);
       // The artifact may be deleted by now, have no source that answers, or differ from the objects. Then
       // this import reads the objects itself. It has no turn, so others may read beside it.
       const bool gone = absl::IsNotFound(taken.status()) || absl::IsUnavailable(taken.status()) ||
                         absl::IsDataLoss(taken.status());
-      if (!gone) return taken;
+      // The files went to an ingest of their own, which has taken their readers: this import cannot begin
+      // again.
+      const bool files_taken = has_files && artifact.files == nullptr;
+      if (!gone || files_taken) return taken;
       LOG(WARNING) << "An import reads objects that another one has read: " << taken.status();
     }
   }
