@@ -60,7 +60,8 @@ AvailabilityMirror::~AvailabilityMirror() {
   thread_.join();
 }
 
-// A HAVE of the whole bitmap; the end alone where the replica was ready.
+// The first answer is a HAVE of the whole bitmap. For a replica that was ready it is HAVE_END alone, and then
+// all chunks are there.
 absl::Status AvailabilityMirror::TakeFirst(const Frame& frame) {
   const size_t words = (availability_->chunks() + kWordBits - 1) / kWordBits;
   if (const auto* have = std::get_if<HaveFrame>(&frame)) {
@@ -107,7 +108,8 @@ absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
 
 void AvailabilityMirror::Run() {
   while (!availability_->ended()) {
-    // Without a deadline: a replica may fill for as long as its sources need. The destructor ends the wait.
+    // Without a deadline, since a replica may fill for as long as its sources need. The destructor ends the
+    // wait.
     absl::StatusOr<IncomingFrame> frame = channel_->Receive(SteadyTime::InfiniteFuture());
     const absl::Status taken = frame.ok() ? Take(frame->frame) : frame.status();
     // A daemon that goes after it announced every chunk took nothing back.

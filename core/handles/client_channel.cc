@@ -34,8 +34,9 @@ absl::Status ConnectError(int error_number, const std::string& path) {
   return ErrnoStatus(error_number, "connect to the handle socket", path);
 }
 
-// The kernel has no readiness for a full backlog of a unix socket: so connecting blocks, for as long as the
-// deadline allows.
+// The kernel has no readiness for a full backlog of a unix socket. Connecting therefore blocks for as long as
+// the deadline allows, and a cancellation cannot end it. The timeout stays on the socket without effect: all
+// later calls are non-blocking (MSG_DONTWAIT).
 absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string& path, SteadyTime deadline) {
   const absl::Duration left = TimeLeft(deadline);
   if (left <= absl::ZeroDuration()) return Late(path);
@@ -101,6 +102,7 @@ absl::Status ClientChannel::Send(const Frame& frame, std::vector<int> fds, Stead
   }
 }
 
+// Shutdown ends the wait: poll then reports the end of the connection, and the reader finds it.
 absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
   while (true) {
     absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
@@ -132,6 +134,8 @@ absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, std::v
   return Receive(deadline);
 }
 
+// Frames of other kinds are passed over: HAVE and HAVE_END alone can come unrequested, and the mirror that
+// would take them has ended.
 absl::Status ClientChannel::TakeError() {
   while (true) {
     TC_ASSIGN_OR_RETURN(std::optional<IncomingFrame> incoming, reader_.Read(socket_.get()));

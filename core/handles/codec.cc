@@ -50,6 +50,8 @@ void GreetingFields(Io& io, uint16_t& version) {
 
 }  // namespace
 
+// One function declares the fields of a frame for both directions (base/byte_fields.h), so that the writer
+// and the reader cannot differ. A frame without a function here has no fields.
 void Fields(auto& io, SegmentHandle& segment) { io(segment.number, segment.bytes); }
 void Fields(auto& io, SegmentExtent& extent) {
   io(extent.image_offset, extent.segment, extent.offset, extent.bytes);

@@ -23,7 +23,9 @@ Follower::Follower(const Claim& claim, std::function<void()> on_news)
   if (availability_ == nullptr) return;
   readable_ = ReadableChunks(claim.handles, availability_->image_bytes(), availability_->chunk_bytes());
   announcer_.emplace(availability_, readable_);
-  // Under the availability's lock, in the middle of an ingest.
+  // The observer runs under the availability's lock, in the middle of an ingest, so it only raises a flag.
+  // The flag also keeps the server from being woken for each chunk: until Take lowers it, later chunks wake
+  // no thread.
   watch_ = availability_->OnChange([this] {
     if (!noted_.exchange(true)) on_news_();
   });

@@ -118,6 +118,8 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
   return true;
 }
 
+// Two steps, each of which may take several calls: the prefix, then the body that it announces. What has
+// arrived stays in the reader. An error is final: the stream has no place at which to begin anew.
 absl::StatusOr<std::optional<IncomingFrame>> FrameReader::Read(int socket) {
   if (prefix_filled_ < prefix_.size()) {
     TC_ASSIGN_OR_RETURN(const bool whole, Fill(socket, prefix_, prefix_filled_));

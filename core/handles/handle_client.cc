@@ -53,6 +53,8 @@ ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHa
 
 ClaimedReplica::~ClaimedReplica() = default;
 
+// The pointer outlives the lock. Only TakeOver exchanges the channel, and it refuses device memory and a
+// replica that is followed, which are the users of this pointer.
 ClientChannel* ClaimedReplica::channel() const {
   absl::MutexLock lock(&mutex_);
   return channel_.get();
@@ -66,7 +68,8 @@ absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
                                                       ": replica ", again->handles_.replica_id,
                                                       " is not in the same memory; attach to it"));
   }
-  // `again` is the caller's alone, so the order of the two locks is free.
+  // `again` is the caller's alone, so the order of the two locks is free. It ends with the channel that was
+  // lost.
   absl::MutexLock lock(&mutex_);
   absl::MutexLock other(&again->mutex_);
   channel_.swap(again->channel_);
@@ -149,6 +152,7 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
         "follow replica ", handles_.replica_id,
         mirror_ != nullptr ? ": it is followed already" : ": it is not in host memory, so it is ready"));
   }
+  // From here on the mirror reads the connection, until no more can come.
   TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
   return mirror_->availability();
 }

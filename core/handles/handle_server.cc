@@ -47,6 +47,11 @@ constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the sy
 
 // The server's thread with all that it serves. What other threads reach stands first: the tables lock
 // themselves, the counts are atomic. The rest belongs to the thread alone.
+//
+// The thread sleeps in epoll_wait. It wakes for the listener, for a connection that can be read or written,
+// for the end of an orphan's process (its pidfd), for the eventfd, and for the earliest of these times: a
+// ticket's expiry, a connection's deadline, a follower's next message, the end of a pause in accepting.
+// Another thread that wants something adds it to a list under news_mutex_ and calls Wake.
 class HandleServer::Loop {
  public:
   Loop(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll, UniqueFd wake,
@@ -170,6 +175,8 @@ class HandleServer::Loop {
     while (!entries_.empty()) Destroy(entries_.begin());
   }
 
+  // Rounded up to whole milliseconds, so that the thread does not wake just before the time and spin until
+  // it. At most a minute: any larger number could overflow the int, and to wake for nothing is harmless.
   int WaitMilliseconds() const {
     SteadyTime next = std::min(tickets.next_expiry(), resume_accepting_);
     if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
@@ -180,10 +187,13 @@ class HandleServer::Loop {
   }
 
   void HandleTime(SteadyTime now) {
+    // A ticket that no client claims in time gives its hold back.
     const std::vector<Claim> expired = tickets.TakeExpired(now);  // releases their holds at its end
     if (!expired.empty()) otel::metrics::kTicketsExpired.Add(expired.size());
     if (resume_accepting_ <= now) PauseAccepting(false);
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+      // deadlines_ has the time of the last Update. A put that takes a ring on another thread moves the
+      // deadline of its connection without an Update.
       const auto it = entries_.find(deadlines_.begin()->second);
       if (it->second.connection->deadline() > now) {  // a ring that was put through meanwhile
         // Moves the connection to its new time, so that this loop goes on.
@@ -241,6 +251,7 @@ class HandleServer::Loop {
     std::vector<std::shared_ptr<FenceRequest>> fences;
     {
       absl::MutexLock lock(&news_mutex_);
+      // Swapped out, so that no connection is called under the lock.
       fences.swap(fences_);
     }
     for (const auto& fence : fences) {
@@ -258,6 +269,7 @@ class HandleServer::Loop {
     }
   }
 
+  // Answers HoldersOf. The waiting thread is notified last: from then on the request is its own.
   void NameHolders() {
     std::vector<std::shared_ptr<HoldersRequest>> requests;
     {
@@ -397,6 +409,7 @@ class HandleServer::Loop {
       }
       entry.events = events;
     }
+    // Each of these is noted once in the life of a connection.
     if (connection.of_daemon() && !std::exchange(entry.of_daemon, true)) daemon_connection_count.fetch_add(1);
     if (connection.wants_ring() && !std::exchange(entry.awaits_ring, true)) {
       ring_queue_.push_back(it->first);
@@ -443,12 +456,15 @@ class HandleServer::Loop {
   const UniqueFd wake_;
   std::atomic<bool> stopping_ = false;
 
+  // From here to ring_queue_: used by the thread only.
   uint64_t next_id_ = kFirstFreeId;
   Entries entries_;
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
   ByTime deadlines_;
   ByTime news_due_;
   std::deque<uint64_t> ring_queue_;  // connections that wait for a ring, and some that have gone
+  // Guards the three lists alone. An availability notes news under its own lock, so nothing is called under
+  // this one.
   absl::Mutex news_mutex_;
   std::vector<uint64_t> noted_ ABSL_GUARDED_BY(news_mutex_);
   std::vector<std::shared_ptr<FenceRequest>> fences_ ABSL_GUARDED_BY(news_mutex_);

@@ -27,6 +27,8 @@ size_t DescriptorsOf(const ReplicaHandles& handles) {
   return std::holds_alternative<FileHandles>(handles.memory) ? 1 : 0;
 }
 
+// Each check makes the arithmetic of those behind it safe: the numbers come from another process, and any of
+// their sums could overflow.
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
   for (size_t i = 1; i < host.segments.size(); ++i) {
     if (host.segments[i].number <= host.segments[i - 1].number) {
@@ -69,6 +71,7 @@ bool HostHandles::Covers(uint64_t offset, uint64_t bytes) const {
   // The last extent that begins at or before the offset.
   auto at = std::ranges::upper_bound(extents, offset, {}, &SegmentExtent::image_offset);
   if (at != extents.begin()) --at;
+  // Goes from extent to extent, as long as each begins where the previous one ends.
   for (; offset < end; ++at) {
     if (at == extents.end() || at->image_offset > offset) return false;
     if (at->image_offset + at->bytes <= offset) return false;

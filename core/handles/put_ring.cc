@@ -21,7 +21,8 @@ namespace {
 // No process can add a seal either: one against writing would end the stream.
 constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// The max time between two checks of the context and the connection.
+// The max time between two checks of the context and the connection: NoteClosed and a cancellation wake no
+// thread that sleeps on a slot.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
 }  // namespace
@@ -62,8 +63,8 @@ PutRing::PutRing(RingShape shape, absl::Duration stall_timeout, RingRoom::Hold r
       slots_(shape.slots) {}
 
 PutRing::~PutRing() {
-  // A client that stalls keeps its mapping, and would keep the pages. The page in front stays: a
-  // client that still looks at it finds nothing new there.
+  // A client that stalls keeps its mapping, and would keep the pages. MADV_REMOVE takes them from all
+  // mappings of the memory. The page in front stays: a client that still looks at it finds nothing new there.
   madvise(mapping_.base() + kRingHeaderBytes, shape_.bytes() - kRingHeaderBytes, MADV_REMOVE);
 }
 
@@ -103,6 +104,8 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
           absl::StrCat(what, ": the client that puts it closed its connection; put it again"));
     }
     TC_RETURN_IF_ERROR(context.Check(what));
+    // The client answers in any order, so an answer in any slot shows that it is alive. The time counts from
+    // the later of that answer and this request.
     const SteadyTime progress = made_ + absl::Nanoseconds(progress_ns_.load(std::memory_order_relaxed));
     const absl::Duration left = std::max(progress, ours.since) + stall_timeout_ - SteadyNow();
     if (left <= absl::ZeroDuration()) {
@@ -112,7 +115,7 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     }
     SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
   }
-  // Each answer of any slot counts as progress of the whole client.
+  // Relaxed: the number guards no other memory, and a late view of it only delays the timeout.
   ours.asked = false;
   progress_ns_.store(absl::ToInt64Nanoseconds(SteadyNow() - made_), std::memory_order_relaxed);
   return ConstHostSpan(mapping_.base() + kRingHeaderBytes + uint64_t{slot} * shape_.slot_bytes, ours.bytes);

@@ -15,6 +15,10 @@
 namespace tensorcast {
 namespace {
 
+// The threads of a filler have one loop (Work): take a request, check it, fill its slot, answer. With no
+// request they sleep on the word `posted`, which the daemon raises with each request, and which Stop and Fail
+// raise to end the sleep. The daemon ends a put on its own: it shuts the connection down, asks for nothing
+// more, and the put's caller calls Stop.
 constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 
 // Writing past the end of a file is a SIGBUS.
@@ -30,6 +34,8 @@ absl::Status CheckMemory(int fd, const RingShape& shape) {
   return absl::OkStatus();
 }
 
+// Names the memories and their parts before STREAM. The daemon answers none of these frames: a refusal is
+// what Exchange receives for STREAM.
 absl::Status HandOver(ClientChannel& channel, std::span<const HandedMemory> handed, SteadyTime deadline) {
   for (const HandedMemory& memory : handed) {
     std::vector<int> fds;
@@ -126,8 +132,10 @@ absl::Status RingFiller::Stop() {
   return failure_;
 }
 
-// A slot has a new request where its number is not the one that was taken last. The search begins behind the
-// slot of the previous task, so that requests are served in about their order.
+// A slot has a new request where its number is not the one that was taken last. The lock makes sure that one
+// thread takes it. The search begins behind the slot of the previous task, so that requests are served in
+// about their order. The fields are copied here and never read again, since the daemon could change them
+// after the check.
 std::optional<RingFiller::Task> RingFiller::TakeTask() {
   absl::MutexLock lock(&mutex_);
   for (uint32_t i = 0; i < shape_.slots; ++i) {
@@ -170,6 +178,7 @@ void RingFiller::Work(int thread) {
       filled = fill_(thread, task->image_offset, slots().subspan(begin, task->bytes));
     }
     if (!filled.ok()) return Fail(filled);
+    // Release: the daemon that sees the number sees the bytes.
     std::atomic<uint32_t>& done = header().slots[task->slot].done;
     done.store(task->sequence, std::memory_order_release);
     WakeSleepers(done, 1);
@@ -186,6 +195,7 @@ void RingFiller::Fail(const absl::Status& why) {
   stopping_.store(true);
   header().posted.fetch_add(1);
   WakeSleepers(header().posted, std::numeric_limits<int>::max());
+  // With no lock held: the callback ends the call of the put, which may run code of the caller.
   if (on_failed_) on_failed_();
 }
 

@@ -59,6 +59,8 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
 // Whether `fd` is memory that can be mapped and read without surprises: INVALID_ARGUMENT unless it is a memfd
 // sealed WRITE | SHRINK | GROW with `bytes` in it.
 absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
+  // The seals come first: for a descriptor of anything but memory this fails without asking its file system,
+  // which could hang the server's thread. fstat and fstatfs of memory answer at once.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
     return absl::InvalidArgumentError(
@@ -111,6 +113,8 @@ absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const Unique
     return absl::InvalidArgumentError(
         absl::StrCat("offer memory: ", fds.size(), " descriptors came with it, and not its memfd alone"));
   }
+  // While a check may fail, the descriptor stays among the foreign ones, which close on other threads. A
+  // checked one is memory, so closing it never waits.
   TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front(), socket));
   TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), bytes));
   return std::move(std::move(fds).Take().front());
@@ -136,6 +140,7 @@ ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, Steady
       on_news_(std::move(on_news)) {}
 
 ServerConnection::~ServerConnection() {
+  // A put that waits for a slot of this client now fails with UNAVAILABLE.
   if (ring_ != nullptr) ring_->NoteClosed();
   const ForeignFds unfinished(reader_.TakeFds());
   // An offer goes with its client's connection, unless a put has taken it.
@@ -144,7 +149,8 @@ ServerConnection::~ServerConnection() {
 
 SteadyTime ServerConnection::deadline() const {
   if (state_ == State::kAwaitsRing) return SteadyTime::InfiniteFuture();
-  // Until a put takes the ring; from then on the ring itself watches for a client that stalls.
+  // A put has until put_by_ to take the ring. From then on the ring itself watches for a client that stalls
+  // (PutRing::Await).
   if (state_ == State::kStreams) {
     return shared_.offers->Contains(offer_token_) ? put_by_ : SteadyTime::InfiniteFuture();
   }
@@ -155,6 +161,8 @@ SteadyTime ServerConnection::news_due() const {
   return follower_ != nullptr && writer_.empty() ? follower_->due() : SteadyTime::InfiniteFuture();
 }
 
+// Bytes that the client has not read hold back a follower: while any wait, no news is taken, and news_due()
+// is InfiniteFuture. The chunks gather in the availability meanwhile.
 bool ServerConnection::TellNews(SteadyTime now) {
   if (follower_ == nullptr || !writer_.empty()) return true;
   for (const Frame& frame : follower_->Take(now)) {
@@ -163,6 +171,8 @@ bool ServerConnection::TellNews(SteadyTime now) {
   return Flush();
 }
 
+// Handles each frame that has arrived whole. The end of the peer counts only after all that it sent before
+// was handled.
 bool ServerConnection::OnReadable() {
   while (state_ != State::kEnding) {
     absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
@@ -180,6 +190,7 @@ bool ServerConnection::Refuse(const absl::Status& reason) {
   state_ = State::kEnding;
   // The time of the exchange counts again, so that a peer that does not read the reason is cut off.
   answered_ = false;
+  // News behind an ERROR would break the protocol.
   follower_.reset();
   return Flush();
 }
@@ -272,6 +283,8 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
   return absl::OkStatus();
 }
 
+// Only clients that hold host memory are noted: a daemon that comes back waits for those before it uses the
+// memory again.
 void ServerConnection::NoteHolder(HeldClaim& held) const {
   const Claim& claim = held.claim();
   if (!*shared_.on_host_claim || claim.holder != Holder::kClient) return;
@@ -326,12 +339,14 @@ absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, Foreig
 }
 
 absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
+  // The state kHandsOver says that there is one.
   HandedMemory& memory = handed_.back();
   if (frame.parts.size() > kMaxHandedParts - handed_parts_) {
     return absl::InvalidArgumentError(
         absl::StrCat("hand memory over: a put has at most ", kMaxHandedParts, " parts; stream the rest"));
   }
   for (const HandedPart& part : frame.parts) {
+    // The places in a replica are checked by the put, which knows the replica. Here nothing does.
     if (memory.memfd && (part.offset > memory.bytes || part.bytes > memory.bytes - part.offset)) {
       return absl::InvalidArgumentError(absl::StrCat("hand memory over: a part of ", part.bytes, " bytes at ",
                                                      part.offset, " is past the end, at ", memory.bytes));
@@ -343,6 +358,7 @@ absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
 }
 
 absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
+  // Each frame brings as many descriptors as the kernel passes, and the last one brings the rest.
   const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
   if (fds.size() != wanted) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -366,6 +382,7 @@ absl::Status ServerConnection::AddOffer(Offer offer) {
 }
 
 bool ServerConnection::GiveRing(RingRoom::Hold room) {
+  // `room` goes with the ring: where the ring cannot be made, the next connection in the queue gets it.
   const RingShape shape = ring_shape();
   // The ring has a descriptor of its own for the socket: a put on another thread may end it after this
   // connection is gone.
@@ -376,7 +393,8 @@ bool ServerConnection::GiveRing(RingRoom::Hold room) {
   Offer offer;
   offer.bytes = stream_bytes_;
   offer.handed = std::move(handed_);
-  // With the last copy the put is over, also where no put ever used it.
+  // The last copy of the offer's ring ends the connection, whether a put has used the ring or it was never
+  // taken. ring_ itself is not such a copy, so the connection does not keep itself open.
   offer.ring = std::shared_ptr<PutRing>(ring_.get(), [ring = ring_](PutRing*) { ring->End(); });
   offer_token_ = shared_.offers->Add(std::move(offer));
   // From here on a put has this long to take the offer.
@@ -405,6 +423,7 @@ std::optional<pid_t> ServerConnection::HolderOf(std::string_view replica_id,
   if (state_ != State::kLeased || held_->claim().handles.replica_id != replica_id) return std::nullopt;
   if (except != nullptr && except(held_->claim().hold.get())) return std::nullopt;
   const absl::StatusOr<ucred> peer = PeerCredentials(socket_.get());
+  // The process that connected, which may have passed the connection to another one since.
   return peer.ok() ? peer->pid : 0;
 }
 
@@ -417,7 +436,8 @@ bool ServerConnection::Fence(std::string_view replica_id, const absl::Status& wh
 
 std::optional<OrphanedClaim> ServerConnection::TakeOrphan() {
   if (held_ == nullptr || !held_->is_device()) return std::nullopt;
-  // OPENING may lie unread, unless all that the client sent was read.
+  // A client that never sent OPENING does not have the memory open. Where the connection ended otherwise than
+  // by the client, OPENING may still lie unread in the socket, so the claim is kept.
   if (!opening_ && reader_.closed()) return std::nullopt;
   return OrphanedClaim{std::move(process_), std::move(held_)};
 }

@@ -9,8 +9,9 @@ namespace tensorcast {
 
 std::string RandomToken() { return RandomHex(16); }
 
-// All tickets live equally long, so the queue by expiry is in order by itself. A ticket that was claimed
-// stays in it until its time, and is then not found.
+// All tickets live equally long, so the queue by expiry is in order by itself. (Two threads may be
+// microseconds out of order, since `now` is read before the lock; the earlier ticket is then swept with the
+// later one.) A ticket that was claimed stays in the queue until its time, and is then not found.
 TicketTable::Issued TicketTable::Issue(Claim claim, SteadyTime now) {
   std::string ticket = RandomToken();
   const SteadyTime expiry = now + ttl_;
