@@ -9,7 +9,9 @@
 namespace tensorcast {
 namespace {
 
-// A half word of marks, 32 elements, at a time: that many bytes of any width divide 256.
+// A half word of marks, 32 elements, at a time. `bytes` is a multiple of 256, which 32 elements of any width
+// divide, so there is never a smaller rest; an odd number of half words leaves the upper half of the last
+// word zero.
 constexpr size_t kHalfWord = 32;
 
 template <std::unsigned_integral U>
@@ -41,8 +43,9 @@ __attribute__((target("avx2"), always_inline)) inline __m256i Load(const std::by
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// Each turns 32 comparisons into 32 bits, in order. The packs work within 128-bit lanes, and the permutation
-// puts the lanes' parts back in order.
+// Turns 32 comparisons into 32 bits, in order. A comparison gives all ones for equal elements, so the bits of
+// equal ones are gathered and then inverted. For elements of two bytes, the pack works within 128-bit lanes,
+// and the permutation puts the lanes' parts back in order.
 template <size_t kWidth>
 __attribute__((target("avx2"), always_inline)) inline uint32_t ChangedHalf(const std::byte* a,
                                                                            const std::byte* b) {
@@ -80,6 +83,7 @@ __attribute__((target("avx2"))) void MarkAvx2(const std::byte* base, const std::
   if (offset < bytes) *marks = ChangedHalf<kWidth>(base + offset, target + offset);
 }
 
+// Asked once. The build is for any x86-64 processor, and only the functions above use AVX2.
 bool HasAvx2() {
   static const bool has = __builtin_cpu_supports("avx2") != 0;
   return has;

@@ -25,6 +25,11 @@ namespace {
 constexpr size_t kStepBytes = size_t{16} << 10;
 constexpr size_t kVisitedAtOnce = 4096;
 
+// A path of differences is applied step by step. Rebuild copies up to kStepBytes of the base to a buffer,
+// lets each record of the path change the elements there, digests the buffer, and writes it to the target.
+// RecordReader has checked by then that all positions lie inside the chunk, so a cursor writes without
+// checks. What stays unchecked until the end is only whether there were as many values as steps 255; wrong
+// bytes are found by the target's digest.
 absl::Status Refuse(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("open a difference: ", what, "; pull the target whole"));
 }
@@ -54,7 +59,9 @@ struct Elements {
   uint64_t end() const { return first + count; }
 };
 
-// Goes through a record front to back, and changes elements.
+// Goes through a record front to back, and changes elements. Each call goes on where the previous one ended:
+// a sparse record remembers the next element that changes, a bitmap its next step, and all modes their next
+// value. The streams must be those that RecordReader has checked.
 class RecordCursor {
  public:
   RecordCursor() = default;
@@ -82,6 +89,7 @@ class RecordCursor {
  private:
   static const uint8_t* End(std::span<const uint8_t> bytes) { return bytes.data() + bytes.size(); }
 
+  // The unchanged elements up to the next change. A checked stream does not end in a long gap.
   uint64_t Gap() {
     uint64_t gap = 0;
     for (; streams_.positions[gap_] == kLongGap; ++gap_) gap += kLongGap;
@@ -95,6 +103,8 @@ class RecordCursor {
   }
   template <typename U>
   void Escaped(uint8_t* element) {
+    // Noted rather than returned, which keeps the loops free of errors. The element stays wrong, and the
+    // caller gives the chunk up at the end (Complete).
     if (static_cast<size_t>(End(streams_.values) - value_) < sizeof(U)) {
       lacks_values_ = true;
       return;
@@ -106,16 +116,19 @@ class RecordCursor {
   template <typename U>
   void ApplySparse(const Elements& elements, uint8_t* bytes) {
     const uint64_t end = elements.end();
+    // Local copies, since the compiler cannot keep members in registers while bytes are written.
     const uint8_t* const last_step = End(streams_.steps) - 1;
     const uint8_t* step = step_;
     uint64_t next = next_;
     while (next < end) {
       Change<U>(bytes + (next - elements.first) * sizeof(U), *step);
       if (step++ == last_step) {
+        // The gaps are used up: there is none to read after the last step.
         next = kNoElement;
         break;
       }
       const uint8_t gap = streams_.positions[gap_];
+      // The same as Gap(), with its common case first.
       if (gap != kLongGap) [[likely]] {
         ++gap_;
         next += gap + uint64_t{1};
@@ -129,7 +142,8 @@ class RecordCursor {
 
   template <typename U>
   void ApplyBitmap(const Elements& elements, uint8_t* bytes) {
-    // Parts begin at multiples of kTensorAlignment, where an element's bit is the first of a byte.
+    // Parts begin at multiples of kTensorAlignment, where an element's bit is the first of a byte. They end
+    // there, too, so the last byte has no bit of the next part.
     const uint8_t* const bits = streams_.positions.data() + elements.first / 8;
     for (uint64_t byte = 0; byte * 8 < elements.count; ++byte) {
       for (uint32_t left = bits[byte]; left != 0; left &= left - 1) {
@@ -142,7 +156,8 @@ class RecordCursor {
   template <typename U>
   void ApplyDense(const Elements& elements, uint8_t* bytes) {
     const uint8_t* const steps = streams_.steps.data() + elements.first;
-    // The escaped ones take another step here, and their values below.
+    // A loop without branches, which compilers turn into wide instructions. The escaped elements take a wrong
+    // step in it; the second loop writes their values over them.
     for (uint64_t i = 0; i < elements.count; ++i) {
       uint8_t* const element = bytes + i * sizeof(U);
       StoreElement<U>(element, TakeStep<U>(LoadElement<U>(element), steps[i]));
@@ -181,6 +196,7 @@ void VisitGaps(const RecordStreams& streams, std::span<const ElementRun> runs, s
   for (const uint8_t gap : streams.positions) {
     element += gap;
     if (gap == kLongGap) continue;
+    // The elements of a call have one width, so what was collected is visited where the run ends.
     while (element >= run_end) {
       flush();
       ++run;
@@ -194,7 +210,8 @@ void VisitGaps(const RecordStreams& streams, std::span<const ElementRun> runs, s
   flush();
 }
 
-// Sets the bits of the elements that a record changes.
+// Sets the bits of the elements that a record changes. Several records of a path set theirs in one bitmap, so
+// that an element that two of them change is visited once.
 void MarkElements(const RecordStreams& streams, std::span<uint8_t> bits) {
   const auto set = [bits](uint64_t element) { bits[element / 8] |= static_cast<uint8_t>(1u << element % 8); };
   switch (streams.mode) {
@@ -238,6 +255,8 @@ absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& lay
                                   target, records_tensor.nbytes));
   decoder.geometry_ = std::make_shared<const DifferenceGeometry>(std::move(target));
   decoder.modes_ = std::move(index.modes);
+  // The index gives sizes alone. DecodeIndex has compared their sum with the tensor, so no record lies
+  // outside of it.
   uint64_t begin = records_tensor.offset;
   for (const uint32_t record_bytes : index.record_bytes) {
     decoder.record_begins_.push_back(begin);
@@ -258,6 +277,7 @@ std::span<const std::byte> DifferenceDecoder::RecordBytes(uint32_t chunk,
 }
 
 std::span<const std::byte> DifferenceDecoder::Bytes(ByteRange range, std::vector<std::byte>& gathered) const {
+  // Bytes that lie in one piece are used in place. Only what crosses pieces is copied.
   gathered.clear();
   for (std::span<const std::byte> piece : image_) {
     if (range.offset >= piece.size()) {
@@ -321,6 +341,8 @@ absl::Status ChunkRebuilder::State::ReadRecords(DecoderPath path, uint32_t chunk
   used = 0;
   for (const DifferenceDecoder* const difference : path) {
     if (difference->mode(chunk) == RecordMode::kSame) continue;
+    // A reader's buffers hold its streams, so each record of the path has its own. They are kept for the next
+    // chunk.
     if (parts.size() == used) parts.emplace_back();
     Part& part = parts[used++];
     TC_ASSIGN_OR_RETURN(
@@ -354,7 +376,8 @@ absl::Status ChunkRebuilder::State::Rebuild(DecoderPath path, uint32_t chunk,
       const size_t bytes = std::min<uint64_t>({kStepBytes, from.size(), run->offset + run->bytes - offset});
       const Elements elements_here{element, bytes / run->width};
       // Through the step's buffer also where nothing changes: a copy past the caches from memory that is not
-      // in them is slower than this detour on some processors, and hardly faster on others (README.md).
+      // in them is slower than this detour on some processors, and hardly faster on others (README.md). The
+      // buffer also lets base and target be the same memory: each step is read before it is written.
       std::memcpy(step.data(), from.data(), bytes);
       WithElementType(run->width, [&]<typename U>(U) {
         for (Part& part : active) {
@@ -402,6 +425,7 @@ absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
   const auto changes_it = [chunk](const DifferenceDecoder* one) {
     return one->mode(chunk) != RecordMode::kSame;
   };
+  // One sparse record is in order by itself and needs no bitmap.
   const bool one_record = std::ranges::count_if(path, changes_it) == 1;
   TC_RETURN_IF_ERROR(state.ReadRecords(path, chunk, [&](State::Part&, const RecordStreams& streams) {
     if (one_record && streams.mode == RecordMode::kSparse) {
@@ -416,6 +440,7 @@ absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
     }
     MarkElements(streams, *bits);
   }));
+  // Either VisitGaps has visited them, or nothing changed.
   if (!bits.has_value()) return absl::OkStatus();
   uint64_t first = 0;
   for (const ElementRun& run : state.runs) {

@@ -20,9 +20,12 @@ namespace {
 
 // Compared at a time: the marks and positions of such a block stay in the first cache level.
 constexpr size_t kBlockBytes = size_t{8} << 10;
-// Fewer changed elements than one in so many are never shorter as a bitmap or as a plane.
+// With fewer changed elements than one in so many, a bitmap or a plane of steps is shorter than gaps by a
+// tenth at most, and to try them costs more than the encoding (README.md).
 constexpr uint64_t kSparseFraction = 16;
-// When the values take this part of a chunk, a look at some of them decides whether encoding it goes on.
+// Values are whole elements, where gaps and steps take a byte each, so they decide whether a record pays.
+// When they take this part of a chunk, a look at the last kTrialBytes of them decides whether encoding it
+// goes on.
 constexpr uint64_t kValuesFraction = 4;
 constexpr size_t kTrialBytes = size_t{64} << 10;
 
@@ -40,6 +43,7 @@ uint64_t BytesOf(const EncodedDifference::Record& record) {
   return bytes;
 }
 
+// Each piece stays where it is, also when the vector of pieces grows: records point into them.
 class HeapRecordMemory final : public RecordMemory {
  public:
   absl::StatusOr<Pieces> Add(uint64_t min_bytes) override {
@@ -57,6 +61,8 @@ class HeapRecordMemory final : public RecordMemory {
 
 std::shared_ptr<RecordMemory> MakeHeapRecordMemory() { return std::make_shared<HeapRecordMemory>(); }
 
+// The image is never laid out as a whole: its parts lie in the index and in the records, and a range of it is
+// put together on demand. A record is copied as far as it lies in the range.
 void EncodedDifference::CopyImage(ByteRange range, std::byte* destination) const {
   const uint64_t end = range.offset + range.bytes;
   DCHECK_LE(end, layout.image_bytes);
@@ -70,6 +76,8 @@ void EncodedDifference::CopyImage(ByteRange range, std::byte* destination) const
   };
   copy(0, AsBytes(index));
   const uint64_t records_offset = layout.tensors[1].offset;
+  // Records of size 0 share their begin with the next one. The search finds the last record that begins at or
+  // before the range, so none that reaches into it is missed.
   const uint64_t skipped = std::max(range.offset, records_offset) - records_offset;
   size_t chunk = std::ranges::upper_bound(record_begins, skipped) - record_begins.begin();
   for (chunk = std::max<size_t>(chunk, 1) - 1; chunk < records.size(); ++chunk) {
@@ -86,6 +94,8 @@ DifferenceEncoder::DifferenceEncoder(DifferenceGeometry geometry, std::shared_pt
     : geometry_(std::move(geometry)), memory_(std::move(memory)), records_(geometry_.chunk_count()) {}
 
 bool DifferenceEncoder::TooLarge() const {
+  // Relaxed, here and for no_memory_: an encoder that sees the new number late only makes a record for
+  // nothing. The caller of Finish has synchronised with all encoders.
   return bytes_.load(std::memory_order_relaxed) > geometry_.image_bytes / 2;
 }
 
@@ -96,11 +106,13 @@ absl::Status DifferenceEncoder::memory_status() const {
 
 void DifferenceEncoder::NoteNoMemory(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
+  // Update keeps the first error.
   memory_status_.Update(why);
   no_memory_.store(true, std::memory_order_relaxed);
 }
 
 void DifferenceEncoder::Store(uint32_t chunk, RecordMode mode, EncodedDifference::Record record) {
+  // Without a lock: each chunk has an entry of its own, and one thread stores it.
   StoredRecord& stored = records_[chunk];
   CHECK(!stored.stored) << "chunk " << chunk << " has a record already";
   bytes_.fetch_add(mode == RecordMode::kWhole ? geometry_.chunk(chunk).bytes : BytesOf(record),
@@ -109,6 +121,7 @@ void DifferenceEncoder::Store(uint32_t chunk, RecordMode mode, EncodedDifference
 }
 
 std::optional<EncodedDifference> DifferenceEncoder::Finish() {
+  // Without a difference the memory is given back at the end of this function.
   std::shared_ptr<RecordMemory> memory = std::exchange(memory_, nullptr);
   if (GivenUp()) return std::nullopt;
   EncodedDifference encoded;
@@ -130,12 +143,18 @@ std::optional<EncodedDifference> DifferenceEncoder::Finish() {
   return encoded;
 }
 
+// How a chunk becomes a record. Append cuts the chunk into blocks, each inside one run of elements of one
+// width. Block marks the elements that differ and turns the marks into positions; PutChanged turns positions
+// into gaps, steps and values, the streams of the mode kSparse. At the end Store writes the sparse record. If
+// many elements changed, it makes the other two modes from the same streams and keeps the shortest record. A
+// chunk leaves this path early where its values do not compress (TryValues), or where the whole difference
+// was given up: it is then stored as kWhole.
 struct ChunkEncoder::State {
   explicit State(DifferenceEncoder& shared) : encoder(shared) {}
 
   DifferenceEncoder& encoder;
 
-  // The chunk at hand.
+  // The chunk at hand. Elements are counted from the chunk's start, whatever their widths (FORMAT.md).
   uint32_t chunk = 0;
   uint64_t chunk_bytes = 0;
   std::vector<ElementRun> runs;
@@ -170,6 +189,8 @@ struct ChunkEncoder::State {
 template <typename U>
 void ChunkEncoder::State::PutChanged(std::span<const uint16_t> positions, const std::byte* base,
                                      const std::byte* target) {
+  // Room for the worst case is made once, so that the loop writes without a check. Of gaps that is a byte for
+  // each position, and one for each 255 elements from the last change to the end of this block.
   uint8_t* const first_gap = gaps.Room(positions.size() + (elements + kBlockBytes - next_gap) / kLongGap + 1);
   uint8_t* const first_step = steps.Room(positions.size());
   uint8_t* const first_value = values.Room(positions.size() * sizeof(U));
@@ -182,6 +203,7 @@ void ChunkEncoder::State::PutChanged(std::span<const uint16_t> positions, const 
     next = elements + position + 1;
     for (; gap >= kLongGap; gap -= kLongGap) *gap_end++ = kLongGap;
     *gap_end++ = static_cast<uint8_t>(gap);
+    // A step of 255 and more does not fit its byte: the target's value goes to the third stream instead.
     const U value = LoadElement<U>(target + position * sizeof(U));
     const U step = StepBetween<U>(LoadElement<U>(base + position * sizeof(U)), value);
     if (step < kEscapedStep) {
@@ -201,6 +223,7 @@ void ChunkEncoder::State::PutChanged(std::span<const uint16_t> positions, const 
 
 void ChunkEncoder::State::Block(uint32_t width, const std::byte* base, const std::byte* target,
                                 size_t bytes) {
+  // Sized for elements of one byte. The loop below may write up to kAtOnce positions past the last.
   std::array<uint64_t, kBlockBytes / kMarksPerWord> marks;
   constexpr size_t kAtOnce = 4;
   std::array<uint16_t, kBlockBytes + kAtOnce> positions;
@@ -208,8 +231,9 @@ void ChunkEncoder::State::Block(uint32_t width, const std::byte* base, const std
   const size_t count = bytes / width;
   size_t found = 0;
   for (size_t word = 0; word * kMarksPerWord < count; ++word) {
-    // Most words have few marks: so many are written whether there are as many or not, so that no branch
-    // depends on how many there are (as simdjson does it).
+    // Most words have few marks, so four positions are written whether there are as many or not, and no
+    // branch depends on how many there are (as simdjson does it). What was written too much is overwritten by
+    // the next word.
     uint64_t left = marks[word];
     const size_t end = found + static_cast<size_t>(std::popcount(left));
     for (;;) {
@@ -231,9 +255,11 @@ void ChunkEncoder::State::Block(uint32_t width, const std::byte* base, const std
 void ChunkEncoder::State::TryValues() {
   tried = true;
   const auto trial = values.bytes().last(std::min(kTrialBytes, values.size()));
+  // Less than a quarter is saved: the chunk comes whole, and its rest is not compared.
   incompressible = writer.StoredBytes(trial) > trial.size() / 4 * 3;
 }
 
+// Reads the gaps and steps that PutChanged wrote.
 void ChunkEncoder::State::ForEachChanged(auto&& visit) const {
   uint64_t element = 0;
   const uint8_t* step = steps.bytes().data();
@@ -264,6 +290,7 @@ std::span<const uint8_t> ChunkEncoder::State::DenseSteps() {
 }
 
 absl::StatusOr<EncodedDifference::Record> ChunkEncoder::State::Keep(std::span<const std::byte> record) {
+  // `room` is used from its back, where a piece can be shortened and removed without moving the others.
   uint64_t free = 0;
   for (const std::span<std::byte> piece : room) free += piece.size();
   if (free < record.size()) {
@@ -272,7 +299,7 @@ absl::StatusOr<EncodedDifference::Record> ChunkEncoder::State::Keep(std::span<co
     absl::StatusOr<RecordMemory::Pieces> added =
         encoder.memory().Add(std::max<uint64_t>(share, record.size() - free));
     if (!added.ok()) return added.status();
-    // Behind what is left of those before.
+    // The new pieces go behind what is left of the old ones, which is used first.
     room.insert(room.begin(), added->rbegin(), added->rend());
   }
   EncodedDifference::Record kept;
@@ -291,6 +318,8 @@ void ChunkEncoder::State::Store() {
   if (incompressible) return encoder.Store(chunk, RecordMode::kWhole, {});
   if (changed == 0) return encoder.Store(chunk, RecordMode::kSame, {});
   RecordMode mode = RecordMode::kWhole;
+  // The mode kWhole stands for the chunk's own bytes: the first candidate has to be shorter than those, each
+  // other one shorter than the best so far.
   std::string shortest;
   const auto consider = [&](RecordMode candidate, std::span<const uint8_t> positions,
                             std::span<const uint8_t> candidate_steps) {
@@ -311,6 +340,7 @@ void ChunkEncoder::State::Store() {
   if (mode == RecordMode::kWhole) return encoder.Store(chunk, mode, {});
   absl::StatusOr<EncodedDifference::Record> record = Keep(AsBytes(shortest));
   if (!record.ok()) {
+    // The whole difference is given up, and the put goes on: a difference only saves bytes.
     encoder.NoteNoMemory(record.status());
     return encoder.Store(chunk, RecordMode::kWhole, {});
   }
@@ -340,6 +370,7 @@ void ChunkEncoder::Append(std::span<const std::byte> base, std::span<const std::
   DCHECK_EQ(base.size() % kTensorAlignment, 0u);
   DCHECK_LE(state.offset + base.size(), state.chunk_bytes);
   while (!base.empty()) {
+    // Only counted, so that Finish can still check that the chunk was complete.
     if (state.incompressible) {
       state.offset += base.size();
       return;

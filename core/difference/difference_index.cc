@@ -41,6 +41,7 @@ absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const Differ
     return Refuse("it is of an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
                   ", but the target has ", geometry.image_bytes, " in chunks of ", geometry.chunk_bytes);
   }
+  // Compared before memory is taken for the entries.
   constexpr size_t kEntryBytes = sizeof(RecordMode) + sizeof(uint32_t);
   const uint64_t chunks = geometry.chunk_count();
   if (in.remaining() != chunks * kEntryBytes) {
@@ -61,6 +62,7 @@ absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const Differ
     }
     sum += record;
   }
+  // No overflow: at most 2^32 records of less than 2^32 bytes.
   if (sum != records_bytes) {
     return Refuse("its index is of ", sum, " bytes of records, not of ", records_bytes);
   }

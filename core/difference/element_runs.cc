@@ -7,6 +7,7 @@
 namespace tensorcast {
 namespace {
 
+// So that offsets in a chunk, counts of elements and sizes of records fit 32 bits, with room to spare.
 constexpr uint64_t kMaxGeometryChunkBytes = uint64_t{1} << 30;
 
 uint64_t End(const ElementRun& run) { return run.offset + run.bytes; }
@@ -47,9 +48,11 @@ DifferenceGeometry GeometryOf(const ImageLayout& layout) {
   DifferenceGeometry geometry{
       .image_bytes = layout.image_bytes, .chunk_bytes = layout.chunk_bytes, .runs = {}};
   for (const Tensor& tensor : layout.tensors) {
+    // An empty tensor has no element, and its offset may be that of the next tensor.
     if (tensor.nbytes == 0) continue;
     const uint32_t width = ElementWidth(tensor.dtype);
     if (!geometry.runs.empty()) {
+      // The run before gets the padding up to this tensor. A tensor of the same width then continues it.
       ElementRun& before = geometry.runs.back();
       before.bytes = tensor.offset - before.offset;
       if (before.width == width) continue;

@@ -17,6 +17,7 @@
 namespace tensorcast {
 namespace {
 
+// The fastest of the ordinary levels: compression runs inside a put.
 constexpr int kCompressionLevel = 1;
 // Below this a frame's head is longer than what it saves.
 constexpr size_t kMinCompressedBytes = 32;
@@ -33,7 +34,7 @@ absl::Status Damaged(std::string_view what) {
       absl::StrCat("read a record of a difference: ", what, "; pull the chunk whole"));
 }
 
-// The positions that gaps give: as many as changed, all of them inside the chunk.
+// Checks that the gaps give as many positions as changed, all of them inside the chunk.
 absl::Status CheckGaps(std::span<const uint8_t> gaps, uint64_t changed, uint64_t elements) {
   uint64_t sum = 0;
   uint64_t ends = 0;
@@ -59,6 +60,7 @@ absl::Status CheckBitmap(std::span<const uint8_t> bits, uint64_t changed, uint64
   uint64_t set = 0;
   for (const uint8_t byte : bits) set += static_cast<uint64_t>(std::popcount(byte));
   if (set != changed) return Damaged("its bitmap has another number of bits than elements changed");
+  // The bits past the last element would name elements of which there are none.
   if (elements % 8 != 0 && bits.back() >> elements % 8 != 0) {
     return Damaged("its bitmap has bits past the last element");
   }
@@ -73,6 +75,8 @@ absl::Status CheckDenseSteps(std::span<const uint8_t> steps, uint64_t changed) {
 
 }  // namespace
 
+// libzstd keeps its tables in a context, which is costly to make and is used for all records of a thread. A
+// null context (no memory) is not an error here: the streams are then stored raw.
 struct RecordWriter::Context {
   ZSTD_CCtx* const zstd = ZSTD_createCCtx();
   ~Context() { ZSTD_freeCCtx(zstd); }
@@ -88,6 +92,7 @@ bool RecordWriter::Compress(std::span<const uint8_t> content) {
   uint8_t* const to = compressed_.Room(room);
   const size_t stored =
       ZSTD_compressCCtx(context_->zstd, to, room, content.data(), content.size(), kCompressionLevel);
+  // Equal sizes would say "raw" to a reader, so a frame has to be shorter.
   if (ZSTD_isError(stored) != 0 || stored >= content.size()) return false;
   compressed_.Commit(stored);
   return true;
@@ -128,6 +133,8 @@ RecordReader::RecordReader(RecordReader&&) noexcept = default;
 
 absl::StatusOr<std::span<const uint8_t>> RecordReader::Context::Read(ByteReader& in, ByteBuffer& buffer,
                                                                      uint64_t min, uint64_t max) {
+  // The size is compared with what the caller allows before memory is taken for it: a peer may have written
+  // it.
   const auto content_bytes = in.Get<uint32_t>();
   const std::span<const uint8_t> stored = Octets(in.GetString<uint32_t>());
   if (!in.ok()) return Damaged("a stream reaches past its end");
@@ -154,12 +161,14 @@ absl::StatusOr<RecordStreams> RecordReader::Read(RecordMode mode, std::span<cons
   if (!in.ok() || streams.changed == 0 || streams.changed > elements) {
     return Damaged("its number of changed elements is impossible");
   }
+  // The sizes that the streams can have, from the mode and the number of changed elements.
   uint64_t min_positions = 0;
   uint64_t max_positions = 0;
   uint64_t steps = streams.changed;
   switch (mode) {
     case RecordMode::kSparse:
       min_positions = streams.changed;
+      // A byte for each changed element, and one for each 255 unchanged ones at most.
       max_positions = streams.changed + elements / kLongGap;
       break;
     case RecordMode::kBitmap:
