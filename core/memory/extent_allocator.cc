@@ -16,6 +16,8 @@ ExtentAllocator::ExtentAllocator(uint64_t granules, uint64_t segment_granules)
   }
 }
 
+// Goes round until all is taken. In each round either one range covers the rest, or one segment gives what it
+// has. Granules are never missing in between, since the total was compared first.
 std::optional<std::vector<GranuleRange>> ExtentAllocator::Allocate(uint64_t count) {
   if (count > free_granules_) return std::nullopt;
   std::vector<GranuleRange> taken;

@@ -44,7 +44,7 @@ std::optional<uint64_t> ReadMemAvailable() {
 
 // The limit of this process's control group, of either interface version, at its usual mount point. In a
 // container the group's own files often appear at the mount's root instead of at the path that the kernel
-// tells.
+// tells. Both are read, and the lower number counts.
 uint64_t ReadGroupLimit() {
   uint64_t limit = kUnlimited;
   std::ifstream file("/proc/self/cgroup");

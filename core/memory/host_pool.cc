@@ -29,7 +29,8 @@ bool IsSmall(const Extent& extent) { return extent.bytes < kGranuleBytes; }
 absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::vector<KeptSegment>& places) {
   const uint64_t bytes = GranulesFor(options.bytes) * kGranuleBytes;
   uint64_t new_bytes = options.bytes;
-  // Only new segments have to fit: kept ones have their memory, or none meanwhile.
+  // Only new segments have to fit. A kept segment has its memory already, and the place of a segment without
+  // a descriptor gets none for now.
   for (size_t i = 0; i < places.size(); ++i) {
     const uint64_t here = std::min(options.segment_bytes, bytes - i * options.segment_bytes);
     if (!places[i].name.empty()) new_bytes -= std::min(new_bytes, here);
@@ -38,7 +39,8 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
     return SharedRegion::Create(bytes, options.segment_bytes, pages, places, options.numa_nodes);
   };
   if (options.use_huge_pages && new_bytes > 0 && new_bytes <= FreeHugePageBytes()) {
-    // Set aside already, so neither counted as available nor taken from other processes.
+    // Reserved huge pages are not part of the available memory and are taken from no other process, so
+    // CheckFits is not asked.
     auto region = make(SharedRegion::Pages::kHugeSetAside);
     if (region.ok()) return region;
     LOG(WARNING) << "host pool: ordinary pages, though huge ones seemed free: " << region.status().message();
@@ -50,8 +52,13 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
 
 }  // namespace
 
+// A granule is free (the allocator has it), or taken with one reference, or taken with further references.
+// The first reference belongs to the allocation that took the granule; in a kept segment it belongs to the
+// state of being kept. Allocations that share the granule add the further ones. A granule goes back to the
+// allocator with its last reference; a kept segment goes back as a whole, when no allocation names it and a
+// new memfd has replaced it.
 struct HostPool::State {
-  // Of `kept_segments` only the names are there.
+  // Of `kept_segments` only the names are there: SharedRegion::Create has taken the descriptors.
   State(SharedRegion memory, const Options& options, const std::vector<KeptSegment>& kept_segments, Kept kept)
       : region(std::move(memory)),
         before_replaced(std::move(kept.before_replaced)),
@@ -83,6 +90,7 @@ struct HostPool::State {
   const decltype(Kept::before_replaced) before_replaced;
   const decltype(Kept::on_replaced) on_replaced;
   std::vector<PoolSegment> segments;  // fixed once made
+  // Held for the bookkeeping alone: no memory is mapped and no callback runs under it.
   mutable absl::Mutex mutex;
   ExtentAllocator allocator ABSL_GUARDED_BY(mutex);
   // Of each granule: allocations that name it beyond the first. Few granules are shared at a time, and while
@@ -260,7 +268,8 @@ absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(const Options& option
     return absl::InvalidArgumentError(absl::StrCat("make a host pool in segments of ", options.segment_bytes,
                                                    " bytes: they must be whole granules of ", kGranuleBytes));
   }
-  // Checked before the rounding, which would wrap for a size near 2^64.
+  // Checked before the rounding, which would wrap for a size near 2^64. MakeRegion checks again with what is
+  // new.
   TC_RETURN_IF_ERROR(CheckFits(options.bytes, options.segment_bytes, /*prefaulted=*/false, ReadHostLimits()));
   std::vector<KeptSegment> places =
       PlaceKept(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes, std::move(kept.segments));
@@ -288,6 +297,8 @@ absl::StatusOr<HostAllocation> HostPool::Allocate(uint64_t bytes) {
 absl::StatusOr<HostAllocation> HostPool::AllocateNear(uint64_t bytes, int numa_node) {
   if (const uint64_t granules = GranulesFor(bytes); granules > 0) {
     absl::MutexLock lock(&state_->mutex);
+    // The node is a preference: without such memory in one piece, any memory does. The policy of the mapping
+    // answers, so a page need not exist yet.
     const std::optional<GranuleRange> taken =
         state_->allocator.AllocateWhere(granules, [this, numa_node](uint64_t segment) {
           return PreferredNumaNode(base() + state_->segments[segment].offset) == numa_node;
@@ -354,7 +365,7 @@ void HostPool::Release(const std::vector<ImageExtent>& extents) {
       if (state_->DropReferences(part.extent)) unused.push_back(state_->SegmentOf(part.extent));
     }
   }
-  // Without the lock: this maps memory and calls the owner. No other call can take the segment in between,
+  // Without the lock: this maps memory and calls the owner. No allocation can take the segment in between,
   // since its granules stay taken.
   for (const size_t segment : unused) Replace(segment);
 }
@@ -432,6 +443,7 @@ void HostPool::DropUnusedKept() {
       if (state_->places[i].unused()) unused.push_back(i);
     }
   }
+  // No adopted allocation may end meanwhile: Release would replace the same segment a second time.
   for (const size_t segment : unused) Replace(segment);
 }
 

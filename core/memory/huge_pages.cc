@@ -10,6 +10,7 @@
 namespace tensorcast {
 
 void AskForHugePages(std::byte* base, uint64_t bytes) {
+  // Best effort: an error leaves ordinary pages, which the caller makes or the first touch brings.
   bytes -= bytes % kHugePageBytes;
   if (bytes == 0 || madvise(base, bytes, MADV_HUGEPAGE) != 0) return;
   // Only what has a page already is collapsed into a huge one. One is enough, and leaves little to be copied.

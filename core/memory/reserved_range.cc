@@ -22,7 +22,9 @@ bool IsOfHugePagesSetAside(int fd) {
   return fstatfs(fd, &file_system) == 0 && file_system.f_type == HUGETLBFS_MAGIC;
 }
 
-// Ordinary pages without a reservation: no process means to write to all of them.
+// A private mapping would reserve a copy of each page. Of ordinary pages it reserves none (MAP_NORESERVE),
+// since no process means to write to all of them. Of reserved huge pages it does: a write without a free page
+// would be a SIGBUS.
 int SharingOf(ReservedRange::Access access, int fd) {
   if (access != ReservedRange::Access::kCopyOnWrite) return MAP_SHARED;
   return IsOfHugePagesSetAside(fd) ? MAP_PRIVATE : MAP_PRIVATE | MAP_NORESERVE;
@@ -53,6 +55,7 @@ ReservedRange::~ReservedRange() {
 absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access) {
   CHECK(at <= bytes_ && bytes <= bytes_ - at) << "bytes " << at << " + " << bytes << " of " << bytes_;
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  // MAP_FIXED replaces a part of the reserved range in one step, also one that is mapped already.
   if (mmap(base_ + at, bytes, protection, SharingOf(access, fd) | MAP_FIXED, fd,
            static_cast<off_t>(offset)) != MAP_FAILED) {
     return absl::OkStatus();

@@ -41,6 +41,8 @@ uint64_t FileBytes(int fd) {
 
 }  // namespace
 
+// Each kept segment gets the first free place of its size. Places are alike but for the last one, which may
+// be shorter, so a segment of a pool of another size may fit none.
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
   std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
   for (KeptSegment& segment : kept) {
@@ -77,7 +79,7 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segme
     }
   }
   for (size_t segment = 0; segment < places.size(); ++segment) {
-    // Taken at the end, so that the caller still has them after an error.
+    // Taken at the end, so that the caller still has them after an error, and may try again with other pages.
     if (places[segment].fd) region.fds_[segment] = std::move(places[segment].fd);
   }
   // A core file of the daemon should not hold every model.
@@ -114,12 +116,15 @@ absl::Status SharedRegion::Replace(size_t segment) {
   // Another process may still have the huge pages of the one that goes.
   if (!made.ok() && pages_ == Pages::kHugeSetAside) made = MakeSegment(segment, /*set_aside=*/false);
   TC_RETURN_IF_ERROR(made.status());
-  // The number stays, since segments() has given it out.
+  // The number stays, since segments() has given it out. dup3 closes the kept segment and puts the new one
+  // under its number in one step. MakeSegment has mapped the new one over the old by then.
   if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
   madvise(base() + segment * segment_bytes_, bytes_at(segment), MADV_DONTDUMP);
   return absl::OkStatus();
 }
 
+// Each thread takes the next step of the region until none is left. The number of running threads falls to
+// zero at the end, after an error and after stop_ alike, and Wait sleeps for that.
 Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region), running_(threads) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
@@ -168,7 +173,8 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
 }
 
 absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t bytes) {
-  // First: to collapse small pages into a huge one would have to copy them.
+  // First, since collapsing small pages into a huge one would have to copy them. Where the kernel makes no
+  // huge page, the next call makes ordinary ones.
   if (region_.pages() == SharedRegion::Pages::kHugeWhereMade) AskForHugePages(region_.base() + offset, bytes);
   int result;
   do {

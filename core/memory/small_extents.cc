@@ -39,6 +39,7 @@ std::optional<uint64_t> SmallExtents::DropReference(Extent piece) {
     if (--shared->second == 0) further_.erase(shared);
     return std::nullopt;
   }
+  // The last reference: the pages become free.
   const auto at = granules_.find(piece.offset / kGranuleBytes);
   CHECK(at != granules_.end()) << "a piece at " << piece.offset << " of no granule that is cut";
   Granule& granule = at->second;
