@@ -64,6 +64,7 @@ absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
 absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& path,
                                                            std::string_view artifact_id) {
   TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
+  // The reader borrows the descriptor and goes at the end of this function.
   TC_ASSIGN_OR_RETURN(const auto file, FileReader::Borrow(path, fd.get(), /*keep_alive=*/nullptr));
   const uint64_t file_bytes = file->identity().bytes;
   TC_ASSIGN_OR_RETURN(const std::string bytes,
@@ -86,6 +87,10 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
 }
 
+// The folder as a list of its files. The mutex guards the two maps. A file's name and its entry change
+// together, so rename and unlink run under the mutex, too; reading, checking, closing and syncing files do
+// not, since a disk may take long to answer.
+//
 // Its writers share it, and may outlive its owner.
 class Folder final : public ArtifactStore, public std::enable_shared_from_this<Folder> {
  public:
@@ -94,6 +99,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
   void Scan() {
     const DiskOperation scan("scan");
     std::error_code error;
+    // A damaged file is kept and reported. The scan goes on: one bad file must not hide the others.
     for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
       const std::string artifact_id = ArtifactIdOfFileName(entry.path().filename().string());
       if (artifact_id.empty()) continue;
@@ -118,7 +124,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
   }
 
   // A file can be removed behind this process's back, so each request looks whether the name still leads to
-  // it.
+  // the open file.
   absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
     // Checked without the lock, which must not be held while a disk does not answer.
     std::shared_ptr<PackedFile> file = Listed(artifact_id);
@@ -139,6 +145,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
   absl::Status Remove(std::string_view artifact_id) override {
     const DiskOperation remove("remove");
     absl::Status removed = Drop(artifact_id);
+    // A removal of what is not there says nothing of the disk: no metric.
     if (!absl::IsNotFound(removed)) remove.End(removed.ok());
     return removed;
   }
@@ -201,6 +208,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     {
       absl::MutexLock lock(
           &mutex_);  // so that a Remove at the same time sees both the name and the entry, or neither
+      // Opened anew by its name, for reading only: the partial file's descriptor can write and goes with the
+      // writer.
       TC_RETURN_IF_ERROR(partial.Rename(path));
       TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
       file = std::make_shared<PackedFile>(path, std::move(fd), partial.image_offset(), manifest);
@@ -218,6 +227,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     return absl::StrCat(directory_, "/", PackedFileName(artifact_id));
   }
 
+  // A damaged file keeps its entry, for Usage and Remove, but is not given to readers.
   std::shared_ptr<PackedFile> Listed(std::string_view artifact_id) const {
     absl::MutexLock lock(&mutex_);
     const auto it = files_.find(artifact_id);
@@ -287,6 +297,8 @@ class PackedWriterImpl final : public PackedWriter {
           "pack ", manifest->id(), ": its manifest describes an image of ", manifest->layout().image_bytes,
           " bytes, and the file holds ", image_bytes_, "; put the artifact again"));
     }
+    // The file is whole and synced before it gets its name, and the folder is synced after that. A crash in
+    // between leaves a partial file, which the next Open removes, or a whole packed file.
     SC_TRACE_SCOPE("Disk/Commit");  // syncing may take as long as all the writes
     const absl::Status finished = Note(partial_->Finish(manifest->bytes()));
     SC_TRACE_ERROR(finished);

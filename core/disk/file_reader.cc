@@ -45,6 +45,7 @@ absl::StatusOr<std::shared_ptr<FileReader>> FileReader::Of(std::string path, Uni
                                                            const FileReaderOptions& options) {
   TC_ASSIGN_OR_RETURN(std::shared_ptr<FileReader> reader,
                       Borrow(std::move(path), fd.get(), nullptr, options));
+  // Owned only now: after an error of Borrow the argument closes the descriptor.
   reader->owned_fd_ = std::move(fd);
   return reader;
 }
@@ -58,6 +59,8 @@ absl::StatusOr<std::shared_ptr<FileReader>> FileReader::Borrow(std::string path,
   return reader;
 }
 
+// The file is open twice: by the descriptor that was given, for reads through the page cache, and for direct
+// reads. A file that a client opened may not be open to this process, so the second may be missing.
 FileReader::FileReader(std::string path, const struct stat& info, int fd, const FileReaderOptions& options)
     : identity_(IdentityOf(std::move(path), info)),
       kind_(options.kind),
@@ -141,6 +144,7 @@ absl::Status FileReader::CheckUnchanged(const RequestContext& /*context*/) { ret
 
 absl::Status FileReader::CheckSame() const {
   struct stat info;
+  // By the descriptor: what lies at the path by now does not matter.
   if (io_->Stat(fd_, &info) != 0) return FileError(errno, "stat of", identity_.uri);
   ObjectIdentity now = IdentityOf(identity_.uri, info);
   if (now == identity_) return absl::OkStatus();

@@ -121,7 +121,9 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {
     if (tells_why_) return real.status();
-    // Nothing says yet that the path may be read, so its errors are told in words that are the same for all.
+    // Nothing says yet that the path may be read, so its errors become two kinds: that the file system is
+    // away, and that the path may not be opened. Which error it was would tell a client of files outside the
+    // roots.
     const bool passing = absl::IsUnavailable(real.status()) || absl::IsResourceExhausted(real.status()) ||
                          absl::IsDataLoss(real.status());
     return Refuse(path, passing ? absl::UnavailableError(real.status().message())
@@ -238,6 +240,8 @@ absl::StatusOr<FoundObject> ImportRoots::Find(const RequestContext& context, con
 
 absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenFile(
     const RequestContext& context, const std::string& path, std::span<const std::string> folders) const {
+  // Each file of a folder is resolved on its own, since it may be a link. Only then is its real path compared
+  // with the folder.
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
     return Refuse(path, absl::InvalidArgumentError(

@@ -37,8 +37,8 @@ absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext&
                                                            const Manifest& manifest) {
   const uint32_t count = manifest.layout().chunk_count();
   std::atomic<uint32_t> different = count;  // the first of those that were found; none yet
-  // Against accidents, for which XXH3 is enough. Of the chunks that the threads find, the first of the image
-  // stays.
+  // Without BLAKE3: this finds accidents, for which XXH3 is enough. The callback runs on several threads, and
+  // false ends the reading. Of the chunks that the threads find, the first of the image stays.
   TC_RETURN_IF_ERROR(DigestChunks(context, source, manifest.layout(), /*with_blake3=*/false,
                                   [&](uint32_t chunk, const ChunkDigests& digests) {
                                     if (digests.xxh3 == manifest.digests()[chunk].xxh3) return true;

@@ -62,11 +62,13 @@ bool MayHang(int fd) {
 }
 
 absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file) {
+  // Between two steps the caller's deadline counts.
   constexpr uint64_t kStepBytes = uint64_t{64} << 20;
   for (uint64_t offset = 0; offset < file.identity().bytes; offset += kStepBytes) {
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("open ", file.identity().uri, " for an import")));
-    // Pages that another process wrote through a mapping change the file's times when they are written out:
-    // it is done here, so that the version that is recorded next has all of these writes.
+    // Waits for pages that are being written out, writes out those that are dirty, and waits for these.
+    // Afterwards each page is clean, so that the next store to it changes the file's times. Errors are left:
+    // the call only serves to notice changes.
     (void)sync_file_range(file.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
                           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   }

@@ -23,6 +23,8 @@ absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("decode a packed file: ", what, "; put the artifact again"));
 }
 
+// The digest has been compared by then, so a header that fails here is of another writer, or the file was
+// cut.
 absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
   if (header.manifest_offset != kPackedHeaderBytes) {
     return Malformed("the manifest does not follow the header");

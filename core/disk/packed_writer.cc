@@ -21,6 +21,9 @@
 namespace tensorcast {
 namespace {
 
+// A partial file is made, locked and reserved (Create), filled by many threads (WriteImage), completed with
+// header and manifest (Finish), and renamed by the store. Whole blocks are written directly, past the page
+// cache, which would otherwise fill with a copy of the image. Other bytes go through the page cache.
 bool IsAligned(ConstHostSpan span) {
   return reinterpret_cast<uintptr_t>(span.data()) % kPackedAlignment == 0 &&
          span.size() % kPackedAlignment == 0;
@@ -90,7 +93,7 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::stri
                                                                  uint64_t image_bytes,
                                                                  uint64_t manifest_bytes_max) {
   const std::string path = absl::StrCat(directory, "/.", NewUuid(), kPartialExtension);
-  // O_CREAT | O_EXCL | Hidden, with another ending: no scan takes it for a packed file before it is renamed.
+  // Hidden, and with another ending: no scan takes it for a packed file before it is renamed.
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
   if (!fd) return ErrnoStatus(errno, "create", path);
   PackedHeader header;
@@ -130,6 +133,7 @@ absl::Status PartialFile::Reserve() {
 
 absl::Status PartialFile::Failed(int error_number, std::string_view operation) const {
   absl::Status status = ErrnoStatus(error_number, operation, path_);
+  // A file that is too large for its file system, or for the limit of file sizes, lacks room as well.
   if (!absl::IsResourceExhausted(status) && error_number != EFBIG) return status;
   struct statvfs disk;
   const bool known = fstatvfs(fd_.get(), &disk) == 0;
@@ -145,7 +149,8 @@ absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const
   const uint64_t total = TotalBytes(bytes);
   uint64_t done = 0;
   while (done < total) {
-    // What a direct write left in the middle of a block is finished without.
+    // A direct write may end in the middle of a block, for example on a full disk. What is left of the block
+    // cannot be written directly.
     const bool direct_now =
         direct && done % kPackedAlignment == 0 && use_direct_.load(std::memory_order_relaxed);
     const std::vector<iovec> rest = Rest(bytes, done);
@@ -154,6 +159,7 @@ absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const
     if (size > 0) {
       done += static_cast<uint64_t>(size);
     } else if (size < 0 && errno == EINVAL && direct_now) {
+      // The file system opens files directly but does not write so. No later write tries again.
       use_direct_.store(false, std::memory_order_relaxed);
     } else if (size == 0 || errno != EINTR) {
       return Failed(size == 0 ? EIO : errno, "write");
@@ -190,7 +196,8 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
                                                    manifest_bytes_max_, " bytes, and not of ",
                                                    manifest.size(), "; reserve more"));
   }
-  // The header comes last: until now the file does not begin like a packed file.
+  // The header comes last: until now the file does not begin like a packed file. The manifest's size is only
+  // known here.
   header_.manifest_bytes = manifest.size();
   const std::string header = EncodePackedHeader(header_);
   const ConstHostSpan parts[] = {std::as_bytes(std::span(header)), std::as_bytes(std::span(manifest))};
