@@ -6,6 +6,8 @@
 
 namespace tensorcast {
 
+// A Pending owns its lane with the queue. A lane that failed is replaced in the queue, and lives on until its
+// last Pending has awaited its copy.
 CopyQueue::Pending& CopyQueue::Pending::operator=(Pending&& other) noexcept {
   if (this != &other) {
     Await().IgnoreError();
@@ -75,7 +77,8 @@ absl::StatusOr<CopyQueue::Pending> CopyQueue::Enqueue(absl::FunctionRef<absl::St
     }
     lane_ = nullptr;  // no other copy is enqueued on it from here on
   }
-  // A part of it may be under way.
+  // A part of it may be under way, and the caller may free its memory after an error. Without the lock, since
+  // this waits for the device.
   lane->stream->Synchronize().IgnoreError();
   return failed;
 }

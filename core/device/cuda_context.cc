@@ -12,7 +12,8 @@ struct Meaning {
   std::string_view advice;
 };
 
-// Whether the device's context is unusable after this error: every later call that needs it fails.
+// Whether the device's context is unusable after this error: every later call that needs it fails. These are
+// the errors that CUDA calls sticky: the process has to end before the device works again.
 bool BreaksContext(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
@@ -121,8 +122,8 @@ absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::stri
 CudaDeviceGuard::CudaDeviceGuard(int device) : outer_(guarded_device) {
   // First, so that an error of cudaSetDevice is noted for this device.
   guarded_device = device;
-  // An error here is that of the current device, which may be broken and is not the wanted one: then there
-  // is none to return to.
+  // The thread's current device is asked for, so that the destructor can return to it. An error here is that
+  // of the current device, which may be broken and is not the wanted one: then there is none to return to.
   int current = -1;
   if (cudaGetDevice(&current) != cudaSuccess) {
     cudaGetLastError();
@@ -134,6 +135,7 @@ CudaDeviceGuard::CudaDeviceGuard(int device) : outer_(guarded_device) {
 }
 
 CudaDeviceGuard::~CudaDeviceGuard() {
+  // The outer guard's device is the current one again, also for errors that are noted from here on.
   guarded_device = outer_;
   if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "select", "the previous device").IgnoreError();
 }

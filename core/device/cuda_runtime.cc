@@ -100,8 +100,8 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   absl::Status Free(DevicePtr pointer) override {
-    // Out of the table first: from here on no copy of this process can name it, even if cudaFree fails. And
-    // once cudaFree has returned, another thread may be given the same address.
+    // Out of the table first: from here on no copy of this process can name it, even if cudaFree fails. Once
+    // cudaFree has returned, another thread may be given the same address, and would find it in the table.
     TC_RETURN_IF_ERROR(shared_.allocations.Remove(pointer, MemoryOrigin::kAllocated).status());
     if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it went with its context
     const CudaDeviceGuard guard(pointer.device);
@@ -164,6 +164,8 @@ class CudaRuntime final : public DeviceRuntime {
       return absl::FailedPreconditionError(
           "open device memory: this process exported the handle itself; use the allocation's own pointer");
     }
+    // Held across the calls to CUDA: an open and a close of one handle at the same time would otherwise
+    // disagree on whether the memory is mapped.
     absl::MutexLock lock(&imports_mutex_);
     TC_ASSIGN_OR_RETURN(const DevicePtr base, Map(device, fields));
     if (++opens_[base.address] == 1) {

@@ -29,7 +29,7 @@ absl::Status EnablePeer(int device, int other) {
   return CudaStatus(error, "enable", which);
 }
 
-// Whether it is in any allocation on its device, as CUDA knows it.
+// Whether the address is in any allocation on its device, as CUDA knows it.
 bool IsDeviceMemory(DevicePtr pointer) {
   const CudaDeviceGuard guard(pointer.device);
   if (!guard.status().ok()) return false;
@@ -39,6 +39,9 @@ bool IsDeviceMemory(DevicePtr pointer) {
   return asked.ok() && attributes.type == cudaMemoryTypeDevice && attributes.device == pointer.device;
 }
 
+// Work is enqueued, and its errors come out at an event's Await and at Synchronize. These two and the
+// destructor of a stream wait for the device; CUDA itself also waits in a copy of host memory that is not
+// page-locked.
 class CudaEvent final : public Event {
  public:
   CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
@@ -63,7 +66,8 @@ class CudaStream final : public Stream {
       : device_(device), stream_(stream), can_digest_(can_digest), shared_(shared) {}
 
   ~CudaStream() override {
-    // Copies that are under way read and write memory that its owner may free after this.
+    // Copies that are under way read and write memory that its owner may free after this. The wait also makes
+    // the buffer of digests idle, which goes back for other streams.
     const absl::Status status = Synchronize();
     if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
     LOG_IF(WARNING, !status.ok()) << "a device stream ended with an unread error: " << status;
@@ -205,6 +209,7 @@ class CudaStream final : public Stream {
 bool PeerAccess::Enable(int device, int other) {
   if (device == other) return true;
   absl::MutexLock lock(&mutex_);
+  // Held across the call to CUDA, so that no copy between the two is enqueued before the answer.
   const auto [asked, first] = asked_.try_emplace({device, other}, false);
   // Each pair of devices is asked about once, and warned of once.
   if (!first) return asked->second;
@@ -229,6 +234,7 @@ absl::StatusOr<DevicePtr> DigestBuffers::Take(int device) {
   if (idle.empty()) {
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
+    // For the largest batch, so that every buffer suits every stream of the device.
     void* pointer = nullptr;
     TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMaxDigestsAtOnce * xxh3::kDigestBytes), "allocate",
                                   absl::StrCat("room for digests on device ", device)));

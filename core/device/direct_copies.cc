@@ -15,6 +15,8 @@ constexpr uint64_t kRoomBytes = uint64_t{16} << 10;
 
 }  // namespace
 
+// A lane serves one copy at a time: Begin takes one, and Await gives it back. Lanes that are idle are kept
+// for each device. A lane that failed ends, with its stream; only the place of its digest is used again.
 struct DirectCopies::Lane {
   int device = -1;
   std::unique_ptr<Stream> stream;
@@ -81,7 +83,8 @@ absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DeviceRange destinatio
   TC_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, Take(destination.begin.device));
   Stream& stream = *lane->stream;
   absl::Status failed = copy(stream);
-  // Without a digest the caller finds zeros, not those of the lane's last user.
+  // Without a digest the caller finds zeros, and not the digest of the lane's previous copy. No work of the
+  // lane is running, so the host may write here.
   *lane->digest = {};
   if (failed.ok() && digest) failed = stream.Digest({&destination, 1}, {lane->digest, 1});
   if (failed.ok()) {
@@ -89,7 +92,7 @@ absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DeviceRange destinatio
     if (event.ok()) return Pending(this, std::move(lane), *std::move(event));
     failed = event.status();
   }
-  // A part of it may be under way.
+  // A part of it may be under way, and the caller may free its memory after an error.
   stream.Synchronize().IgnoreError();
   Give(std::move(lane), /*good=*/false);
   return failed;
@@ -104,6 +107,7 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
       idle.pop_back();
       return lane;
     }
+    // Once, under the lock: threads that come here together wait for the one that locks the pages.
     if (room_.empty()) TC_RETURN_IF_ERROR(PageLockRoom());
     if (free_.empty()) {
       return absl::ResourceExhaustedError(

@@ -31,7 +31,10 @@ std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
   return HooksOfThisProgram();
 }
 
-// A thread that executes enqueued copies in order.
+// A thread that executes enqueued copies in order. Operations are counted: an event is the number of the last
+// operation before it, and has come when so many are done. Two errors are kept, as on hardware: Synchronize
+// returns and forgets the first since its last call, and events return the first of all that came before
+// them.
 class FakeStream final : public Stream {
  public:
   // Both must outlive the stream; `hooks` may be null.
@@ -140,6 +143,7 @@ absl::Status FakeStream::EnqueueCopy(absl::StatusOr<End> destination, absl::Stat
   if (bytes == 0) return absl::OkStatus();
   Enqueue([this, to = *std::move(destination), from = *std::move(source), bytes]() -> absl::Status {
     if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeCopy(device_));
+    // Both ends may overlap on one device.
     std::memmove(to.at, from.at, bytes);
     return absl::OkStatus();
   });
@@ -211,6 +215,7 @@ class FakeRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     if (bytes == 0) return absl::InvalidArgumentError("allocate device memory: 0 bytes");
     if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeAllocation());
+    // Counted before it is made, so that two threads cannot take the last bytes twice.
     TC_RETURN_IF_ERROR(Reserve(device, bytes));
     auto memory = FakeMemory::Create(bytes);
     if (!memory.ok()) {
@@ -303,8 +308,9 @@ class FakeRuntime final : public DeviceRuntime {
     return base;
   }
 
-  // A copy that has not run yet holds the memory too: real devices would not notice, which is why this
-  // one does.
+  // A copy that has not run yet holds the memory too, so more than one owner means that copies still use it.
+  // Real devices would not notice; this one reports it. The allocation goes back into the table, and stays
+  // allocated.
   absl::StatusOr<DeviceAllocation> Drop(DevicePtr base, MemoryOrigin origin) {
     TC_ASSIGN_OR_RETURN(DeviceAllocation dropped, allocations_.Remove(base, origin));
     if (dropped.fake.use_count() > 1) {

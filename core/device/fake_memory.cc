@@ -82,6 +82,8 @@ absl::Status FakeMemory::Map() {
   return absl::OkStatus();
 }
 
+// Several threads, each with a part of whole pages. The part of this thread is the first one; parts for which
+// no thread could be started are done by this thread, too.
 absl::Status FakeMemory::MakeResident() {
   const uint64_t threads = std::clamp<uint64_t>(
       bytes_ / kBytesPerThread, 1, std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads));

@@ -40,6 +40,8 @@ std::string EncodeFakeIpc(const FakeIpcFields& fields) {
       .Take();
 }
 
+// The bytes come from another process. Size and letters are checked before any field is read, so no field can
+// be short.
 absl::StatusOr<CudaIpcFields> DecodeCudaIpc(std::string_view opaque) {
   if (opaque.size() != kCudaMagic.size() + kUuidChars + kCudaHandleBytes || !opaque.starts_with(kCudaMagic)) {
     return Malformed("cuda", opaque.size());

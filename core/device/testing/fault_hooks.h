@@ -1,7 +1,7 @@
-// The faults of a test as hooks of the fake devices, for FakeDeviceOptions::hooks.
+// Makes hooks of the fake devices from the faults of a test, for FakeDeviceOptions::hooks. Thread-safe.
 //
-// A program that was built with them for another process to switch (tests/e2e/device_faults_hooks.cc) finds
-// their file by its environment. Thread-safe.
+// A program can be built with such hooks, so that a test in another process switches its faults
+// (tests/e2e/device_faults_hooks.cc). The program finds the file of the faults by an environment variable.
 #pragma once
 
 #include <memory>

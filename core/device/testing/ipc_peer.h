@@ -1,5 +1,5 @@
-// A second process for tests of IPC handles: this test binary, started again with a role to play. Test
-// binaries that link ipc_peer.cc get their main() from it.
+// A second process for tests of IPC handles. It runs this test binary again with a role. Test binaries that
+// link ipc_peer.cc get their main() from it.
 #pragma once
 
 #include <sys/types.h>
@@ -22,16 +22,16 @@ class IpcPeer {
  public:
   // Roles:
   //   import  opens the handle, expects Pattern(1) there, writes Pattern(2), closes it, prints "done"
-  //   export  allocates, writes Pattern(1), prints its handle, and holds it until its input ends
+  //   export  allocates, writes Pattern(1), prints its handle, and keeps the memory until its input ends
   //   stale   as export, but frees the memory and allocates again before it prints the first handle
   static absl::StatusOr<std::unique_ptr<IpcPeer>> Start(std::string_view backend, std::string_view role,
                                                         const IpcHandle& handle = {});
   ~IpcPeer();
 
   pid_t pid() const { return pid_; }
-  // The next line that it prints; "" when it ended without one (what it said on stderr is in the test's log).
+  // The next line that the process prints; "" if it ended without one. Its errors are in the log of the test.
   std::string ReadLine();
-  // Closes its input and returns its exit code; -1 when a signal ended it.
+  // Closes the input of the process, waits for its end, and returns its exit code; -1 if a signal ended it.
   int Finish();
   void Kill();
 
