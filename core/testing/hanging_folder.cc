@@ -24,6 +24,8 @@ constexpr size_t kRequestBytes = size_t{1} << 17;  // at least FUSE_MIN_READ_BUF
 constexpr uint64_t kFileNode = 2;
 constexpr char kFileName[] = "model.safetensors";
 
+// The kernel sends each operation on the folder as a request on the descriptor of /dev/fuse, and the calling
+// process sleeps until this thread writes the answer. An operation hangs when no answer is written.
 fuse_attr AttributesOf(uint64_t node, uint64_t file_bytes) {
   fuse_attr attributes{};
   attributes.ino = node;
@@ -54,7 +56,8 @@ HangingFolder::HangingFolder(std::string path, std::string content, UniqueFd dev
   thread_ = std::thread([this] { Serve(); });
 }
 
-// MNT_FORCE ends the connection: what hangs fails with ECONNABORTED, and so does the read of this end.
+// MNT_FORCE ends the connection: operations that hang fail with ECONNABORTED, and the thread's read fails,
+// too. MNT_DETACH takes the mount away although files of it may still be open.
 HangingFolder::~HangingFolder() {
   umount2(path_.c_str(), MNT_FORCE);
   umount2(path_.c_str(), MNT_DETACH);
@@ -111,6 +114,7 @@ void HangingFolder::Answer(const char* request) {
       return Reply(in.unique, 0, content_.data() + begin,
                    std::min<uint64_t>(read.size, content_.size() - begin));
     }
+    // close(2) waits for the answer to FLUSH; RELEASE comes later, and no process waits for it.
     case FUSE_FLUSH:
       if (hang_closes_) {
         ++hanging_closes_;

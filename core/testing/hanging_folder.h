@@ -1,5 +1,6 @@
-// A mounted folder with one file. Its file system (FUSE, served by this process) stops answering chosen
-// operations, as a network file system does when its server dies. Needs root and /dev/fuse. Thread-safe.
+// A mounted folder with one file, for tests of file systems that hang. This process serves the folder's file
+// system (FUSE) and can stop answering reads or closes, as a network file system does when its server is
+// gone. Needs root and /dev/fuse. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -17,22 +18,22 @@ class HangingFolder {
  public:
   static constexpr uint64_t kNever = ~uint64_t{0};
 
-  // Mounts it at an empty folder; its file "model.safetensors" has these bytes. UNAVAILABLE where this
-  // process may not mount.
+  // Mounts the file system at an empty folder. Its only file, "model.safetensors", has these bytes.
+  // UNAVAILABLE if this process may not mount.
   static absl::StatusOr<std::unique_ptr<HangingFolder>> Mount(const std::string& path, std::string content);
-  // Fails whatever hangs, and unmounts.
+  // Ends all operations that hang, with an error, and unmounts.
   ~HangingFolder();
   HangingFolder(const HangingFolder&) = delete;
   HangingFolder& operator=(const HangingFolder&) = delete;
 
   std::string file() const { return path_ + "/model.safetensors"; }
 
-  // From now on, reads at or after this offset are not answered.
+  // From now on, reads at this offset or behind it get no answer.
   void HangReadsFrom(uint64_t offset) { hang_reads_from_ = offset; }
-  // From now on, no close(2) is answered.
+  // From now on, close(2) gets no answer.
   void HangCloses() { hang_closes_ = true; }
 
-  // Number of operations that wait for an answer.
+  // The number of operations that got no answer so far.
   int hanging_reads() const { return hanging_reads_; }
   int hanging_closes() const { return hanging_closes_; }
 

@@ -1,4 +1,5 @@
-// Objects in memory, that tests write, change and remove: a store that is not files. Thread-safe.
+// A store of objects in memory, which a test writes, changes and removes while they are open. It shows that
+// code works with stores that are not files. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 
 namespace tensorcast::testing {
 
-// URIs are "mem://<path>". A folder is there while an object is below it.
+// URIs are "mem://<path>". A folder exists while an object lies below it.
 class MemoryObjects final : public ObjectStore {
  public:
-  void Put(const std::string& uri, std::string bytes);  // in a new version
+  void Put(const std::string& uri, std::string bytes);  // new, or as a new version
   void Remove(const std::string& uri);
 
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override;
@@ -29,7 +30,7 @@ class MemoryObjects final : public ObjectStore {
     std::string bytes;
     uint64_t version = 0;
   };
-  // Shared with what was opened.
+  // Shared with the readers and folders that were opened.
   struct Contents {
     absl::Mutex mutex;
     std::map<std::string, Object> objects ABSL_GUARDED_BY(mutex);

@@ -1,5 +1,5 @@
-// What every store of objects must do, as one test suite. An implementation's test instantiates
-// ObjectContract with how to make a place for objects, and compiles object_contract.cc.
+// The contract of ObjectStore as a test suite. The test of an implementation instantiates ObjectContract with
+// a function that makes an ObjectPlace, and compiles object_contract.cc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,13 +11,14 @@
 
 namespace tensorcast::testing {
 
-// A folder of a store, and a way beside the store to change what is in it.
+// A folder of the store under test, and functions that change its objects without the store.
 class ObjectPlace {
  public:
   virtual ~ObjectPlace() = default;
   virtual const ObjectStore& store() const = 0;
   virtual std::string folder() const = 0;  // its URI
-  // Writes an object right in the folder. One that is there gets other bytes and another version.
+  // Writes an object below the folder; `name` may have slashes. An object of this name gets the new bytes and
+  // another version.
   virtual void Put(const std::string& name, const std::string& bytes) = 0;
   virtual void Remove(const std::string& name) = 0;
 };
@@ -28,9 +29,9 @@ class ObjectContract : public ::testing::TestWithParam<MakeObjectPlace> {
  protected:
   void SetUp() override;
   std::string UriOf(const std::string& name) const { return place_->folder() + "/" + name; }
-  // Null, with a failure, where it cannot be opened.
+  // Null, with a test failure, if the object cannot be opened.
   std::shared_ptr<ObjectReader> Open(const std::string& name) const;
-  // Reads the range, and looks whether the object changed meanwhile, as a source does.
+  // Reads the range and then checks that the object is unchanged, as a source does.
   absl::StatusOr<std::string> Read(ObjectReader& object, uint64_t offset, uint64_t bytes) const;
 
   std::unique_ptr<ObjectPlace> place_;

@@ -96,6 +96,8 @@ void SourceControl::WaitForHeldFetches(int count) {
 }
 
 absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk) {
+  // Taking the lock makes the mutex evaluate the condition of the wait below again. Without this a
+  // cancellation would not end the wait.
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   absl::MutexLock lock(&mutex_);

@@ -1,5 +1,5 @@
-// A chunk source, and a provider of such sources, that a test controls: they fail, corrupt bytes, hold
-// fetches back, and count calls.
+// Chunk sources, and a provider of them, that a test controls. They fail, corrupt bytes, hold fetches, and
+// count calls as their script says.
 //
 // Thread-safe.
 #pragma once
@@ -25,18 +25,18 @@ namespace tensorcast::testing {
 struct SourceScript {
   std::string name = "scripted";
   SourceType type = SourceType::kLocal;
-  uint32_t share = 0;  // of `shares`, as in SourceInfo
+  uint32_t share = 0;  // this source's number of `shares`, as in SourceInfo
   uint32_t shares = 1;
   int max_concurrency = 2;
-  bool deliver_digests = false;       // with each chunk, of the bytes delivered
-  bool held = false;                  // fetches wait until Release(), or their request is cancelled
-  bool held_too_long = false;         // and then are DEADLINE_EXCEEDED
+  bool deliver_digests = false;       // with each chunk: of the delivered bytes
+  bool held = false;                  // fetches wait for Release() or for the end of their request
+  bool held_too_long = false;         // fetches that waited then fail with DEADLINE_EXCEEDED
   bool own_thread = false;            // fetches run on a thread of the source, one after another
-  std::set<uint32_t> failing_chunks;  // UNAVAILABLE
-  std::set<uint32_t> corrupt_chunks;  // one bit flipped
+  std::set<uint32_t> failing_chunks;  // their fetches fail with UNAVAILABLE
+  std::set<uint32_t> corrupt_chunks;  // delivered with one flipped bit
   // The chunks that the source has; null: all. It refuses fetches of other chunks.
   std::shared_ptr<const Availability> availability;
-  std::map<uint32_t, int> refusals;  // for a chunk, how many fetches it refuses although it has the chunk
+  std::map<uint32_t, int> refusals;  // by chunk: how many fetches are refused though the source has the chunk
 };
 
 // The state that a test shares with its sources: the bytes, the script, and counts of calls. Several sources
@@ -46,15 +46,15 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
   SourceControl(std::vector<std::byte> image, SourceScript script);
 
   std::unique_ptr<ChunkSource> MakeSource();
-  // Lets held fetches, and all later ones, go on.
+  // Ends the wait of held fetches. Later fetches are not held.
   void Release();
-  // Blocks until this many fetches are held at once.
+  // Blocks until at least this many fetches are held.
   void WaitForHeldFetches(int count);
 
-  int opened() const;
-  int open() const;                         // sources alive
-  std::map<uint32_t, int> fetches() const;  // begun, by chunk
-  int refused() const;                      // those of chunks that were not there
+  int opened() const;                       // sources that were made
+  int open() const;                         // sources that exist now
+  std::map<uint32_t, int> fetches() const;  // fetches that began, by chunk
+  int refused() const;                      // refused fetches
   int total_fetches() const;
   int max_at_once() const;
 
@@ -82,18 +82,19 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
 
 std::shared_ptr<SourceControl> MakeControl(std::vector<std::byte> image, SourceScript script = {});
 
-// What a scripted provider gives at once.
+// The sources that a scripted provider gives in one call of Next.
 struct SourceBatch {
   std::vector<std::shared_ptr<SourceControl>> controls;
   absl::Duration look_again = absl::InfiniteDuration();
 };
 
-// Gives sources in turn, then NOT_FOUND where one is needed. Remembers what it was told.
+// Gives its batches in order, one in each call. After the last, NOT_FOUND if the ingest needs a source, else
+// nothing. Remembers the failures that were reported to it.
 class ScriptedProvider final : public SourceProvider {
  public:
-  // One of each control whenever one is needed.
+  // Gives one source of the next control, and only when one is needed.
   explicit ScriptedProvider(const std::vector<std::shared_ptr<SourceControl>>& controls);
-  // A batch whenever it is asked.
+  // Gives the next batch in every call.
   explicit ScriptedProvider(std::vector<SourceBatch> batches) : batches_(std::move(batches)) {}
 
   absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
@@ -115,7 +116,8 @@ class ScriptedProvider final : public SourceProvider {
   std::vector<absl::Status> finished_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What a provider of one source at a time gives to an ingest that needs one, before or after this failure.
+// Asks a provider for a source as an ingest does that needs one, and reports `failure` if it is not null.
+// REQUIRES: the provider gives one source at a time.
 absl::StatusOr<std::unique_ptr<ChunkSource>> NextOf(SourceProvider& provider, const RequestContext& context,
                                                     const SourceFailure* failure = nullptr);
 
