@@ -44,6 +44,8 @@ class SpawnPlan {
  public:
   explicit SpawnPlan(int socket) {
     posix_spawn_file_actions_init(&actions_);
+    // dup2 clears close-on-exec on the new number, so the child keeps this descriptor. All above it are
+    // closed.
     posix_spawn_file_actions_adddup2(&actions_, socket, kSocket);
     posix_spawn_file_actions_addclosefrom_np(&actions_, kSocket + 1);
     posix_spawnattr_init(&attributes_);

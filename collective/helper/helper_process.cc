@@ -63,7 +63,8 @@ absl::Status HelperProcess::CheckRuns() const {
       "broadcast: the helper process of this group has ended; open another group");
 }
 
-// Allocations of the daemon's that the process has open, one a device.
+// The allocations of the daemon that the process has open for one group, one a device. Their numbers are
+// those that the process gave.
 class HelperProcess::OpenMemories {
  public:
   explicit OpenMemories(HelperProcess* owner) : owner_(owner) {}
@@ -110,6 +111,8 @@ class HelperProcess::OpenMemories {
   std::vector<uint32_t> numbers_;
 };
 
+// A group of this node's GPUs. While it lives the state is kInUse, and the thread that uses the group alone
+// uses the process.
 class HelperProcess::Group final : public BroadcastGroup {
  public:
   explicit Group(HelperProcess* owner) : owner_(owner), memories_(owner) {}
@@ -155,6 +158,9 @@ class HelperProcess::Group final : public BroadcastGroup {
   OpenMemories memories_;  // by rank
 };
 
+// A group with ranks on other nodes. Open with Reserve, then MakeId on the root's node, then Join on every
+// node; then Broadcast on the root's node and Receive on the others, in turn, until empty ranges announce the
+// end. begun_ says that other nodes may wait for this one, ended_ that the end was announced.
 class HelperProcess::WideGroup final : public WideBroadcastGroup {
  public:
   explicit WideGroup(HelperProcess* owner) : owner_(owner), memories_(owner) {}
@@ -312,8 +318,8 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   absl::Status formed = EnsureChild();
   if (formed.ok()) formed = group->Begin(allocations);
   if (formed.ok()) return group;
-  // Only when the process ended over it: a group that was refused for its arguments says nothing of the
-  // next.
+  // Only when the process ended over it: a group that was refused for its arguments says nothing of the next
+  // one. `group` still lives here, so the state is kInUse, and this thread may look at child_.
   if (child_ == nullptr) {
     LOG(WARNING) << "a broadcast could not begin; none is tried for " << options_.pause_after_failure;
     absl::MutexLock lock(&mutex_);
@@ -409,6 +415,7 @@ void HelperProcess::End(How how, const absl::Status& why) {
   LOG(WARNING) << "the helper process of broadcasts, " << child_->pid() << ", "
                << (how == How::kDied ? "died" : "was killed")
                << ", and is started again when it is needed: " << why;
+  // Counted by how it ended: a process that died did so by itself, a killed one was given up by the daemon.
   otel::metrics::kNcclHelperEnds.Add(1, {how == How::kDied ? "died" : "killed"});
   communicators_.clear();
   child_.reset();

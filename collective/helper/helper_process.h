@@ -1,13 +1,13 @@
-// The daemon's end of its helper process: broadcasts between the GPUs of this node, or of several, by a
-// library that may hang or abort the process that it runs in.
+// The daemon's end of its helper process. The helper broadcasts between the GPUs of this node, or of several
+// nodes, with a library that may hang or abort the process that it runs in.
 //
 // The constructor starts the process. If the process has ended, the next group starts it again. After a
-// timeout, an error or a crash, the daemon kills the process; when it reports the error, the process's
-// mappings of the daemon's memory are gone. The process keeps the eight communicators used last, one for each
-// set of GPUs; a communicator with ranks on other nodes ends with its group. Only one group is open at a
-// time: two groups on the same GPUs could wait for each other.
+// timeout, an error or a crash, the daemon kills the process; when the daemon reports the error, the process
+// no longer maps any memory of the daemon. The process keeps the eight communicators that were used last, one
+// for each set of GPUs; a communicator with ranks on other nodes ends with its group. Only one group is open
+// at a time: two groups on the same GPUs could wait for each other.
 //
-// Thread-safe. Destroying it kills the process. Each earlier end of the process is logged and counted.
+// Thread-safe. Destroying it kills the process. Every end of the process before that is logged and counted.
 #pragma once
 
 #include <map>
@@ -33,18 +33,19 @@
 namespace tensorcast {
 
 struct HelperOptions {
-  // Of this program: its name, and what makes it a helper (serve.h). Empty: nothing broadcasts.
+  // The arguments with which this program runs as a helper (serve.h), the program's name first. Empty: this
+  // node has no broadcasts.
   std::vector<std::string> argv;
   std::string nccl =
       "auto";  // as daemon.nccl: auto, off, or a path, where a library that is missing is an error
-  // For the library to be loaded, and for a communicator to form.
+  // Max time to load the library, and max time to form a communicator on this node.
   absl::Duration forming_timeout = absl::Seconds(60);
-  // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.
+  // Max time for any other answer. A broadcast has at most 2,048 ranges, which the caller keeps small.
   absl::Duration progress_timeout = absl::Seconds(10);
-  // For a communicator with ranks on other nodes to form, each of which may have gone just then.
+  // Max time to form a communicator with ranks on other nodes. Shorter, since another node may have gone.
   absl::Duration wide_forming_timeout = absl::Seconds(20);
-  // After a group that could not form: what is wrong with a driver or a library stays wrong for longer than
-  // one request, and each attempt would cost its askers up to forming_timeout.
+  // No other group is tried for this time after a group could not form. A driver or library that does not
+  // work will not work for the next request, and each attempt would cost its caller up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
 
   void FromConfig(ConfigReader& config);
@@ -58,7 +59,7 @@ class HelperProcess final : public DeviceBroadcaster {
   HelperProcess(DeviceRuntime* devices, HelperOptions options);
   ~HelperProcess() override;
 
-  // Whether the library could be loaded, no group is open, and none has failed to form a while ago.
+  // Whether the library is loaded, no group is open, and pause_after_failure has passed.
   bool available() const override;
   absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) override;
   absl::StatusOr<std::string> version() const override;
@@ -73,16 +74,16 @@ class HelperProcess final : public DeviceBroadcaster {
     uint64_t used = 0;
   };
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
-  static std::string_view WhyNot(State state);  // another group can be opened
+  static std::string_view WhyNot(State state);  // no group can be opened
 
-  // These are for the thread that made the state kStarting or kInUse.
+  // Only the thread that made the state kStarting or kInUse may call these.
   absl::Status EnsureChild();
   absl::Status CheckRuns() const;  // FAILED_PRECONDITION once the process of a group has ended
   absl::Status StartChild();
   absl::Status AwaitHello();
-  // The answer to a request. After an error the process has ended.
+  // Sends a request and waits for its answer. After an error the process has ended.
   absl::StatusOr<helper::Reply> Ask(const helper::Request& request, absl::Duration timeout);
-  // Likewise, and of this kind.
+  // As Ask, for an answer of this kind.
   template <class Answer>
   absl::StatusOr<Answer> AskFor(const helper::Request& request, absl::Duration timeout);
   absl::StatusOr<uint32_t> CommunicatorOf(const std::vector<std::string>& device_uuids);
@@ -94,12 +95,12 @@ class HelperProcess final : public DeviceBroadcaster {
   DeviceRuntime* const devices_;
   const HelperOptions options_;
   std::unique_ptr<helper::ChildProcess> child_;  // null: it has ended, and was reaped
-  // By the UUIDs of their devices, in rank order.
+  // The kept communicators, by the UUIDs of their devices in rank order.
   std::map<std::vector<std::string>, Kept> communicators_;
   uint64_t uses_ = 0;
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
-  SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // groups
+  SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for the next group
   std::string library_ ABSL_GUARDED_BY(mutex_);                                 // its version
   absl::Status unavailable_ ABSL_GUARDED_BY(mutex_);                            // why, in that state
   std::thread starting_;

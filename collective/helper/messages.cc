@@ -13,7 +13,7 @@ constexpr uint8_t kFirstAnswer = 0;
 
 constexpr char kTooMany[] = "more items than a message may have";
 
-// Enough of a message for people to know what it is.
+// A longer message of an error is cut: this much tells people what happened, and fits a packet.
 constexpr size_t kMaxErrorBytes = 4096;
 
 struct Failure {

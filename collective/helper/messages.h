@@ -19,7 +19,7 @@ inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
 inline constexpr uint32_t kMaxRanks = 64;
 inline constexpr uint32_t kMaxRanges = 2048;
 inline constexpr uint32_t kVersion = 2;
-// What goes to the other processes of a communicator ahead of a broadcast.
+// The header that the root sends to the other processes of a communicator ahead of each broadcast.
 inline constexpr size_t kHeaderBytes = 4096;
 inline constexpr uint32_t kMaxHeaderRanges = 255;
 
@@ -32,7 +32,7 @@ struct JoinRequest {
     uint32_t rank = 0;
     std::string device_uuid;
   };
-  std::string id;  // empty: all ranks are here
+  std::string id;  // empty: the helper makes one, since all ranks are in it
   uint32_t world_size = 0;
   std::vector<Rank> ranks;
 };
@@ -40,7 +40,7 @@ struct JoinRequest {
 struct BroadcastRequest {
   uint32_t communicator = 0;
   uint32_t root = 0;
-  std::vector<uint32_t> memories;  // of each rank that was joined with
+  std::vector<uint32_t> memories;  // one for each rank of the helper, in the order of JoinRequest::ranks
   std::vector<ByteRange> ranges;
 };
 
@@ -50,11 +50,11 @@ struct CloseRequest {
 
 struct MakeIdRequest {};
 
-// The next broadcast of a root in another process.
+// Takes part in the next broadcast of a root in another process, which says the ranges.
 struct ReceiveRequest {
   uint32_t communicator = 0;
   uint32_t root = 0;
-  std::vector<uint32_t> memories;
+  std::vector<uint32_t> memories;  // as in BroadcastRequest
 };
 
 struct LeaveRequest {
@@ -66,24 +66,27 @@ using Request = std::variant<OpenRequest, JoinRequest, BroadcastRequest, CloseRe
 
 struct Hello {
   uint32_t version = 0;
-  std::string library;  // its version
+  std::string library;  // the version of the collective library
 };
 
-// What is done: the number of what was opened or joined, else 0; the id that was made; the ranges that came.
+// The result of a request: the number that names the opened memory or the joined communicator, else 0
+// (uint32_t); the id of MakeIdRequest (string); the ranges of ReceiveRequest. Hello comes first and without a
+// request.
 using Reply = std::variant<uint32_t, Hello, std::string, std::vector<ByteRange>>;
 
 // REQUIRES: within the limits above.
 std::string EncodeRequest(const Request& request);
 std::string EncodeReply(const absl::StatusOr<Reply>& reply);
 
-// INVALID_ARGUMENT for anything but what the encoders make.
+// INVALID_ARGUMENT for bytes that EncodeRequest does not make.
 absl::StatusOr<Request> DecodeRequest(std::string_view bytes);
-// What the helper answered, be it an error; INTERNAL when it is not an answer at all.
+// The reply, or the error that the helper sent. INTERNAL for bytes that are not a reply.
 absl::StatusOr<Reply> DecodeReply(std::string_view bytes);
 
-// kHeaderBytes. REQUIRES: at most kMaxHeaderRanges.
+// Returns kHeaderBytes bytes. REQUIRES: at most kMaxHeaderRanges.
 std::string EncodeHeader(const std::vector<ByteRange>& ranges);
-// INVALID_ARGUMENT for anything but what the encoder makes. The ranges may be any.
+// INVALID_ARGUMENT for another size, too many ranges, or a reserved number that is not 0. Does not check the
+// ranges themselves, nor the bytes behind them.
 absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes);
 
 }  // namespace tensorcast::helper

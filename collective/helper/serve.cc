@@ -36,6 +36,8 @@ absl::Status EndWithTheDaemon(int socket) {
   return absl::UnavailableError("start the helper process: its daemon ended before; start the daemon again");
 }
 
+// The requests as functions. Any error ends this process, since the daemon kills a helper that answers with
+// one. So no function undoes a part of its work after an error.
 class Server {
  public:
   explicit Server(HelperTools tools) : tools_(std::move(tools)) {}
@@ -80,7 +82,8 @@ class Server {
     return uint32_t{0};
   }
 
-  // Nothing that the other process said is used before it was checked.
+  // The ranges come from another node. Check compares them with the memories that are open here before any of
+  // them is used.
   absl::StatusOr<Reply> Do(const ReceiveRequest& request) {
     TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
     if (group->headers.empty()) {
@@ -185,6 +188,7 @@ class Server {
           "broadcast: a header cannot hold so many ranges; broadcast fewer at once");
     }
     const std::string bytes = EncodeHeader(request.ranges);
+    // Only the root's memory is filled; the broadcast brings the header to the others.
     for (size_t i = 0; i < group.ranks.size(); ++i) {
       if (group.ranks[i].rank != static_cast<int>(request.root)) continue;
       TC_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,

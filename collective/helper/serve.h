@@ -1,4 +1,4 @@
-// The helper process: on the daemon's requests it opens replicas, joins communicators and broadcasts.
+// The helper process. On the daemon's requests it opens replicas, joins communicators and broadcasts.
 //
 // One thread serves the requests. The kernel kills the process when its daemon ends. Requests have no
 // deadline here: the daemon kills a helper that does not answer in time.
@@ -14,15 +14,15 @@
 
 namespace tensorcast::helper {
 
-// What it works with. The library ends first.
+// The devices and the library of the helper. The library is destroyed first.
 struct HelperTools {
   std::unique_ptr<DeviceRuntime> devices;
   std::unique_ptr<CollectiveLibrary> library;
 };
 
-// Takes `socket`, which leads to the daemon. Makes the tools, which may take long; if that fails, the daemon
-// gets the reason. Serves until the daemon closes its end. Returns an error if there are no tools, or if the
-// daemon breaks the protocol or is not a parent of this process.
+// Runs the helper. Takes `socket`, which is connected to the daemon. Calls `make_tools`, which may take long;
+// if it fails, the daemon gets the reason. Serves until the daemon closes its end. Returns an error if there
+// are no tools, if the daemon breaks the protocol, or if the daemon is not the parent of this process.
 absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() &&> make_tools);
 
 }  // namespace tensorcast::helper

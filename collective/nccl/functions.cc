@@ -9,7 +9,7 @@ namespace tensorcast {
 namespace {
 
 constexpr char kSoname[] = "libnccl.so.2";
-// The first in which communicators that do not block can be aborted at any point of their lives.
+// The first version in which communicators that do not block can be aborted at any point of their lives.
 constexpr int kOldest = NCCL_VERSION(2, 18, 0);
 static_assert(NCCL_VERSION_CODE >= kOldest, "nccl.h is older than what may be loaded");
 
@@ -52,7 +52,7 @@ absl::StatusCode CodeOf(ncclResult_t result) {
 
 absl::StatusOr<NcclFunctions> FindNccl(const std::string& path) {
   const std::string name = path.empty() ? kSoname : path;
-  // For good: NCCL leaves threads behind that run its code.
+  // Never closed again, since NCCL leaves threads behind that run its code.
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return absl::UnavailableError(absl::StrCat("load NCCL: ", dlerror(), "; install NCCL 2.18 or newer"));

@@ -1,5 +1,5 @@
-// Those of NCCL's functions that we call, found in the library at run time, and what their results mean.
-// Nothing links NCCL: a host without it has the same binary.
+// The functions of NCCL that this folder calls, found in the library at run time, and the meaning of their
+// results. Nothing links NCCL, so one binary also runs on hosts without it.
 //
 // Values; immutable once found.
 #pragma once
@@ -31,11 +31,12 @@ struct NcclFunctions {
   std::string version;  // "2.28.9"
 };
 
-// From the library of this path or, where it is empty, from the one that the loader finds. UNAVAILABLE where
-// there is none, it lacks one of these or is too old.
+// Finds the functions in the library of this path or, if the path is empty, in the library that the loader
+// finds. UNAVAILABLE if there is no library, if it lacks a function, or if it is older than 2.18.
 absl::StatusOr<NcclFunctions> FindNccl(const std::string& path);
 
-// OK also for ncclInProgress, which is not an error. `comm` (may be null) is asked for what happened.
+// The status of a result; OK also for ncclInProgress, which is not an error. `comm` (may be null) is asked
+// for the details of an error.
 absl::Status NcclStatus(const NcclFunctions& nccl, ncclResult_t result, std::string_view operation,
                         ncclComm_t comm);
 

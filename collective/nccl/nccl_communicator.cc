@@ -13,7 +13,7 @@
 namespace tensorcast {
 namespace {
 
-// How long to leave NCCL alone between two questions: from one to the other, doubling.
+// The pause between two polls of NCCL: it begins short and doubles.
 constexpr absl::Duration kShortestPause = absl::Microseconds(20);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(1);
 // For ranks of the same host to leave the group as well.
@@ -136,6 +136,8 @@ absl::Status NcclCommunicator::Await(const RequestContext& context) {
 
 void NcclCommunicator::Abort() { AbortFor(absl::CancelledError("its owner told it to")); }
 
+// Refuses what one rank alone would refuse later: then the other ranks of this process would hang in a group
+// that is only half begun.
 absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes) {
   if (root < 0 || root >= world_size_) {
     return absl::InvalidArgumentError(absl::StrCat("broadcast from rank ", root, ": the communicator has ",
@@ -192,6 +194,7 @@ absl::Status NcclCommunicator::AwaitWork(const RequestContext& context) {
 // The lock is released between two looks, so Abort from another thread takes effect at once.
 absl::Status NcclCommunicator::Poll(const RequestContext& context, std::string_view operation,
                                     absl::FunctionRef<absl::StatusOr<bool>()> done) {
+  // NCCL has nothing to wait on, so the calls are polled. An Abort ends the pause between two polls.
   const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !ended_.ok(); };
   absl::Duration pause = kShortestPause;
   absl::MutexLock lock(&mutex_);

@@ -1,6 +1,6 @@
-// A Communicator that uses NCCL's communicators. These never block: a call that takes long returns "in
-// progress", and this class polls it until it is done, has failed, or no caller waits for it any more.
-// Each rank has a stream of its own.
+// A Communicator that uses NCCL's communicators in their non-blocking mode: a call that takes long returns
+// "in progress", and this class polls until the call is done, has failed, or its context has ended. Each rank
+// has a stream of its own.
 //
 // Source of the rules: NCCL user guide, "Creating a communicator with options", "Error handling and
 // communicator abort", "Fault tolerance", "Group calls".
@@ -45,7 +45,8 @@ class NcclCommunicator final : public Communicator {
   absl::Status CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes);
   absl::Status CheckNotEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Makes one call for each rank in one NCCL group: outside of a group each call would wait for the others.
+  // Makes one call for each rank, all in one NCCL group. Outside of a group each call would wait for the
+  // calls of the other ranks.
   absl::Status ForEachRank(std::string_view operation, absl::FunctionRef<absl::Status(size_t i)> call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // AwaitCalls waits until no call is in progress, AwaitWork until the streams are idle too.
@@ -57,7 +58,8 @@ class NcclCommunicator final : public Communicator {
   absl::StatusOr<bool> CallsAreDone(std::string_view operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> StreamsAreIdle();
 
-  // On the owner's thread: returns `error` once NCCL no longer touches the memory. Does nothing for OK.
+  // For the owner's thread. If `error` is not OK, aborts the communicator and waits until NCCL no longer
+  // touches the memory. Returns `error`.
   absl::Status EndIf(absl::Status error);
   void AbortFor(absl::Status reason);
   // Returns false if the communicator must be aborted.
@@ -66,8 +68,8 @@ class NcclCommunicator final : public Communicator {
   const NcclFunctions& nccl_;
   const int world_size_;
   const std::vector<RankDevice> ranks_;
-  std::vector<std::unique_ptr<Stream>> streams_;  // the owner's; by the index of ranks_
-  absl::Mutex mutex_;  // between the owner and an Abort: NCCL's handles are valid only until then
+  std::vector<std::unique_ptr<Stream>> streams_;  // used by the owner's thread alone; by the index of ranks_
+  absl::Mutex mutex_;  // Abort may run at any time, and NCCL's handles are invalid after it
   std::vector<ncclComm_t> comms_ ABSL_GUARDED_BY(mutex_);  // by the index of ranks_; empty when ended
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // why it was aborted
 };
