@@ -76,7 +76,8 @@ Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces) {
   return Finalize(hasher);
 }
 
-// A type of its own, since the hashers' headers and their large states are not for those that include ours.
+// A type of its own, since the hashers' headers and their large states are not for code that includes our
+// header.
 struct DigestBuilder::State {
   XXH3_state_t xxh;
   bool with_blake3 = false;
@@ -98,6 +99,8 @@ void DigestBuilder::Reset() {
 
 void DigestBuilder::Update(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {  // also because xxHash takes a null pointer for an error
+    // XXH3 alone takes all bytes at once. With two digests the bytes come in steps, so that the second one
+    // finds each step in the cache.
     const auto step = state_->with_blake3 ? bytes.first(std::min(bytes.size(), kStepBytes)) : bytes;
     CHECK_EQ(XXH3_128bits_update(&state_->xxh, step.data(), step.size()), XXH_OK);
     if (state_->with_blake3) blake3_hasher_update(&state_->blake3, step.data(), step.size());
@@ -188,6 +191,8 @@ void StreamingCopy(std::byte* destination, std::span<const std::byte> source) {
     }
     return;
   }
+  // Non-temporal stores take whole aligned lines. What stands before the first line of the destination and
+  // behind the last is copied the ordinary way. The source need not be aligned.
   const size_t head = -reinterpret_cast<uintptr_t>(destination) % kLineBytes;
   const size_t lines = (source.size() - head) / kLineBytes * kLineBytes;
   std::memcpy(destination, source.data(), head);

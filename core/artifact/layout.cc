@@ -51,7 +51,8 @@ class LayoutChecker {
   explicit LayoutChecker(size_t expected_tensors) { names_.reserve(expected_tensors); }
 
   // Checks the next tensor and returns the offset that it must have; its own offset is not looked at. The
-  // tensor must stay where it is as long as this object lives. INVALID_ARGUMENT as for AssignOffsets.
+  // tensor must stay where it is as long as this object lives, since names_ refers to its name.
+  // INVALID_ARGUMENT as for AssignOffsets.
   absl::StatusOr<uint64_t> Next(const Tensor& tensor);
 
   // The image size of the tensors so far.

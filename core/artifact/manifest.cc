@@ -38,6 +38,7 @@ std::string_view ArtifactKindName(ArtifactKind kind) {
 void Fields(auto& io, Tensor& tensor) {
   auto dtype = static_cast<uint8_t>(tensor.dtype);
   io(tensor.name, dtype, tensor.shape, tensor.offset, tensor.nbytes);
+  // A number that no DType has is refused when the layout is checked.
   if (io.kReads) tensor.dtype = static_cast<DType>(dtype);
 }
 
@@ -151,6 +152,8 @@ absl::Status CheckChunkRule(const ImageLayout& layout) {
                  "; place tensors with AssignOffsets");
 }
 
+// All rules of FORMAT.md but those of the byte order. The encoder checks them before it writes, and the
+// decoder after it has read, so that both accept the same manifests.
 absl::Status CheckFields(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));
   TC_RETURN_IF_ERROR(CheckChunkRule(fields.layout));
@@ -178,8 +181,7 @@ absl::Status CheckFields(const ManifestFields& fields) {
   return CheckMetadata(fields.metadata);
 }
 
-// INVALID_ARGUMENT for fields that a manifest cannot have; what is encoded decodes to
-// the same fields.
+// INVALID_ARGUMENT for fields that a manifest cannot have; what is encoded decodes to the same fields.
 absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckFields(fields));
   const ImageLayout& layout = fields.layout;
@@ -260,6 +262,8 @@ std::array<uint8_t, kSha256Bytes> Sha256(std::string_view bytes) {
 }
 
 void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
+  // `pending` holds up to 12 bits that wait: at most 4 of the bytes before, and 8 of this one. Older bits
+  // above them are ignored.
   uint32_t pending = 0;
   int pending_bits = 0;
   for (const uint8_t byte : bytes) {

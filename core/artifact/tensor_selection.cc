@@ -55,9 +55,10 @@ class Glob {
     }
   }
 
-  // Adds to `steps` what the comparison took, and gives up where they are too many. What follows a star
-  // begins anew one character on where it did not fit; the stars before it keep what they have, since
-  // whatever fits further on does so from there, too.
+  // Adds to `steps` what the comparison took, and gives up where they are too many. The text that the last
+  // star takes grows by one character whenever what follows it does not fit, and the comparison goes on
+  // behind it. Earlier stars keep what they have: whatever fits further on does so from there, too. So the
+  // time grows with the product of both lengths and never faster.
   bool Matches(std::string_view name, uint64_t& steps) const {
     size_t piece = 0;
     size_t at = 0;
@@ -160,6 +161,7 @@ std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32
     const auto last = static_cast<uint32_t>((tensor.offset + tensor.nbytes - 1) / layout.chunk_bytes);
     for (; next <= last && next < count; ++next) chunks.push_back(next);
   }
+  // Tensors without bytes lie in no chunk.
   if (chunks.empty() && count > 0) chunks.push_back(0);
   return chunks;
 }
