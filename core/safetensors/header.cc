@@ -16,7 +16,8 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 // {"__metadata__": {key: text, ...}, tensor: {"dtype": text, "shape": [n, ...], "data_offsets": [begin,
 // end]}, ...}
 // A state machine over the events of the JSON parser: each state has the events that may come next, and all
-// others are errors. So nothing of the header is built that the format does not have.
+// others are errors. So nothing of the header is built that the format does not have. Names and metadata keys
+// are remembered, since the parser itself lets repeated keys pass.
 class HeaderReader : public StrictJsonReader {
  public:
   explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}

@@ -13,6 +13,8 @@ namespace {
 constexpr int kMaxDepth = 64;
 
 // {"weight_map": {tensor: shard, ...}, anything else}
+// The values of all other keys are skipped: any JSON is allowed there, up to kMaxDepth levels, since the
+// parser itself sets no limit.
 class IndexReader : public StrictJsonReader {
  public:
   explicit IndexReader(SafetensorsIndex& index) : index_(index) {}

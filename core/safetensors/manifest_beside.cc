@@ -53,7 +53,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   const std::string beside = ManifestUriOf(uri);
   const absl::StatusOr<FoundObject> found = store.Find(context, beside);
   if (!found.ok()) {
-    // A store says "denied" of what it does not have to a client that may not list.
+    // A store may answer "denied" for an object that does not exist, to a client that may not list. A path
+    // that cannot be opened as an object is not a manifest either.
     const bool none = absl::IsNotFound(found.status()) || absl::IsPermissionDenied(found.status()) ||
                       absl::IsInvalidArgument(found.status());
     if (none) return nullptr;

@@ -74,7 +74,8 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, Obje
   return ParseSafetensorsHeader(header, file_bytes - kLengthBytes - header_bytes);
 }
 
-// Reads objects and puts their tensors one behind the other.
+// Collects the tensors of all objects in the order in which they are added. Offsets in the image are known
+// only in Build, when all tensors are there, so the place of each tensor in its object is kept until then.
 class ModelBuilder {
  public:
   void Add(std::string_view shard, std::shared_ptr<ObjectReader> object, SafetensorsHeader header) {
@@ -108,6 +109,7 @@ class ModelBuilder {
     for (;;) {
       const auto [entry, inserted] = model_.metadata.try_emplace(key, value);
       if (inserted || entry->second == value) return;
+      // That key may be taken with another value, too, so it is tried in the same way.
       key = absl::StrCat(shard, "/", key);
     }
   }
@@ -211,7 +213,8 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
   if (!unlisted) TC_RETURN_IF_ERROR(names.status());
   const auto has = [&](std::string_view name) {
     if (!unlisted) return std::ranges::binary_search(*names, name);
-    // Another error is reported when the file is opened for reading.
+    // An object that is refused counts as absent. Another error is reported when the file is opened for
+    // reading.
     const absl::Status opened = folder.Open(context, std::string(name)).status();
     return !absl::IsNotFound(opened) && !absl::IsPermissionDenied(opened);
   };

@@ -27,7 +27,7 @@ namespace {
 // How much is written before the kernel is asked to begin writing it out, so that the final sync finds little
 // left; and how much of that sync is waited for at once.
 constexpr uint64_t kWriteBehindBytes = uint64_t{64} << 20;
-// Of one system call: between two the file can be given up.
+// The size of one system call. Between two the context is checked, so a cancelled writer ends soon.
 constexpr uint64_t kWriteBytes = uint64_t{16} << 20;
 constexpr uint64_t kReserveBytes = uint64_t{1} << 30;
 
@@ -68,8 +68,7 @@ void RemoveUnlessLocked(int folder, const char* name) {
   close(fd);
 }
 
-// What writers to this path left that were killed. Not finding it, or not being allowed to remove it, hinders
-// no other writer.
+// Removes what killed writers to this path left. Errors are ignored: what stays hinders no other writer.
 void RemoveAbandoned(const std::string& path) {
   DIR* folder = opendir(FolderOf(path).c_str());
   if (folder == nullptr) return;
@@ -120,8 +119,8 @@ absl::Status OutputFile::OpenNamed() {
     fd_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) return ErrnoStatus(errno, "create", path_);
-    // Another writer took it for an abandoned one before it was locked, and removed it or is about to: the
-    // next name.
+    // Between open and flock another writer may take this file for an abandoned one. That writer then holds
+    // the lock, or has removed the file already. Both show here, and the next name is tried.
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0 ? !IsLinked(fd_) : errno == EWOULDBLOCK) {
       close(std::exchange(fd_, -1));
       continue;
@@ -217,7 +216,8 @@ absl::Status OutputFile::Sync() {
   return Check();
 }
 
-// A nameless file can't take the name of another: it gets a temporary one, to be renamed.
+// Gives a nameless file a name. link(2) does not replace an existing file, so where one is at the path this
+// file gets a temporary name, and Publish renames it.
 absl::Status OutputFile::Name() {
   const std::string self = PathOf(fd_);
   if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {

@@ -58,8 +58,8 @@ absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::stri
 // Elements below a byte are packed, and need no alignment.
 uint64_t ElementBytes(DType dtype) { return std::max<uint64_t>(FindDType(dtype)->bits / 8, 1); }
 
-// Where padding is left out, a tensor of odd size can put the next ones at offsets that are not multiples of
-// their element's size, which some readers refuse.
+// Whether every tensor begins at a multiple of its element's size. The file has no padding, so a tensor of
+// odd size can move the tensors behind it to other offsets, which some readers refuse.
 bool IsAlignedBackToBack(const std::vector<Tensor>& tensors) {
   uint64_t offset = 0;
   for (const Tensor& tensor : tensors) {
