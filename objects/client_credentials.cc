@@ -92,7 +92,9 @@ absl::Status NotHanded() {
       "release; use the client that came with the daemon");
 }
 
-// The client's places, and nothing else of an environment but how this host checks certificates.
+// The environment that the store of this import sees: the endpoints and the region of the client, and how
+// this host checks certificates. All other variables are empty, so that no credentials of the daemon are
+// found.
 Environment EnvironmentOf(const ClientCredentials& credentials, const Environment& ours) {
   return [endpoint = credentials.s3_endpoint, region = credentials.region, hub = credentials.hub_endpoint,
           certificates = ours("AWS_CA_BUNDLE")](std::string_view name) -> std::string {

@@ -23,7 +23,7 @@ class Store final : public ObjectStore {
     const Environment& environment = options.environment;
     const auto http = std::make_shared<HttpClient>(HttpOptions{
         .ca_bundle = environment("AWS_CA_BUNDLE"), .limits = options.limits, .rates = options.rates});
-    // What is opened lives on when this is gone, so these share the origins.
+    // Readers outlive this store and call these functions, so the functions share the origins.
     std::function<bool(const Url&)> may_be_local;
     if (origins_ != nullptr) {
       may_be_local = [origins = origins_](const Url& url) { return origins->MayBeLocal(url); };

@@ -20,6 +20,7 @@ absl::StatusOr<Origins> OriginOptions::Parse(const Environment& environment) con
 absl::StatusOr<std::function<bool(const ObjectIdentity&)>> OriginOptions::ParseImmutable() const {
   TC_ASSIGN_OR_RETURN(Origins declared, Origins::Parse(immutable_prefixes));
   return [declared = std::move(declared)](const ObjectIdentity& object) {
+    // A place that the operator declares immutable counts without a look at the version.
     return IsImmutableVersion(object) || declared.Check(object.uri).ok();
   };
 }

@@ -10,7 +10,7 @@ namespace {
 
 // Keys are replaced this long before they end, or when a quarter of their time is left.
 constexpr absl::Duration kAhead = absl::Minutes(5);
-// After an attempt to replace keys that are still good has failed.
+// The pause after an attempt to replace keys has failed, while the old keys are still good.
 constexpr absl::Duration kRetryPause = absl::Seconds(10);
 // How long it is believed that there are no credentials.
 constexpr absl::Duration kNoneFor = absl::Minutes(1);

@@ -20,7 +20,7 @@ using Found = absl::StatusOr<std::optional<Credentials>>;
 
 constexpr char kInstanceMetadata[] = "http://169.254.169.254";
 constexpr char kTaskMetadata[] = "http://169.254.170.2";
-// A metadata service is on the host itself or it is not there.
+// A metadata service is on the host itself or it does not exist, so a short time is enough to find out.
 constexpr HttpLimits kMetadataLimits = {
     .connect = absl::Seconds(1), .stall = absl::Seconds(2), .attempts = 2};
 
@@ -88,7 +88,7 @@ Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Env
   if (endpoint.empty()) {
     endpoint = absl::StrCat("https://sts.", ConfiguredRegion(environment), ".amazonaws.com/");
   }
-  // In the body, since servers log URLs.
+  // The token goes in the body, since servers log URLs.
   const std::string body = EncodeQuery({{"Action", "AssumeRoleWithWebIdentity"},
                                         {"RoleArn", role},
                                         {"RoleSessionName", session.empty() ? "tensorcast" : session},

@@ -140,6 +140,8 @@ class Hub {
   const HubOptions options_;
 };
 
+// The signed URL to which the hub redirected the last read of a file. Several threads read one file; each
+// uses the URL that it finds, and the last to be redirected sets it.
 class Hub::Place {
  public:
   std::optional<Url> Get() const {
@@ -249,8 +251,9 @@ class Store final : public ObjectStore {
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
     TC_ASSIGN_OR_RETURN(HubName name, HubName::Parse(uri));
     if (hub_->options().offline) return FindCached(context, name);
-    // Without the hub the branch is what the cache says it was at the last download. If the cache has nothing
-    // either, the hub's error is the one that helps.
+    // The hub is asked first, since only it knows to which commit a branch leads now. If it cannot be
+    // reached, the cache answers with the commit of the last download. If the cache has nothing either, the
+    // hub's error is the one that helps.
     const HubName asked = name;
     absl::StatusOr<Files> listed = FilesOfRevision(context, name);
     if (absl::IsUnavailable(listed.status())) {

@@ -123,6 +123,9 @@ absl::StatusOr<Url> Follow(const HttpRequest& request, const Url& from, std::str
 
 }  // namespace
 
+// One round of the loop is one attempt at one URL. It ends in a reply, in an error that no retry mends, in a
+// redirect (the next round asks the new URL), or in a failure that may pass (the next round asks again, after
+// a pause). A round after a redirect asks the URL that the redirect named, also when it is a retry.
 absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const HttpRequest& request) {
   const HttpLimits& limits = request.limits.has_value() ? *request.limits : options_.limits;
   Url url = request.url;
@@ -139,7 +142,8 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
     TC_RETURN_IF_ERROR(context.Check(request.subject));
     TC_ASSIGN_OR_RETURN(const HttpHeaders headers, HeadersFor(request, url, done));
     HttpExchange exchange(request, done);
-    // A connection to a local address is not for a request that may have none.
+    // Sessions for the two kinds are kept apart: a kept connection to a local address must not serve a
+    // request that may have none.
     const bool local = !request.may_be_local || request.may_be_local(url);
     std::unique_ptr<HttpSession> session = TakeSession(absl::StrCat(url.Origin(), local ? "" : " remote"));
     requests_.fetch_add(1, std::memory_order_relaxed);

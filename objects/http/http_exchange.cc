@@ -45,6 +45,8 @@ absl::Status HttpExchange::Finish() {
       absl::StrCat("the body is short: ", done_, " bytes of ", request_.read->destination.size()));
 }
 
+// A status line begins a reply anew: after a 100 Continue, or where a proxy answers first, the headers so far
+// belong to another reply.
 bool HttpExchange::AddHeader(std::string_view line) {
   received_ += line.size();
   header_bytes_ += line.size();

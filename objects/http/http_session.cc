@@ -154,7 +154,10 @@ absl::StatusOr<HttpEnd> HttpSession::Run(const RequestContext& context, const Ht
   return EndOf(ended);
 }
 
-// A CURLcode; CURLE_OPERATION_TIMEDOUT when no byte arrived for too long.
+// Runs the transfer on this thread and returns a CURLcode; CURLE_OPERATION_TIMEDOUT when no byte arrived for
+// too long. libcurl moves bytes in curl_multi_perform and calls the exchange from there. Between two calls
+// the thread sleeps in curl_multi_poll until a socket is ready, a cancellation wakes it, or a time is over. A
+// transfer that is given up closes its connection.
 absl::StatusOr<int> HttpSession::Transfer(const RequestContext& context, const HttpRequest& request,
                                           const HttpLimits& limits, HttpExchange& exchange) {
   curl_multi_add_handle(curl_->multi, curl_->easy);
@@ -173,7 +176,8 @@ absl::StatusOr<int> HttpSession::Transfer(const RequestContext& context, const H
         code = std::move(ended);
         break;
       }
-      // Of a body that is sent the first sign of life may be the reply to all of it.
+      // Bytes in both directions count as progress: while a large body is sent, no byte arrives until the
+      // reply.
       curl_off_t sent = 0;
       curl_easy_getinfo(curl_->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
       if (const uint64_t now = exchange.received() + static_cast<uint64_t>(sent); now != moved) {

@@ -26,6 +26,8 @@ absl::Status ReadRates::Await(const RequestContext& context, const std::string& 
   if (turn <= now) return absl::OkStatus();
   absl::Notification cancelled;
   const auto on_cancel = context.cancellation.OnCancel([&] { cancelled.Notify(); });
+  // A caller that gives up has spent its bytes all the same: its place in the order is not given to another
+  // one.
   cancelled.WaitForNotificationWithTimeout(std::min(turn, context.deadline) - now);
   return context.Check(subject);
 }

@@ -135,8 +135,8 @@ Url S3Client::UrlOf(const S3Call& call, const Place& place) const {
 
 std::optional<S3Client::Place> S3Client::MovedTo(const std::string& bucket, const Place& from,
                                                  const HttpReply& reply) const {
-  // 301 and 307 tell of another endpoint. A request that is signed for the wrong region gets 400 or, for
-  // HEAD, a status without a body: the header tells the region.
+  // 301 and 307 tell of another endpoint. A request that is signed for the wrong region gets 400 or 403, with
+  // the region in a header or, except for HEAD, in the body.
   if (reply.status / 100 != 3 && reply.status != 400 && reply.status != 403) return std::nullopt;
   Place to = from;
   const std::string region(reply.Header("x-amz-bucket-region"));
@@ -163,6 +163,9 @@ std::optional<S3Client::Place> S3Client::MovedTo(const std::string& bucket, cons
   return to;
 }
 
+// Each round signs and sends the request once. It goes round again where the store says that the bucket lies
+// elsewhere (MovedTo), or that the credentials have expired; both happen a few times at most. Any other reply
+// is the caller's, whatever its status.
 absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3Call& call) {
   const std::string subject = absl::StrCat(call.verb, " ", UriOf(call.name));
   bool refused = false;

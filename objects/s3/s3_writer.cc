@@ -20,6 +20,9 @@
 namespace tensorcast::objects {
 namespace {
 
+// A small object is one PUT. A large one is an upload: Begin gets its id, several threads send its parts,
+// Finish names the parts, and only then the object appears. An error in between aborts the upload, since the
+// store keeps the parts until then.
 constexpr uint64_t kMaxParts = 10'000;  // S3's limit
 constexpr int kMaxTries = 3;            // of what HttpClient takes for an answer
 
@@ -111,7 +114,8 @@ class S3Writer::Parts {
         etags_((bytes + part_bytes_ - 1) / part_bytes_) {}
 
   absl::StatusOr<std::vector<std::string>> Send(const RequestContext& context) {
-    // Of its own, so that the first part that fails ends the others at once.
+    // A cancellation of its own: the first part that fails ends the others, and not the request of the
+    // caller. A cancellation of the caller is passed on.
     RequestContext sending = context;
     sending.cancellation = Cancellation();
     const Cancellation::Registration cancelled =
