@@ -27,6 +27,7 @@ using BioPtr = std::unique_ptr<BIO, decltype(&BIO_free)>;
 constexpr int kSerialBits = 128;
 constexpr std::string_view kSpiffeScheme = "spiffe://";
 
+// Each function of OpenSSL that fails leaves the reason in a queue of this thread, which Failed takes.
 absl::Status Failed(std::string_view what) {
   return absl::InternalError(absl::StrCat("make a certificate: OpenSSL could not ", what, " (",
                                           TakeOpenSslErrors(), "); check its configuration"));

@@ -28,7 +28,8 @@ namespace {
 
 constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
 
-// Names that are refused. Shared by the contexts that are in use, so that a name added later holds for them.
+// Names that are refused. Shared by all contexts that were made, those of old connections among them, so that
+// a name that is added later holds for them, too.
 class DeniedNames {
  public:
   bool Contains(const std::string& name) const {
@@ -83,7 +84,9 @@ struct Admission {
 };
 using SharedAdmission = std::shared_ptr<const Admission>;
 
-// A context can outlive its maker, through its connections, and so can the admission that it asks.
+// A context outlives the Identity through its connections, and VerifyCallback asks the admission from the
+// context. So each context owns a share of the admission, under this index of its extra data. OpenSSL frees
+// the share with the context.
 int AdmissionIndex() {
   static const int index = SSL_CTX_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* admission, CRYPTO_EX_DATA*, int, long, void*) {
@@ -92,8 +95,9 @@ int AdmissionIndex() {
   return index;
 }
 
-// OpenSSL asks for each certificate of a chain that it has verified, or could not verify; the peer's own is
-// at depth 0.
+// OpenSSL calls this during a handshake, on its thread, for each certificate of the chain. `verified` is
+// OpenSSL's own verdict on the signature and the time. The peer's own certificate is at depth 0: its name is
+// checked here, so that a peer with a wrong name does not get through the handshake.
 int VerifyCallback(int verified, X509_STORE_CTX* chain) {
   if (verified != 1 || X509_STORE_CTX_get_error_depth(chain) != 0) return verified;
   const auto* connection =
@@ -227,6 +231,10 @@ absl::StatusOr<std::string> DomainOf(const Identity::Files& files) {
 
 }  // namespace
 
+// The admission stays the same for the life of the process; only its denied names change. The contexts are
+// made anew whenever a file changes: connections that exist keep the context that they were made with, and
+// new ones get the new context. One thread looks at the files (`look`). The mutex guards the results alone:
+// files are read without it, so that a slow file system delays no handshake.
 struct Identity::State {
   std::shared_ptr<Admission> admission = std::make_shared<Admission>();
   absl::Mutex mutex;
@@ -244,7 +252,7 @@ struct Identity::State {
       if (found == stamps) return absl::OkStatus();
       stamps = std::move(found);
     }
-    // Each by itself: a name is denied also while a certificate is being replaced.
+    // The denied names are read first and count at once, also where the certificates cannot be used now.
     absl::StatusOr<std::set<std::string, std::less<>>> names = ReadDenied(files.denied);
     absl::Status listed = names.status();
     if (listed.ok()) admission->denied.Set(*std::move(names));
@@ -297,6 +305,7 @@ absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, abs
 Identity::Identity(const Files& files, std::unique_ptr<State> state)
     : files_(files), state_(std::move(state)) {}
 
+// The thread that looks at the files ends first: it uses the rest.
 Identity::~Identity() { state_->look.reset(); }
 
 const std::string& Identity::trust_domain() const { return state_->admission->trust_domain; }

@@ -12,7 +12,8 @@
 namespace tensorcast::security {
 namespace {
 
-// What stands behind ".../tensorcast/" in a URI name; a role alone is that already.
+// The part behind ".../tensorcast/" of a URI name. A caller without a certificate has only a role, which is
+// returned as it is.
 std::string_view PathOf(std::string_view asking) {
   constexpr std::string_view kBefore = "/tensorcast/";
   const size_t found = asking.find(kBefore);

@@ -65,7 +65,7 @@ absl::Status CheckTrustDomain(std::string_view domain) {
                    " lower-case letters, digits, dots, dashes and underscores, such as models.example"));
 }
 
-// `path` is what stands behind the product's prefix: a role, or role/name. A node always has a name, as its
+// `path` is the part behind the product's prefix: a role, or role/name. A node always has a name, as its
 // replicas and grants are bound to it.
 absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view path) {
   if (absl::Status domain = CheckTrustDomain(trust_domain); !domain.ok()) return domain;
