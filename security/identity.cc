@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
 
-// Names that are refused. Shared by all contexts that were made, those of old connections among them, so that
-// a name that is added later holds for them, too.
+// Names that are refused. All contexts share them, also the contexts of old connections, so that a name that
+// is added later holds for these, too.
 class DeniedNames {
  public:
   bool Contains(const std::string& name) const {
@@ -327,7 +327,7 @@ std::shared_ptr<ssl_ctx_st> Identity::ClientContext() const {
 
 absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
   const X509* const certificate = SSL_get0_peer_certificate(connection);
-  // The result counts also for a session that was resumed: it is that of the first handshake.
+  // For a session that was resumed, this is the result of the first handshake.
   if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
     return absl::UnauthenticatedError(
         "authenticate a peer: it showed no certificate that could be verified; give it one of this cluster's "

@@ -6,8 +6,8 @@
 namespace tensorcast::helper {
 namespace {
 
-// The first bytes of requests and answers (FORMAT.md), which are those of the first alternative of Request
-// and of Answer: the order of both is part of the format.
+// The first byte of a message is the number of its alternative (FORMAT.md). These are the numbers of the
+// first alternatives of Request and Answer: the order of both is part of the format.
 constexpr uint8_t kFirstRequest = 1;
 constexpr uint8_t kFirstAnswer = 0;
 
@@ -100,7 +100,7 @@ std::string EncodeHeader(const std::vector<ByteRange>& ranges) {
   // The second number is reserved: a receiver refuses a header in which it is not 0.
   writer.Put(static_cast<uint64_t>(ranges.size())).Put(uint64_t{0});
   for (const ByteRange& range : ranges) writer.Put(range.offset).Put(range.bytes);
-  // Of one size always: a receiver broadcasts before it knows how many ranges there are.
+  // The header always has one size: a receiver takes it before it knows how many ranges there are.
   std::string header = writer.Take();
   header.resize(kHeaderBytes, '\0');
   return header;

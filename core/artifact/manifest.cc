@@ -96,7 +96,7 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   return static_cast<ArtifactKind>(kind);
 }
 
-// Of a part of the manifest, be it encoded or decoded.
+// An error about a part of the manifest, both when encoding and when decoding.
 template <typename... Why>
 absl::Status Invalid(std::string_view part, const Why&... why) {
   return absl::InvalidArgumentError(absl::StrCat("check the manifest's ", part, ": ", why...));
@@ -152,7 +152,7 @@ absl::Status CheckChunkRule(const ImageLayout& layout) {
                  "; place tensors with AssignOffsets");
 }
 
-// All rules of FORMAT.md but those of the byte order. The encoder checks them before it writes, and the
+// All rules of FORMAT.md except the order of the bytes. The encoder checks them before it writes, and the
 // decoder after it has read, so that both accept the same manifests.
 absl::Status CheckFields(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));

@@ -54,7 +54,7 @@ std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is) 
     if (before != now) changes.push_back(absl::StrCat(what, " was ", before, ", is ", now));
   };
   compare("its size", was.bytes, is.bytes);
-  // Of a file the parts are named one by one: a new mtime and a new inode have different causes.
+  // The parts of a file's version are named one by one: a new mtime and a new inode have different causes.
   const std::optional<FileVersion> before = FileVersion::Parse(was.version);
   const std::optional<FileVersion> now = FileVersion::Parse(is.version);
   if (before.has_value() && now.has_value()) {

@@ -19,7 +19,7 @@ std::string Describe(DevicePtr pointer) {
 void AllocationTable::Add(DeviceAllocation allocation) {
   absl::MutexLock lock(&mutex_);
   const uint64_t address = allocation.base.address;
-  // One table for all devices, since an address is that of one device in a process.
+  // One table serves all devices: in a process no two devices have the same address.
   CHECK(allocations_.emplace(address, std::move(allocation)).second) << "an address was handed out twice";
 }
 

@@ -67,8 +67,8 @@ absl::StatusOr<FakeIpcFields> DecodeFakeIpc(std::string_view opaque) {
 }
 
 const std::string& ThisProcessToken() {
-  // A process id could be that of another container. Never freed: threads may ask for it while the process
-  // ends.
+  // Not the process id, which a process of another container may have, too. Never freed, since threads may
+  // ask for it while the process ends.
   static const std::string* const token = new std::string(NewUuid());
   return *token;
 }

@@ -28,7 +28,8 @@ size_t Shared(const std::vector<std::string>& one, const std::vector<std::string
   return host_bridge ? static_cast<size_t>(parting - one.begin()) : 0;
 }
 
-// Of the adapters of this class; those without a PCI device (loopback, bridges) have no way.
+// The adapters of this class that share the longest way with the device. Adapters without a PCI device
+// (loopback, bridges) have no way.
 std::vector<std::string> Nearest(const fs::path& adapters, const std::vector<std::string>& way) {
   std::vector<std::string> nearest;
   size_t max = 0;

@@ -49,8 +49,8 @@ int Main(const std::string& folder) {
   std::vector<std::byte> base(layout.image_bytes);
   for (std::byte& byte : base) byte = std::byte(random());
   std::vector<std::byte> target = base;
-  // How many elements change, and by how many kinds of steps, chunk by chunk: so that each mode is the
-  // shortest of some chunk. Of the last kind nothing stays.
+  // For each chunk in turn: the part of the elements that change, and the number of kinds of steps, so that
+  // each mode is the shortest of some chunk. The last entry changes every element to any value.
   struct Change {
     double part;
     uint64_t steps;

@@ -7,7 +7,7 @@
 namespace tensorcast {
 namespace {
 
-// So that offsets in a chunk, counts of elements and sizes of records fit 32 bits, with room to spare.
+// Keeps offsets in a chunk, counts of elements and sizes of records below 2^32, with room to spare.
 constexpr uint64_t kMaxGeometryChunkBytes = uint64_t{1} << 30;
 
 uint64_t End(const ElementRun& run) { return run.offset + run.bytes; }
@@ -48,7 +48,7 @@ DifferenceGeometry GeometryOf(const ImageLayout& layout) {
   DifferenceGeometry geometry{
       .image_bytes = layout.image_bytes, .chunk_bytes = layout.chunk_bytes, .runs = {}};
   for (const Tensor& tensor : layout.tensors) {
-    // An empty tensor has no element, and its offset may be that of the next tensor.
+    // An empty tensor has no element, and the next tensor may have the same offset.
     if (tensor.nbytes == 0) continue;
     const uint32_t width = ElementWidth(tensor.dtype);
     if (!geometry.runs.empty()) {

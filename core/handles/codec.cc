@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::string_view kMagic = "TCHS";
 
-// What an OFFER or HAND_OVER frame describes. HANDLES numbers the alternatives of its memory likewise, and
-// the body's first byte those of Frame: both variants are part of the protocol, to be appended to only.
+// The kinds of memory in an OFFER or HAND_OVER frame. HANDLES numbers the alternatives of its memory in the
+// same way, and the first byte of a frame's body is the number of its alternative in Frame. Both variants are
+// part of the protocol: only append to them.
 constexpr uint8_t kHostMemory = 1;
 constexpr uint8_t kDeviceMemory = 2;
 constexpr uint8_t kReplicaMemory = 4;

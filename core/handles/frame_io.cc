@@ -21,7 +21,7 @@ struct Control {
   alignas(cmsghdr) char bytes[CMSG_SPACE(kMaxFrameDescriptors * sizeof(int))];
 };
 
-// Each that arrived gets its owner, wanted or not: a peer cannot fill our table.
+// Each descriptor that arrived gets an owner, wanted or not, so that a peer cannot fill this process's table.
 void TakeDescriptors(msghdr& message, Received& received) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -45,7 +45,7 @@ absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, si
   message.msg_iov = &iov;
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
-  // What this does not hold the kernel does not install. One more than is allowed shows that more came.
+  // The kernel installs no more descriptors than this holds. One more than is allowed shows that more came.
   message.msg_controllen = CMSG_SPACE(std::min(max_fds + 1, kMaxFrameDescriptors) * sizeof(int));
   ssize_t size;
   do {
@@ -100,7 +100,7 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     TC_ASSIGN_OR_RETURN(Received received, ReceiveSome(socket, buffer.subspan(filled), max_fds_));
     filled += received.bytes;
     for (UniqueFd& fd : received.fds) fds_.push_back(std::move(fd));
-    // Before lost_fds: more than are allowed are the peer's fault, whatever this process could open.
+    // Checked before lost_fds: too many descriptors are the peer's fault, whatever this process could open.
     if (fds_.size() > max_fds_) {
       return absl::InvalidArgumentError(
           absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it"));

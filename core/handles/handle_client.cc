@@ -33,7 +33,7 @@ absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>&
 
 }  // namespace
 
-// What is sent for an offer; the descriptors stay their owner's.
+// The frame that makes an offer, and its descriptors, which stay the caller's.
 struct OfferedMemory::Offering {
   Frame frame;
   std::span<const int> fds;

@@ -208,7 +208,8 @@ class HandleServer::Loop {
     GiveRings();
   }
 
-  // To those that wait, first come, first served: a large ring is not overtaken by small ones.
+  // Gives rings to the connections that wait, first come, first served: a large ring is not overtaken by
+  // small ones.
   void GiveRings() {
     // A connection that went, or got an error, while it waited is passed over.
     for (; !ring_queue_.empty(); ring_queue_.pop_front(), rings_awaited.fetch_sub(1)) {
@@ -231,7 +232,7 @@ class HandleServer::Loop {
     Wake();
   }
 
-  // Connections that were noted are looked at, and those that are due by now are told.
+  // Looks at the connections that were noted, and tells the followers for which the time has come.
   void TellNews(SteadyTime now) {
     std::vector<uint64_t> noted;
     {

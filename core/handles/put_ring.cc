@@ -18,7 +18,7 @@
 namespace tensorcast {
 namespace {
 
-// No process can add a seal either: one against writing would end the stream.
+// F_SEAL_SEAL, so that no process can add a seal: one against writing would end the stream.
 constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // The max time between two checks of the context and the connection: NoteClosed and a cancellation wake no
@@ -44,7 +44,7 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   }
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(shape.bytes(), "the ring of a put"));
   TC_RETURN_IF_ERROR(mapping.Map(0, memory.get(), 0, shape.bytes(), ReservedRange::Access::kWrite));
-  // Before the client has it: the size is right, and stays so.
+  // Sealed before the client has it, so that the size is right and stays so.
   if (fcntl(memory.get(), F_ADD_SEALS, kRingSeals) != 0) {
     return ErrnoStatus(errno, "seal", "the ring of a put");
   }
@@ -92,7 +92,8 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
   CHECK(ours.asked);
   const std::atomic<uint32_t>& done = header().slots[slot].done;
   while (true) {
-    // The one number that is read of the client's: the last request's, or that of the one before it.
+    // The only number of the client that decides anything: it has to be the number of this request or of the
+    // previous one.
     const uint32_t answer = done.load(std::memory_order_acquire);
     if (answer == ours.sequence) break;
     if (answer != ours.sequence - 1) {

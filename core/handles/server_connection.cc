@@ -85,9 +85,9 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   return absl::OkStatus();
 }
 
-// That the client has the file open for reading, so that it may read it. The daemon opens descriptors anew,
-// by its own rights: from one that only names a file (O_PATH), or may only write to it, it would read what
-// the client may not. Asks nothing of the file system.
+// Checks that the client has the file open for reading, and so may read it. The daemon opens descriptors
+// anew, with its own rights: from one that only names a file (O_PATH), or may only write to it, the daemon
+// would read what the client may not. Asks nothing of the file system.
 absl::Status CheckMayBeRead(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0) return ErrnoStatus(errno, "check", "a file that was offered");
@@ -99,7 +99,7 @@ absl::Status OutOfTurn(const Frame& frame) {
   return absl::InvalidArgumentError(absl::StrCat("handle ", FrameName(frame), ": it is out of turn"));
 }
 
-// A descriptor that a connection would keep beside its socket.
+// Refuses a descriptor that a connection would keep beside its socket, if it is one of the reserve.
 absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
   if (!IsReserved(fd.get(), DescriptorUserAt(socket.get()))) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -203,8 +203,8 @@ bool ServerConnection::Flush() {
   return state_ != State::kEnding || !writer_.empty();
 }
 
-// The state says which frames are due (the diagram in the header); any other is refused. The descriptors of a
-// refused frame are closed elsewhere, as those of an accepted one: their file systems may hang.
+// The state says which frames are due (the diagram in the header); any other is refused. Descriptors of
+// refused and of accepted frames are closed on other threads, since their file systems may hang.
 absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   const Frame& frame = incoming.frame;
   ForeignFds fds(std::move(incoming.fds));

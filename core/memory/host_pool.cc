@@ -79,7 +79,8 @@ struct HostPool::State {
   struct Place {
     std::string name;
     SegmentKind kind = SegmentKind::kOwn;
-    // Of one that was kept: granules and small extents that allocations name, each as often as it is named.
+    // In a kept segment: the granules and small extents that allocations name, each counted as often as it is
+    // named.
     uint64_t adopted = 0;
 
     bool kept() const { return kind != SegmentKind::kOwn; }
@@ -93,8 +94,8 @@ struct HostPool::State {
   // Held for the bookkeeping alone: no memory is mapped and no callback runs under it.
   mutable absl::Mutex mutex;
   ExtentAllocator allocator ABSL_GUARDED_BY(mutex);
-  // Of each granule: allocations that name it beyond the first. Few granules are shared at a time, and while
-  // none is shared the loops over them are skipped.
+  // For each granule, the number of allocations that name it beyond the first. Few granules are shared at a
+  // time, and while none is shared the loops over them are skipped.
   std::vector<uint32_t> further_references ABSL_GUARDED_BY(mutex);
   uint64_t all_further_references ABSL_GUARDED_BY(mutex) = 0;  // the sum
   SmallExtents small ABSL_GUARDED_BY(mutex){PageBytes()};      // of granules that the allocator handed out
@@ -118,8 +119,8 @@ struct HostPool::State {
     high_water_bytes = std::max(high_water_bytes, used_bytes());
   }
   void AddReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Gives back the granules that are not named any more; those of a kept segment all at once, when it is
-  // replaced. True when that is due.
+  // Gives back the granules that no allocation names any more. The granules of a kept segment go back all at
+  // once, when it is replaced; returns true when that is due.
   bool DropReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   size_t SegmentOf(Extent extent) const { return extent.offset / region.segment_bytes(); }
@@ -165,7 +166,7 @@ bool HostPool::State::DropReferences(Extent extent) {
     if (const std::optional<uint64_t> granule = small.DropReference(extent)) allocator.Free({*granule, 1});
     return false;
   }
-  // Of a kept segment, being kept is the first reference: nothing of it is given back here.
+  // In a kept segment, being kept is the first reference: nothing of it is given back here.
   GranuleRange unnamed{extent.offset / kGranuleBytes, extent.bytes / kGranuleBytes};
   if (all_further_references > 0) {
     const uint64_t end = unnamed.first + unnamed.count;

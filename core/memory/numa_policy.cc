@@ -14,7 +14,7 @@
 namespace tensorcast {
 namespace {
 
-// glibc has no such calls; libnuma has, and would be a dependency for two lines.
+// glibc has no wrappers for these calls. libnuma has, but it would be a dependency for two lines.
 constexpr int kMaskBits = CHAR_BIT * sizeof(unsigned long);
 constexpr int kMaxNodes = 1024;  // the max that Linux can be built for
 

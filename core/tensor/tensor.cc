@@ -13,7 +13,7 @@
 namespace tensorcast {
 namespace {
 
-// The names are those of the safetensors format.
+// The safetensors format defines the names.
 constexpr DTypeInfo kDTypes[] = {
     {DType::kBool, "BOOL", 8},
     {DType::kF4, "F4", 4},

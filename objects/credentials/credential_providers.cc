@@ -56,7 +56,8 @@ absl::StatusOr<Credentials> ParseCredentials(std::string_view from, const std::s
 absl::StatusOr<HttpReply> AskMetadata(const RequestContext& context, HttpClient& http,
                                       std::string_view subject, std::string_view method, std::string_view url,
                                       HttpHeaders headers) {
-  // A proxy does not reach the metadata service of this host, and may answer with that of its own.
+  // A proxy does not reach the metadata service of this host, and may answer with the metadata of its own
+  // host.
   HttpRequest request{.subject = std::string(subject),
                       .method = std::string(method),
                       .headers = std::move(headers),
@@ -136,8 +137,8 @@ absl::Status CheckSupported(const Profile& profile) {
 
 // The token of the container goes only to this host, or by https (as AWS's own tools have it).
 absl::Status CheckContainerUri(const Url& url) {
-  // ECS has 169.254.170.2, EKS the other two. Other link-local addresses are refused, since that of the
-  // instance's metadata is one of them.
+  // ECS uses 169.254.170.2, and EKS the other two addresses. Other link-local addresses are refused, since
+  // the instance's metadata service has one.
   const bool pod = url.host == "169.254.170.2" || url.host == "169.254.170.23" || url.host == "fd00:ec2::23";
   if (url.scheme == "https" || pod || (IsLocalHost(url.host) && !absl::StartsWith(url.host, "169.254."))) {
     return absl::OkStatus();

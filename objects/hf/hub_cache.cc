@@ -59,7 +59,7 @@ std::string PromisedSha256(const ObjectIdentity& identity) {
   const std::filesystem::path path(identity.uri);
   if (absl::StartsWith(identity.version, "sha256:")) {
     promised = absl::StripPrefix(identity.version, "sha256:");
-    // The links of a snapshot are resolved by then, so the path of a cached file is that of its blob.
+    // The links of a snapshot are resolved by then, so a cached file has the path of its blob.
   } else if (path.is_absolute() && path.parent_path().filename() == "blobs") {
     promised = path.filename().string();
   }

@@ -102,7 +102,7 @@ class Hub {
     return true;
   }
 
-  // Of a header as <https://…>; rel="next".
+  // The URL in a header of the form <https://…>; rel="next".
   static absl::StatusOr<Url> NextPage(const Url& url, std::string_view link) {
     for (std::string_view one : absl::StrSplit(link, ',')) {
       one = absl::StripAsciiWhitespace(one);
@@ -261,7 +261,7 @@ class Store final : public ObjectStore {
       if (cached.ok()) return cached;
     }
     TC_ASSIGN_OR_RETURN(Files files, std::move(listed));
-    // The commit is known, so the cached files are those of the hub: their sizes show that all were
+    // The commit is known, so the cache has the same files as the hub: their sizes show that all were
     // downloaded.
     if (IsCached(name, files)) return FindCached(context, name);
 

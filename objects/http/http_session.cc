@@ -166,7 +166,7 @@ absl::StatusOr<int> HttpSession::Transfer(const RequestContext& context, const H
     // Wakes the wait below. It is unregistered before the next request uses this session.
     const auto wake = context.cancellation.OnCancel([multi = curl_->multi] { curl_multi_wakeup(multi); });
     uint64_t moved = 0;
-    // The first byte may take the time of the connection and then that of a stall.
+    // The first byte may take the time to connect and then as long as a stall.
     SteadyTime stalled_at = SteadyNow() + limits.connect + limits.stall;
     int running = 1;
     while (true) {

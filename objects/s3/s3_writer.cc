@@ -26,7 +26,7 @@ namespace {
 constexpr uint64_t kMaxParts = 10'000;  // S3's limit
 constexpr int kMaxTries = 3;            // of what HttpClient takes for an answer
 
-// Of each request with a body: libcurl would say that it is a form.
+// For each request with a body: libcurl would otherwise say that it is a form.
 HttpHeaders ContentType() { return {{"content-type", "application/octet-stream"}}; }
 
 // The body did not arrive as it was sent, or the store had a fault that it told too late for a status:
@@ -266,8 +266,7 @@ absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, co
   TC_ASSIGN_OR_RETURN(const S3Name name, S3Name::Parse(client_->options().scheme, uri));
   TC_RETURN_IF_ERROR(bytes <= options_.part_bytes ? Put(context, name, bytes, fill)
                                                   : Upload(context, name, bytes, fill));
-  // Asked of the store, since the reply to a PUT does not tell the size, and that of a lost reply tells
-  // nothing.
+  // The store is asked, since the reply to a PUT does not tell the size, and a reply may have been lost.
   TC_ASSIGN_OR_RETURN(ObjectIdentity written, Describe(context, uri));
   if (written.bytes == bytes) return written;
   return absl::DataLossError(absl::StrCat("write ", uri, ": the store has ", written.bytes, " bytes of ",

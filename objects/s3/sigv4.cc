@@ -92,7 +92,7 @@ HttpHeaders SignV4(std::string_view method, const Url& url, const HttpHeaders& h
   std::string key = SigningKey(credentials.secret_access_key, day, scope);
   const std::string signature = Hex(HmacSha256(key, to_sign));
   OPENSSL_cleanse(key.data(), key.size());
-  // The day in the credential has to be that of x-amz-date, hence one text for both.
+  // The day in the credential has to be the day in x-amz-date, so one text gives both.
   added.emplace_back("authorization",
                      absl::StrCat("AWS4-HMAC-SHA256 Credential=", credentials.access_key_id, "/", place,
                                   ", SignedHeaders=", names, ", Signature=", signature));
