@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& ur
   options.environment = EnvironmentOf(credentials, environment);
   // The URI is the only entry: neither a redirect nor a second request reads anything else with these keys.
   TC_ASSIGN_OR_RETURN(options.origins, Origins::Parse({uri}, ConfiguredEndpoints(environment)));
-  // Also where they are not used: nothing of this process's takes their place.
+  // Set also where this import does not use them, so that no credentials of this process take their place.
   options.credentials = std::make_shared<FixedCredentials>(credentials.keys.value_or(Credentials()));
   options.hub_token = credentials.hub_token;
   return OpenObjects(std::move(options));

@@ -33,7 +33,7 @@ absl::Status Failed(std::string_view what) {
                                           TakeOpenSslErrors(), "); check its configuration"));
 }
 
-// What `write` writes, which returns 1 like OpenSSL's writers.
+// The text that `write` writes. `write` returns 1 on success, as OpenSSL's writers do.
 absl::StatusOr<std::string> ToPem(absl::FunctionRef<int(BIO* bio)> write) {
   const BioPtr bio(BIO_new(BIO_s_mem()), BIO_free);
   char* data = nullptr;
@@ -76,7 +76,7 @@ absl::Status AddExtension(X509* certificate, X509* issuer, const char* name, con
   return absl::OkStatus();
 }
 
-// What a certificate of either kind has: the rest tells an authority from a peer.
+// Begins a certificate of either kind, an authority or a peer: key, serial number, validity and subject.
 absl::StatusOr<CertificatePtr> Begin(EVP_PKEY* key, const std::string& common_name,
                                      const Validity& validity) {
   CertificatePtr certificate(X509_new(), X509_free);

@@ -179,7 +179,7 @@ absl::Status CheckKeyIsPrivate(const std::string& path) {
       absl::StrCat("load ", path, " (security.key): every user can read it; chmod 0600 ", path));
 }
 
-// What tells one state of a file from another. The inode changes where a file is renamed into place, or where
+// A file's state, to see that it has changed. The inode changes where a file is renamed into place, or where
 // a link is swapped, as Kubernetes does. A file that is missing has zeros.
 using Stamp = std::tuple<dev_t, ino_t, off_t, int64_t, int64_t>;
 
@@ -194,7 +194,7 @@ std::vector<Stamp> StampsOf(const Identity::Files& files) {
   return stamps;
 }
 
-// What the files said when they were last read.
+// The contents of the files when they were last read.
 struct Loaded {
   Certificate self;
   std::shared_ptr<SSL_CTX> server;

@@ -409,7 +409,7 @@ absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::st
   return communicator;
 }
 
-// Its communicators go with it. Groups that are open notice it by child_.
+// The communicators end with the process. Groups that are open see in child_ that it has ended.
 void HelperProcess::End(How how, const absl::Status& why) {
   child_->Kill();
   LOG(WARNING) << "the helper process of broadcasts, " << child_->pid() << ", "

@@ -218,7 +218,8 @@ class Server {
   HelperTools tools_;
   std::map<uint32_t, Memory> memories_;
   std::map<uint32_t, Group> groups_;
-  // Of memories and communicators alike, so that one is never taken for the other, or for one before.
+  // Memories and communicators are numbered together and no number is used again, so that none is taken for
+  // another.
   uint32_t last_ = 0;  // number that was given
 };
 

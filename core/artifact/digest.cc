@@ -24,12 +24,11 @@
 namespace tensorcast {
 namespace {
 
-// What is copied stays in the first cache levels until it is digested; a multiple of what the copy does side
-// by side (README.md has the figures).
+// The step of a copy with digest: its bytes stay in the first cache levels until they are digested. A
+// multiple of what the copy does side by side (README.md has the figures).
 constexpr size_t kFusedStepBytes = size_t{32} << 10;
 
-// The step size of longer inputs: each of the two digests reads a step, the second one from
-// the cache.
+// The step of longer inputs: each of the two digests reads a step, the second one from the cache.
 constexpr size_t kStepBytes = size_t{128} << 10;
 
 Digest Canonical(const XXH128_hash_t& hash) {

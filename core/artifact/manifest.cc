@@ -21,7 +21,7 @@
 
 namespace tensorcast {
 
-// What encoder and decoder share: a manifest without what follows from its bytes.
+// The fields that the encoder and the decoder share: a manifest without its bytes and what follows from them.
 struct ManifestFields {
   ArtifactKind kind = ArtifactKind::kTensors;
   ImageLayout layout;

@@ -61,7 +61,7 @@ Meaning MeaningOf(cudaError_t error) {
     case cudaErrorMpsConnectionFailed:
     case cudaErrorMpsServerNotReady:
       return {absl::StatusCode::kUnavailable, "check the driver's and the device's state with nvidia-smi"};
-    // What cudaIpcOpenMemHandle says when the exporter has ended or has freed the memory.
+    // cudaIpcOpenMemHandle returns this when the exporter has ended or has freed the memory.
     case cudaErrorMapBufferObjectFailed:
       return {absl::StatusCode::kNotFound, "the exporter is gone or freed the memory: ask it again"};
     case cudaErrorHostMemoryAlreadyRegistered:

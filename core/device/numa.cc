@@ -68,7 +68,7 @@ NearNumaNode::NearNumaNode(std::optional<int> node, const std::string& sysfs) {
       if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &near);
     }
   }
-  // None of the node's CPUs may be used, or only these are used already.
+  // Either no CPU of the node may be used, or the thread uses these alone already.
   if (CPU_COUNT(&near) == 0 || CPU_EQUAL(&near, &allowed)) return;
   if (sched_setaffinity(0, sizeof(near), &near) == 0) before_ = allowed;
 }

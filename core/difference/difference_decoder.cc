@@ -305,7 +305,7 @@ RecordMode ModeOf(DecoderPath path, uint32_t chunk) {
 }
 
 struct ChunkRebuilder::State {
-  // What one difference of the path needs.
+  // The memory that one difference of the path needs, kept for the next chunk.
   struct Part {
     RecordReader reader;
     std::vector<std::byte> gathered;

@@ -29,7 +29,8 @@ constexpr uint64_t kSparseFraction = 16;
 constexpr uint64_t kValuesFraction = 4;
 constexpr size_t kTrialBytes = size_t{64} << 10;
 
-// Of memory for records, asked for at once: a small part of the image, so that little of it stays unused.
+// How much memory for records is asked for at once: a small part of the image, so that little of it stays
+// unused.
 constexpr uint64_t kMaxAddedBytes = uint64_t{4} << 20;
 constexpr uint64_t kAddedFraction = 256;
 

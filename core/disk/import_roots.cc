@@ -148,7 +148,7 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   if (!S_ISREG(info.st_mode)) {
     const absl::Status other =
         absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file; name a file"));
-    // That it is a folder or a device is told only of what may be read.
+    // A client learns that the path leads to a folder or a device only where it may be read.
     return MayRead(entry) ? other : Refuse(path, other);
   }
   // An O_PATH descriptor cannot be read from, so the file behind it is opened by way of /proc.

@@ -15,7 +15,7 @@
 namespace tensorcast {
 namespace {
 
-// Not in every version of the kernel's headers.
+// Not every version of the kernel's headers has these.
 constexpr uint64_t kFuseMagic = 0x65735546;
 constexpr uint64_t kXfsMagic = 0x58465342;
 constexpr uint64_t kZfsMagic = 0x2fc12fc1;
@@ -31,7 +31,7 @@ constexpr std::array<std::pair<uint64_t, std::string_view>, 5> kUntraceable = {{
     {kFuseMagic, "FUSE"},
 }};
 
-// Of disks of this host, and of memory.
+// The file systems of this host's disks, and of memory.
 constexpr std::array<uint64_t, 8> kLocal = {EXT4_SUPER_MAGIC,      kXfsMagic,  BTRFS_SUPER_MAGIC,
                                             F2FS_SUPER_MAGIC,      kZfsMagic,  TMPFS_MAGIC,
                                             OVERLAYFS_SUPER_MAGIC, RAMFS_MAGIC};

@@ -26,7 +26,7 @@ std::string PathOf(int fd) {
   return unknown ? "a file that was offered" : path;
 }
 
-// What is there instead of a regular file.
+// The kind of what the descriptor leads to, for a message; empty for a regular file.
 std::string_view KindOf(const struct stat& info, std::string_view path) {
   if (S_ISDIR(info.st_mode)) return "a folder";
   if (S_ISFIFO(info.st_mode)) return "a FIFO";

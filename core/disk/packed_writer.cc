@@ -56,13 +56,13 @@ uint64_t TotalBytes(std::span<const ConstHostSpan> spans) {
   return total;
 }
 
-// What packed files leave free, so that they do not fill the disk to the last block for other processes that
-// write to it, their own daemon's restart among them.
+// The room that packed files leave free. Without it they could fill the disk to the last block for other
+// processes that write to it, and for the next start of their own daemon.
 constexpr uint64_t kHeadroomBytes = uint64_t{4} << 20;
 
 uint64_t FreeBytes(const struct statvfs& disk) { return uint64_t{disk.f_bavail} * disk.f_frsize; }
 
-// What is left of `spans` behind their first `done` bytes, as far as one call takes it.
+// The rest of `spans` behind their first `done` bytes, as much as one call takes (IOV_MAX pieces).
 std::vector<iovec> Rest(std::span<const ConstHostSpan> spans, uint64_t done) {
   std::vector<iovec> rest;
   for (const ConstHostSpan& span : spans) {

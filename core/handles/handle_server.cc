@@ -33,7 +33,7 @@
 namespace tensorcast {
 namespace {
 
-// What an epoll event is about. Connections and orphans are named by numbers that are never used again, so an
+// The numbers that epoll events carry. Connections and orphans have numbers that are never used again, so an
 // event that was fetched before its connection ended finds nothing.
 constexpr uint64_t kListenerId = 0;
 constexpr uint64_t kWakeId = 1;

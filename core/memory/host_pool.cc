@@ -112,7 +112,7 @@ struct HostPool::State {
   }
   uint64_t used_bytes() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return region.bytes() - free_bytes(); }
 
-  // So many free granules, with one reference. `wanted_bytes`: for the message.
+  // Takes this many free granules, with one reference each. `wanted_bytes` is for the error's message.
   absl::StatusOr<std::vector<GranuleRange>> Take(uint64_t granules, uint64_t wanted_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void NoteUse() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -332,7 +332,8 @@ absl::StatusOr<HostAllocation> HostPool::Add(uint64_t image_bytes, const std::ve
   absl::MutexLock lock(&state_->mutex);
   TC_ASSIGN_OR_RETURN(const std::vector<GranuleRange> taken, state_->Take(CountOf(granules), wanted_bytes));
   std::vector<ImageExtent> extents = Lay(granules, taken);
-  // What is shared counts as another reference before both are joined into extents.
+  // The new allocation is another reference to what it shares. Joining the extents comes after that, since
+  // references are counted for the shared ones alone.
   if (!shared.empty()) {
     for (const ImageExtent& part : shared) state_->AddReferences(part.extent);
     extents.insert(extents.end(), shared.begin(), shared.end());

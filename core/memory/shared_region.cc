@@ -25,7 +25,7 @@ constexpr char kName[] = "tensorcast-host-pool";  // of each segment, as /proc s
 
 std::string Describe(uint64_t bytes) { return absl::StrCat("a host pool of ", bytes, " bytes"); }
 
-// What one thread touches at a time: about 6 ms of page clearing.
+// The bytes that a thread touches at a time: about 6 ms of page clearing, after which stop_ is looked at.
 constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
 // Whether another process can neither write to it nor take its pages away.

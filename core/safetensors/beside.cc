@@ -18,8 +18,8 @@ namespace {
 // The paths that are listed at most, weights among them.
 constexpr size_t kMaxListed = 10'000;
 
-// What holds weights in any format, and what belongs to such files: a model put here has its weights as
-// tensors.
+// Files of weights in any format, and files that belong to these. A model that is put has its weights as
+// tensors, so these files would be a second copy.
 constexpr std::string_view kWeightsEndings[] = {".safetensors",
                                                 ".bin",
                                                 ".pt",

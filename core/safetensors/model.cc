@@ -23,8 +23,8 @@ constexpr std::string_view kSingleNames[] = {"model.safetensors", "adapter_model
 constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 
-// What became of opening `uri`. The parsers name only causes: each ends in one remedy, a file that is whole.
-// What tells how to convert a file has a remedy of its own.
+// Completes an error of opening `uri`. The parsers name only causes, for which there is one remedy: a file
+// that is whole. An error that tells how to convert a file has a remedy already.
 absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
   const std::string operation = absl::StrCat("open ", uri);
   if (!absl::IsInvalidArgument(why) || absl::StrContains(why.message(), ';')) return Annotate(why, operation);
@@ -32,8 +32,8 @@ absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
       absl::StrCat(operation, ": ", why.message(), "; write or download the file again"));
 }
 
-// Of formats that are not read here, how to convert them; empty: it is not one of them. A name in a folder
-// has to do where the file has not been opened.
+// The name of a format that is not read here, with how to convert it; empty for any other file. Where the
+// file has not been opened (`begin` is empty), its name decides.
 std::string_view HowToConvert(std::string_view begin, std::string_view name) {
   // torch.save writes a zip file, older releases a pickle of protocol 2.
   const bool zip_or_pickle = begin.starts_with("PK\x03\x04") || begin.starts_with("\x80\x02");

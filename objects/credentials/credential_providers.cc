@@ -117,8 +117,9 @@ Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Env
   return Complete(kFrom, "", "", "", "");
 }
 
-// What AWS's tools take credentials from and this program does not: a role that is assumed with the keys of
-// another profile, before the profile's own keys; sign-in sessions and programs, where it has no keys.
+// Refuses what AWS's tools take credentials from and this program does not: a role that is assumed with the
+// keys of another profile, which goes before the profile's own keys; and, where the profile has no keys,
+// sign-in sessions and programs.
 absl::Status CheckSupported(const Profile& profile) {
   std::vector<std::string_view> settings = {"source_profile", "credential_source"};
   if (profile.Get("aws_access_key_id").empty()) {

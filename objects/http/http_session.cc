@@ -103,7 +103,8 @@ absl::StatusOr<HttpEnd> HttpSession::Run(const RequestContext& context, const Ht
   for (const auto& [name, value] : headers) {
     list = curl_slist_append(list, absl::StrCat(name, ": ", value).c_str());
   }
-  // Else libcurl waits a second with a large body for a word that many servers do not say.
+  // Without this libcurl asks "Expect: 100-continue" ahead of a large body, and waits a second for an answer
+  // that many servers do not give.
   if (!request.body.empty()) list = curl_slist_append(list, "Expect:");
   bool address_refused = false;
   curl_->error[0] = '\0';

@@ -14,7 +14,7 @@ class HttpServer {
   HttpServer(std::shared_ptr<HttpClient> http, HttpStoreOptions options)
       : http_(std::move(http)), options_(std::move(options)) {}
 
-  // What HEAD shows of the object. `etag`: for the ranges; may be empty.
+  // The identity of the object as HEAD shows it. `etag` becomes the ETag for the ranges; it may be empty.
   absl::StatusOr<ObjectIdentity> Head(const RequestContext& context, const Url& url,
                                       std::string& etag) const {
     HttpRequest request = Request("open", url);

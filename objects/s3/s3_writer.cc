@@ -67,7 +67,8 @@ absl::Time ParseTimeOf(std::string_view text) {
   return absl::ParseTime(absl::RFC3339_full, text, &time, nullptr) ? time : absl::InfiniteFuture();
 }
 
-// Each page of a list. `next` are the elements that a page says where to go on with, as names of parameters.
+// Calls `on_child` with each element of each page of a list. `next` pairs an element of a page, which says
+// where the list goes on, with the parameter that takes its text in the next request.
 absl::Status ForEachPage(const RequestContext& context, S3Client& client, const S3Name& prefix,
                          std::vector<std::pair<std::string, std::string>> query,
                          const std::vector<std::pair<std::string, std::string>>& next,
