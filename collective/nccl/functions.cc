@@ -35,6 +35,8 @@ absl::Status FindAll(void* library, NcclFunctions& nccl) {
   return Find(library, "ncclBroadcast", nccl.broadcast);
 }
 
+// The codes of communicator.h: UNAVAILABLE where another rank or the network failed, INTERNAL for a failure
+// in this process.
 absl::StatusCode CodeOf(ncclResult_t result) {
   switch (result) {
     case ncclInvalidArgument:

@@ -83,8 +83,8 @@ absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DeviceRange destinatio
   TC_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, Take(destination.begin.device));
   Stream& stream = *lane->stream;
   absl::Status failed = copy(stream);
-  // Without a digest the caller finds zeros, and not the digest of the lane's previous copy. No work of the
-  // lane is running, so the host may write here.
+  // Without a digest the caller finds zeros, and not the digest of the lane's previous copy. The previous
+  // digest was awaited and the next is not enqueued yet, so the host may write here.
   *lane->digest = {};
   if (failed.ok() && digest) failed = stream.Digest({&destination, 1}, {lane->digest, 1});
   if (failed.ok()) {

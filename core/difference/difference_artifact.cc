@@ -11,6 +11,8 @@ ImageLayout DifferenceLayout(uint64_t index_bytes, uint64_t records_bytes) {
     return Tensor{.name = std::move(name), .dtype = DType::kU8, .shape = {count}, .nbytes = count};
   };
   ImageLayout layout{.tensors = {bytes("index", index_bytes), bytes("records", records_bytes)}};
+  // Two tensors of bytes with different names are always a valid layout, up to the size that the header
+  // requires.
   CHECK_OK(AssignOffsets(layout));
   return layout;
 }
@@ -25,6 +27,7 @@ absl::StatusOr<DifferenceEnds> EndsOf(const Manifest& difference) {
                                                    ": its kind is ", ArtifactKindName(difference.kind()),
                                                    "; name an artifact of kind difference"));
   }
+  // Both are there: a manifest of this kind without them cannot be made or decoded.
   return DifferenceEnds{.base = difference.metadata().at("base"),
                         .target = difference.metadata().at("target")};
 }

@@ -52,6 +52,7 @@ absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext&
 
 absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& objects,
                           const std::vector<ObjectExtent>& extents, const Manifest& manifest) {
+  // The objects are open since the first pass: their readers also fail where a file's version has changed.
   const ImageLayout& layout = manifest.layout();
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkSource> source,
                       MakeObjectSource(objects, extents, layout.image_bytes));

@@ -17,6 +17,7 @@ constexpr int kPageSeals = F_SEAL_FUTURE_WRITE | F_SEAL_WRITE;  // one of them i
 }  // namespace
 
 absl::Status CheckPoolSegment(int fd, uint64_t bytes) {
+  // A descriptor that is not of memory has no seals: the call fails, and nothing else is asked of it.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || (seals & kPageSeals) == 0) {
     return absl::InvalidArgumentError(

@@ -99,6 +99,8 @@ std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std:
   return extents;
 }
 
+// Walks the extents from the first that reaches into a range to the last. What is cut off an extent's front
+// moves its place in the pool by as much.
 std::vector<ImageExtent> Cut(const std::vector<ImageExtent>& extents,
                              const std::vector<GranuleRange>& wanted) {
   std::vector<ImageExtent> kept;

@@ -117,6 +117,7 @@ absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
       return absl::InvalidArgumentError(absl::StrCat("file ", QuoteName(tensor.name), " has ", tensor.nbytes,
                                                      " bytes, and ", bytes.size(), " were given for it"));
     }
+    // File by file: after an error the files that are written already stay, each of them whole.
     OutputFile file(path.string(), context);
     TC_RETURN_IF_ERROR(file.Create(tensor.nbytes));
     TC_RETURN_IF_ERROR(file.Append(bytes));

@@ -131,6 +131,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   TC_RETURN_IF_ERROR(ValidateLayout(layout));
   const std::vector<Tensor> tensors = SafetensorsOrder(layout);
   TC_ASSIGN_OR_RETURN(const std::string header, EncodeSafetensorsHeader(tensors, metadata));
+  // The whole size is known before the first byte is written, so the room for it can be reserved.
   uint64_t file_bytes = header.size();
   for (const Tensor& tensor : tensors) file_bytes += tensor.nbytes;
   OutputFile file(path, context);

@@ -70,6 +70,7 @@ absl::StatusOr<Profile> ReadProfile(const Environment& environment) {
   Profile profile{.name = asked.empty() ? "default" : asked};
   const std::string credentials = SharedFile(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
   const std::string config = SharedFile(environment, "AWS_CONFIG_FILE", "config");
+  // A file that cannot be read counts as empty. A profile that was named and is in neither file is an error.
   bool found = AddSection(ReadSmallFile(credentials).value_or(""), profile.name, profile);
   const std::string config_text = ReadSmallFile(config).value_or("");
   found |= AddSection(config_text, absl::StrCat("profile ", profile.name), profile);

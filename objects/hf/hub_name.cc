@@ -53,6 +53,7 @@ absl::StatusOr<HubName> HubName::Parse(std::string_view uri) {
   for (const std::string_view part : absl::StrSplit(name.revision, '/')) {
     if (!IsPlain(part)) return malformed;
   }
+  // The rest is the path. An empty part, "." or ".." would lead elsewhere in a cache folder or a URL.
   parts.erase(parts.begin(), parts.begin() + 2);
   if (!std::ranges::all_of(parts, IsPlain)) return malformed;
   name.path = absl::StrJoin(parts, "/");

@@ -9,6 +9,9 @@
 namespace tensorcast::objects {
 namespace {
 
+// An object is opened by a HEAD request, which tells its size and version. Ranges are read later; each reply
+// is compared with both (HttpExchange::CheckRange). Redirects are followed anew for each request, so a signed
+// URL behind one may expire in between.
 class HttpServer {
  public:
   HttpServer(std::shared_ptr<HttpClient> http, HttpStoreOptions options)
