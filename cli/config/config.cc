@@ -73,6 +73,7 @@ class YamlReader {
       return ReadPairs(node, path, section, field);
     }
     if (!node.IsSequence()) return Fail(node, path, "a list is expected here: [a, b]");
+    // A list in the file replaces the default list; items are appended below.
     section.GetReflection()->ClearField(&section, &field);
     for (const auto& item : node) {
       if (item.IsScalar()) {

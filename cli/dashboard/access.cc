@@ -48,6 +48,8 @@ std::string Access::NewToken() {
   return Add(kTokenLife, kMaxTokens, &tokens_);
 }
 
+// One lock covers the search, the removal and the new session, so that of two browsers with the same token
+// only one gets a session.
 std::optional<std::string> Access::Redeem(std::string_view token) {
   const absl::MutexLock lock(&mutex_);
   const auto found = Find(token, &tokens_);

@@ -85,6 +85,8 @@ bool Connection::Wait(short events, SteadyTime deadline) const {
   return left > 0 && poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX))) > 0;
 }
 
+// OpenSSL's errors are queued per thread, and SSL_get_error reads that queue. An error that stays there would
+// make a later, successful call look failed.
 template <class Call>
 int Connection::Repeat(SteadyTime deadline, Call call) {
   while (true) {
@@ -130,6 +132,8 @@ bool Connection::Write(std::string_view bytes, SteadyTime deadline) {
   while (!bytes.empty()) {
     ssize_t sent = 0;
     if (tls_ != nullptr) {
+      // OpenSSL demands that a repeated SSL_write has the same buffer and length as the call that did not
+      // finish. Repeat gives it the same `part`.
       const int part = static_cast<int>(std::min<size_t>(bytes.size(), 16 << 10));  // a record of TLS
       sent = Repeat(deadline, [&] { return SSL_write(tls_.get(), bytes.data(), part); });
       if (sent == 0) return false;

@@ -20,7 +20,9 @@ constexpr absl::Duration kLook =
     absl::Seconds(1);  // how soon a tab that went, and a session that ended, is seen
 constexpr absl::Duration kComment = absl::Seconds(15);
 
-// The only page that needs no cookie, so that it says nothing of the cluster. %s: where the login leads.
+// The only page that needs no cookie, so that it says nothing of the cluster. $NEXT is the path to which the
+// login leads, $PROBLEM a paragraph about the previous attempt, or nothing. Both come after escaping or are
+// our own text.
 constexpr std::string_view kLoginPage = R"(<!doctype html>
 <html lang="en">
 <head>
@@ -182,6 +184,9 @@ bool Dashboard::IsOwn(const HttpRequest& request) const {
   return origin.empty() || origin == absl::StrCat(Scheme(tls_), host);
 }
 
+// Runs on the thread of the connection, for many connections at once. The order of the checks: first the
+// names in Host and Origin, which protect even the login from pages of other sites, then the session, then
+// the document.
 HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certificate) {
   if (!IsOwn(request)) {
     return PlainResponse(
@@ -277,6 +282,9 @@ HttpResponse Dashboard::Events(const HttpRequest& request, const std::string& se
   return response;
 }
 
+// Runs on the connection's thread until the peer leaves, the session ends, or a write takes too long. The end
+// of the server wakes it too: it interrupts the connection, so that IsOpen says false. The tab leaves its
+// topic on return.
 void Dashboard::WriteEvents(const std::string& view, const Query& query, const std::string& session,
                             ResponseStream& stream) {
   const std::unique_ptr<EventHub::Tab> tab = hub_.Watch(view, query);

@@ -58,6 +58,7 @@ json StatusRow(v1::GetStatusResponse status) {
     status.mutable_host()->clear_available_memory_bytes();
   }
   std::string text = cli::ToJson(status);
+  // The halving needs few rounds even for long rings, and each round makes the whole text again.
   bool cut = false;
   while (text.size() > kMaxStatusBytes && status.recent_transfers_size() + status.servings_size() > 0) {
     auto* transfers = status.mutable_recent_transfers();
@@ -102,6 +103,7 @@ auto Documents::Maker::Daemon() -> Shared<v1::GetStatusResponse> {
     absl::StatusOr<v1::GetStatusResponse> status = Ask(
         [](client::AdminClient& asked, const RequestContext& context) { return asked.GetStatus(context); });
     const absl::MutexLock lock(&mutex_);
+    // The connection is remembered, not the fact: the next connection may lead to a daemon.
     if (absl::IsUnimplemented(status.status())) store_alone_ = own;
     return status;
   });
@@ -142,6 +144,8 @@ auto Documents::Maker::AllTasks() -> Shared<v1::ListReplicationTasksResponse> {
   });
 }
 
+// Without the global store the dashboard still shows the daemon that it is beside. Where both are away, the
+// store's error says more about the cluster than the daemon's.
 absl::StatusOr<std::vector<v1::Node>> Documents::Maker::KnownNodes(json* problems) {
   const auto cluster = Cluster();
   if (cluster.ok()) return std::vector<v1::Node>((*cluster)->nodes().begin(), (*cluster)->nodes().end());

@@ -57,6 +57,8 @@ struct EventHub::Topic {
 
 EventHub::EventHub(DocumentSource source, std::function<absl::Duration(const std::string&)> interval)
     : source_(std::move(source)), interval_(std::move(interval)) {}
+// Every tab has left by now (event_hub.h), and the last tab of a topic joins its poller: no topic is left
+// here.
 EventHub::~EventHub() = default;
 
 std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Query& query) {
@@ -100,6 +102,8 @@ void EventHub::Leave(Topic& topic) {
   last->poller.join();
 }
 
+// Runs on the topic's own thread. `source_` is called and the events are made without a lock; the topic's
+// mutex is held only to publish them and to wait, so a slow poll never blocks a tab or another view.
 void EventHub::Poll(Topic& topic) {
   // What was published last: a document follows only where it differs, or where a problem is over.
   nlohmann::json last;

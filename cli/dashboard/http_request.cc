@@ -81,6 +81,8 @@ std::string_view HttpRequest::Header(std::string_view name) const {
 }
 
 std::string HttpRequest::Cookie(std::string_view name) const {
+  // The first cookie of this name counts. The name must be followed by "=" at once, since another cookie's
+  // name may begin with it.
   for (std::string_view pair : absl::StrSplit(Header("cookie"), ';')) {
     pair = absl::StripAsciiWhitespace(pair);
     if (absl::ConsumePrefix(&pair, name) && absl::ConsumePrefix(&pair, "=")) return std::string(pair);
@@ -96,6 +98,8 @@ HttpResponse PlainResponse(int status, std::string text) {
   return response;
 }
 
+// The checks go from cheap to expensive: the form of the request line, the version, the method, the length of
+// the target. Only then are the target and the headers decoded and copied.
 bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusal) {
   // CR LF ends a line; a line feed alone is taken for the same.
   std::vector<std::string_view> lines = absl::StrSplit(head, '\n');

@@ -177,10 +177,13 @@ void HttpServer::Serve(Handler handler) {
 
 void HttpServer::Accept() {
   while (true) {
+    // Runs on the acceptor thread, which is the only one that adds to or removes from `clients_` before the
+    // destructor.
     // The socket does not block, so the waiting is done here. The destructor ends it by a shutdown.
     pollfd polled{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     poll(&polled, 1, -1);
     UniqueFd client(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    // Taking the lock may change errno.
     const int error = errno;
     if (const absl::MutexLock lock(&mutex_); stopping_) return;
     if (client) {
@@ -208,6 +211,8 @@ void HttpServer::StartClient(UniqueFd socket) {
       // `ended` is set with the mutex held, since the acceptor joins and removes the client when it sees it.
       ServeClient(client.connection);
       const absl::MutexLock ended(&mutex_);
+      // The descriptor is closed only when the acceptor removes the client, which happens at a later
+      // connection. The shutdown ends the connection for the peer now.
       client.connection.Interrupt();
       client.ended = true;
     });
@@ -216,6 +221,8 @@ void HttpServer::StartClient(UniqueFd socket) {
   }
 }
 
+// The life of a connection, on its own thread: handshake, head, one answer (or a refusal), then a short
+// drain. Each step has a deadline of its own, so the thread ends however slowly the peer sends and reads.
 void HttpServer::ServeClient(Connection& connection) {
   // OpenSSL writes without MSG_NOSIGNAL.
   sigset_t pipe;
@@ -263,6 +270,7 @@ bool HttpServer::ReadHead(Connection& connection, std::string* head, HttpRespons
 void HttpServer::Answer(Connection& connection, const HttpRequest& request) {
   HttpResponse response;
   {
+    // The place is free again when this block ends, before a stream begins: a stream may last for hours.
     const Place place(requests_, options_.max_requests);
     response = place ? handler_(request, connection.HasClientCertificate()) : Busy();
     if (response.stream == nullptr || request.head) {

@@ -55,6 +55,8 @@ absl::StatusOr<json> Documents::Maker::Key(const Query& query) {
                       Ask([&](client::AdminClient& own, const RequestContext& context) {
                         return own.ResolveKey(context, ParameterOf(query, "name"), /*confirmed=*/true);
                       }));
+  // One call per kept version follows. A key keeps few versions, and the document is polled by one thread for
+  // all tabs.
   const v1::Key& key = resolved.key();
   std::vector<v1::Artifact> versions;
   // The newest first: a node counts with the first version that it has.

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kAskers = 16;
 constexpr size_t kMaxEntries = 4 * kMaxAskedNodes;  // connections and answers that are kept
 
+// The time is this process's own: the clocks of nodes may differ, and only differences of two readings count.
 NodeCounters CountersOf(const v1::GetStatusResponse& status) {
   NodeCounters counters;
   counters.at = SteadyNow();
@@ -72,6 +73,7 @@ absl::StatusOr<std::shared_ptr<client::AdminClient>> NodeStatuses::ClientOf(cons
   return ConnectTo(*entry, node);
 }
 
+// `Cached` lets one thread at a time call this for an entry, so `last` is always from the previous answer.
 absl::StatusOr<NodeStatus> NodeStatuses::Fetch(Entry& entry, const v1::Node& node) {
   absl::StatusOr<v1::GetStatusResponse> answer = [&]() -> absl::StatusOr<v1::GetStatusResponse> {
     TC_ASSIGN_OR_RETURN(const auto client, ConnectTo(entry, node));

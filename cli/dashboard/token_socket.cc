@@ -49,6 +49,9 @@ TokenSocket::~TokenSocket() {
   thread_.join();
 }
 
+// The protocol: the peer connects and sends nothing; this thread writes one address and closes. Peers are
+// answered one after the other, since an address fits in the socket's buffer. kPatience bounds the wait for
+// a full buffer.
 void TokenSocket::Serve() {
   while (true) {
     pollfd polled[] = {{.fd = listener_->fd(), .events = POLLIN}, {.fd = stop_.get(), .events = POLLIN}};

@@ -37,6 +37,7 @@ struct Probed {
   absl::Duration slowest;
 };
 
+// A probe with a failed call says nothing about its target: the node that should have probed did not answer.
 std::map<std::string, Probed> ProbesByTarget(const Facts& facts) {
   std::map<std::string, Probed> targets;
   for (const ProbeFacts& probe : facts.probes) {
@@ -47,6 +48,7 @@ std::map<std::string, Probed> ProbesByTarget(const Facts& facts) {
       target.slowest = std::max(target.slowest, probe.round_trip);
     } else {
       target.missed_by.push_back(probe.from);
+      // Update keeps the first error.
       target.error.Update(probe.outcome);
     }
   }
@@ -73,6 +75,8 @@ Value CommonValue(const std::map<std::string, Value>& values) {
 }
 
 void CheckMembers(const v1::GetClusterStatusResponse& cluster, FindingList& out) {
+  // A list of members is sent only where several stores share etcd. A store with metadata of its own sends
+  // none.
   const Check check("global store", "members", out);
   std::vector<std::string> leaders, standbys;
   for (const v1::StoreMember& store : cluster.stores()) {
@@ -102,6 +106,7 @@ void CheckMetadata(const v1::GetClusterStatusResponse& cluster, FindingList& out
   const std::string found = absl::StrCat("etcd holds ", FormatBytes(held), " of max ", FormatBytes(quota));
   const std::string change =
       "compact and defragment etcd, or raise its quota and etcd.quota: it refuses writes at the quota";
+  // The limits are 95 % and 80 % of the quota.
   if (held > quota / 20 * 19) return check.Fail(found, change);
   if (held > quota / 5 * 4) return check.Warn(found, change);
   check.Ok(found);
@@ -130,6 +135,9 @@ void CheckListing(const NodeFacts& node, FindingList& out) {
   if (out.size() == before) check.Ok("the global store takes it as a source");
 }
 
+// A node that does not answer this program is classed by what else is known: it refuses this caller (it
+// runs), other nodes reach it (this host does not), or no node reaches it (it fails). Only the last is a
+// failure of the node.
 void CheckAnswers(const Facts& facts, FindingList& out) {
   const std::map<std::string, Probed> probed = ProbesByTarget(facts);
   for (const NodeFacts& node : facts.nodes) {
@@ -163,6 +171,8 @@ void CheckAnswers(const Facts& facts, FindingList& out) {
 }
 
 void CheckReachability(const Facts& facts, FindingList& out) {
+  // First the targets: each node that was probed. Then the probing nodes that did not answer the call:
+  // from these a part of the fleet was not checked.
   std::map<std::string, bool> answers;
   for (const NodeFacts& node : facts.nodes) answers[NameOf(node.node)] = node.status.ok();
   for (const auto& [name, probes] : ProbesByTarget(facts)) {
@@ -204,6 +214,8 @@ void CheckReachability(const Facts& facts, FindingList& out) {
   }
 }
 
+// Each node is compared with the majority, so that one old node yields one finding and not one of each other
+// node. Protocol versions must be equal; software versions may differ during an upgrade.
 void CheckVersions(const Facts& facts, FindingList& out) {
   std::map<std::string, std::string> software;
   std::map<std::string, uint32_t> protocols;

@@ -45,6 +45,7 @@ void CheckDisk(const Facts& facts, FindingList& out) {
   const std::string found = absl::StrCat(FormatBytes(disk.available_bytes), " of ", FormatBytes(disk.bytes),
                                          " is free where packed artifacts lie (", disk.folder, ")");
   const std::string change = "make room there, or set daemon.disk_dir to a larger disk";
+  // The limits are 1 % and 10 %: packing an artifact writes a whole image.
   if (disk.available_bytes < disk.bytes / 100) return check.Fail(found, change);
   if (disk.available_bytes < disk.bytes / 10) return check.Warn(found, change);
   check.Ok(found);
@@ -54,6 +55,8 @@ FindingList Diagnose(const Facts& facts) {
   FindingList findings;
   CheckDaemon(facts, findings);
   CheckDisk(facts, findings);
+  // Everything below was asked through the daemon: without its answer nothing is known of the store and the
+  // nodes.
   if (!facts.answer.ok()) return findings;
   CheckGlobalStore(facts, findings);
   CheckAnswers(facts, findings);

@@ -40,6 +40,8 @@ std::string_view LevelName(Level level) {
 bool AnyFailed(const FindingList& findings) { return CountOf(findings, Level::kFail) > 0; }
 
 std::string ToText(const FindingList& findings, bool verbose) {
+  // The lists are short (some findings per node), so they are searched and not sorted: subjects keep the
+  // order of the checks.
   std::vector<std::string_view> subjects;
   for (const Finding& finding : findings) {
     if (std::ranges::find(subjects, finding.subject) == subjects.end()) subjects.push_back(finding.subject);

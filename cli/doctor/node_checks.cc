@@ -26,6 +26,7 @@ constexpr uint64_t kBytesPerMbit = 1'000'000 / 8;
 
 const v1::GetStatusResponse& StatusOf(const NodeFacts& node) { return *node.status; }
 
+// Every check below adds its findings under the node's name, so that the output groups them.
 Check CheckOf(const NodeFacts& node, const char* name, FindingList& out) {
   return Check(NameOf(node.node), name, out);
 }
@@ -86,6 +87,8 @@ void CheckStoreLink(const NodeFacts& node, FindingList& out) {
 
 void CheckClock(const NodeFacts& node, FindingList& out) {
   const Check check = CheckOf(node, "clock", out);
+  // The node read its clock at an unknown moment of the call. `asked` is the middle of the call, so half of
+  // the round trip is the largest error, and only what exceeds it is certain.
   const absl::Duration ahead = rpc::FromProto(StatusOf(node).host().clock()) - node.asked;
   const absl::Duration unknown = node.round_trip / 2;
   const absl::Duration off = absl::AbsDuration(ahead) - unknown;
@@ -135,6 +138,7 @@ void CheckDescriptors(const NodeFacts& node, FindingList& out) {
                                             : absl::StrCat(open, " of max ", max, " descriptors are open");
   const std::string change =
       "raise the limit of open files (`ulimit -n`, or LimitNOFILE= of the systemd unit)";
+  // The limits are 95 % and 80 %. The division comes first, since `max` may be close to 2^64.
   if (max != kNoLimit && open >= max / 20 * 19) return check.Fail(found, change);
   if (max != kNoLimit && open >= max / 10 * 8) return check.Warn(found, change);
   if (max < kFewDescriptors) {
@@ -149,6 +153,7 @@ void CheckLockedMemory(const NodeFacts& node, FindingList& out) {
   if (registrants.empty()) return;
   const Check check = CheckOf(node, "locked memory", out);
   const uint64_t max = status.host().locked_memory_max(), pool = HostPoolBytes(status);
+  // The whole host pool is registered once, so the limit must reach its size.
   if (max >= pool) {
     return check.Ok(absl::StrCat("at most ", max == kNoLimit ? "all memory" : FormatBytes(max)));
   }
@@ -159,6 +164,7 @@ void CheckLockedMemory(const NodeFacts& node, FindingList& out) {
 
 void CheckHugePages(const NodeFacts& node, FindingList& out) {
   const Check check = CheckOf(node, "huge pages", out);
+  // The kernel keeps these pages for users of huge pages. For everything else the memory is lost.
   const uint64_t free = StatusOf(node).host().free_huge_page_bytes();
   if (free == 0) return check.Ok("none is set aside that nothing uses");
   check.Warn(
@@ -196,6 +202,8 @@ void CheckLinks(const NodeFacts& node, FindingList& out) {
     absl::StrAppend(&found, found.empty() ? "" : ", ", link.interface(), " ", MbitText(link.mbit()));
   }
   if (mbit == 0) return check.Ok("no link says its rate, as on many virtual machines");
+  // A limit of 0 does not limit, and CheckLimit passes it. Where neither limit is above the links, the rates
+  // are told.
   const size_t before = out.size();
   CheckLimit(check, "daemon.limits.send", status.limits().send(), mbit);
   CheckLimit(check, "daemon.limits.receive", status.limits().receive(), mbit);
@@ -266,6 +274,8 @@ void CheckConservation(const NodeFacts& node, FindingList& out) {
              "report it with the archive of `tensorcast debug bundle`");
 }
 
+// The checks up to the host's facts need the node's status alone. A daemon that reports no facts of its host
+// gets one warning instead of a finding of each check below.
 void CheckNode(const NodeFacts& node, absl::Time now, FindingList& out) {
   CheckStoreLink(node, out);
   CheckCertificate(node, now, out);

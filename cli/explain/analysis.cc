@@ -212,6 +212,8 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
     absl::Duration took;
     std::string_view why;
   };
+  // The order decides between equal times: max_element takes the first, and so the cause that lies further
+  // outside the transfer.
   const Held held[] = {
       {"queue", parts.queue,
        "before its turn came: other transfers were running (daemon.max_concurrent_ingests)."},

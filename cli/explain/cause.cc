@@ -86,6 +86,9 @@ class Causes {
         moving_(Ratio(moving, total)),
         own_(report.wall_time) {}
 
+  // The order of the steps matters. What stopped an end is found first, since limits and links cost a share
+  // only of the time in which both ends could run. Sources come before links: AddSource sums up in
+  // `of_sources_` what single sources cost, and cores and links count for what that leaves.
   Cause Largest(Stage stage) {
     if (own_.whole <= absl::ZeroDuration() || total_ <= absl::ZeroDuration()) return {};
     AddOwn("stopped", Own(TimeUse::kStopped), Own(TimeUse::kStopped));
@@ -164,6 +167,8 @@ class Causes {
                        .why = std::move(why)});
   }
 
+  // `share` is what the cause costs, `recorded` the figure that the sentence tells: people compare it with
+  // their own tools.
   void AddOwn(std::string_view name, double share, double recorded) {
     Add(name, "", share, EndWhy(name, kThisNode, recorded, "the time", "daemon.limits.receive"));
   }
@@ -171,6 +176,8 @@ class Causes {
   Cause Max() const {
     const auto max = std::ranges::max_element(causes_, {}, &Cause::share);
     if (max == causes_.end()) return {};
+    // The network's share is inferred from time that no end accounts for, and a busy core may be a
+    // consequence. A recorded cause that is nearly as large is the better explanation.
     if (max->name != "network" && max->name != "cores") return *max;
     const Cause* recorded = nullptr;
     for (const Cause& cause : causes_) {

@@ -59,6 +59,7 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
     return ended == all.end() ? all.front() : *ended;
   }
   if (IsArtifactId(wanted)) {
+    // `all` has the newest first, so this is the newest transfer of the artifact.
     const auto of_it = std::ranges::find_if(
         all, [&](const FoundTransfer& one) { return one.report.artifact_id() == wanted; });
     if (of_it != all.end()) return *of_it;

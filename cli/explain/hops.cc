@@ -42,6 +42,7 @@ SourceList Those(SourceList sources, bool filling) {
   return sources;
 }
 
+// A node may be on the route with several replicas, so its name alone does not identify a hop.
 const Hop* FindHop(const Route& route, const SourceInfo& source) {
   const auto found = std::ranges::find_if(route.hops, [&source](const Hop& hop) {
     return hop.node == source.name && hop.replica_id == source.replica_id;
@@ -104,7 +105,8 @@ std::string LimitsOf(const Hop* from, const Hop& to, const SourceInfo& source) {
   return absl::StrJoin(limits, ", ");
 }
 
-// The source that kept it busy: of the ones that had everything, where there is one.
+// The source that gave the most bytes; of equal ones the source that had a request under way for longer.
+// Null: there are no sources.
 const SourceReport* MaxAsked(const SourceList& sources) {
   const auto max = std::ranges::max_element(
       sources, {}, [](const SourceReport* source) { return std::pair(source->bytes, source->asked); });
@@ -194,6 +196,7 @@ std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& r
     for (const Hop& hop : route.hops) {
       // The first hop is the receiver's.
       if (hop.node != detail.source || &hop == &route.hops.front()) continue;
+      // The grant identifies the pull. The lane tells two pulls under one grant apart.
       const auto served = std::ranges::find_if(hop.servings, [&detail](const v1::ServeReport& one) {
         return one.grant_id() == detail.grant_id && one.lane() == detail.lane;
       });

@@ -38,6 +38,7 @@ absl::Time EndOf(const v1::ExplainRolloutResponse& rollout) {
   return end;
 }
 
+// All times of a rollout are the global store's clock, so they can be subtracted.
 std::string Since(absl::Time begin, const google::protobuf::Timestamp& time) {
   return FormatSeconds(rpc::FromProto(time) - begin);
 }

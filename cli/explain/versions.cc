@@ -71,6 +71,7 @@ KeyVersions VersionsOf(const v1::Key& key, const std::vector<v1::Artifact>& vers
     if (revision == revision_of.end()) continue;
     for (const v1::Replica& replica : artifact.replicas()) {
       if (replica.state() != v1::REPLICA_STATE_READY) continue;
+      // A node may have several versions; the newest one counts.
       uint64_t& of_node = newest[replica.node_id()];
       of_node = std::max(of_node, revision->second);
     }

@@ -127,6 +127,8 @@ struct ProgressBar::State {
   bool drawn ABSL_GUARDED_BY(mutex) = false;
   bool done ABSL_GUARDED_BY(mutex) = false;
 
+  // Runs on the thread that reports progress. The mutex keeps it from writing between Erase and the answer
+  // that the command prints next.
   void Draw(const TransferProgress& progress) {
     absl::MutexLock lock(&mutex);
     const absl::Duration elapsed = now() - start;
@@ -188,6 +190,8 @@ std::string ToJson(const google::protobuf::Message& message, bool every_field) {
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = every_field;
   std::string json;
+  // The conversion fails only for values that JSON cannot have, such as a time out of range from another
+  // process. The text up to there is printed: an answer that is partly unreadable must not fail the command.
   (void)google::protobuf::util::MessageToJsonString(message, &json, options);
   if (json.empty() || json.back() != '\n') json += '\n';
   return json;
