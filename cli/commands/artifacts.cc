@@ -163,6 +163,8 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     keys.push_back(resolved.key());
     artifact_id = resolved.key().artifact_id();
   }
+  // The keys are looked at here, in this process, and can change before the deletions. The revision in
+  // DeleteKey and the store's own refusal of an artifact with a key close that gap.
   TC_ASSIGN_OR_RETURN(const v1::ListKeysResponse listed, admin->ListKeys(context, ""));
   // An id says which version is meant; a key does not say that other keys' earlier versions are.
   const auto keeper = std::ranges::find_if(listed.keys(), [&](const v1::Key& key) {

@@ -145,6 +145,8 @@ void AddCommand(CLI::App& parent, const Command& command, const std::string& gro
   if (!command.config_section.empty()) {
     app->footer([section = command.config_section] { return KeysOf(section); });
   }
+  // `bind` binds variables that the returned Run owns. The callback keeps that Run, so the variables live as
+  // long as the parser.
   Flags flags(app);
   app->callback(
       [&, words = group + command.name, run = command.bind(flags)] { chosen = {&command, words, run}; });
@@ -169,6 +171,7 @@ int RunObserved(const Chosen& chosen, const CommonFlags& common) {
       StartTelemetry(common, server ? chosen.command->name : "client", resource);
   if (!telemetry.ok()) return Fail(telemetry.status());
   const int code = chosen.command->spanned ? RunInSpan(chosen, common) : chosen.run(common);
+  // A server's telemetry ends with the object, without a word on stderr: its log says what was lost.
   if (!server) EndCommandTelemetry(*telemetry);
   return code;
 }
@@ -178,6 +181,7 @@ int RunObserved(const Chosen& chosen, const CommonFlags& common) {
 std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (const std::string& word : words) {
+    // The command is complete here, or an option stands in its place: the parser's own message is right then.
     if (command->get_require_subcommand_min() == 0 || word.empty() || word.front() == '-') return "";
     const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
     if (named.empty()) {
@@ -197,6 +201,8 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
   if constexpr (std::is_same_v<T, bool>) {
     option = command_->add_flag(name, value, help);
   } else if constexpr (std::is_same_v<T, absl::Duration>) {
+    // The check below runs before this function and refuses what cannot be parsed, so the old value never
+    // stays for a wrong text.
     option = command_->add_option_function<std::string>(
         name, [&value](const std::string& text) { value = ParseDuration(text).value_or(value); }, help);
     option->type_name("DURATION")->check(DurationBetween(rules.min, rules.max));

@@ -67,8 +67,9 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
   // show.
   TC_RETURN_IF_ERROR(LoadConfig(common).status());
   dashboard::Documents::Options source;
-  // The credentials are read anew for each connection, so that a configuration that changes counts without a
-  // restart.
+  // Called for each new connection, on any thread. The configuration was loaded above, once, and later calls
+  // only read it. The daemon's socket is looked for and the certificate files are read each time, so that
+  // neither needs a restart when it changes.
   source.connect = [&common] { return ConfiguredClient(common); };
   source.version = TENSORCAST_VERSION;
   const auto documents = std::make_shared<dashboard::Documents>(std::move(source));

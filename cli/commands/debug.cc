@@ -77,6 +77,7 @@ std::string FileName(std::string_view name) {
   for (const char c : name.substr(0, 100)) {
     file += absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.' ? c : '_';
   }
+  // This covers "." and ".." as well, so no name leads out of the folder.
   const bool hidden = file.empty() || file.front() == '.';
   return hidden ? absl::StrCat("_", file) : file;
 }
@@ -112,6 +113,8 @@ class Bundle {
   }
 
   // What one process said, below `place`.
+  // What is missing is never an error of the command: it is listed in left_out.txt, since a bundle is made
+  // when parts of a cluster do not answer.
   void AddRecords(const std::string& place, const absl::StatusOr<v1::ProcessRecords>& records) {
     if (!records.ok()) {
       LeaveOut(absl::StrCat(place, ": records, configuration and version"), records.status());

@@ -50,6 +50,8 @@ constexpr size_t kMaxProbedNodes = 16;    // between which probes go
 
 using DaemonClient = std::shared_ptr<client::AdminClient>;
 
+// The elapsed time comes from the steady clock, the moment from the wall clock: the latter is compared with
+// the node's own clock (CheckClock).
 void Ask(client::AdminClient& client, absl::Duration timeout, NodeFacts& node) {
   const SteadyTime start = SteadyNow();
   const absl::Time clock = absl::Now();
@@ -161,6 +163,9 @@ std::vector<v1::Node> NodesOf(const Facts& facts, const v1::Node& own) {
   return nodes;
 }
 
+// The steps build on each other: the daemon on this host, what it says of the cluster, the other nodes
+// (--cluster), and probes between the nodes that answered. A step that fails leaves facts without the later
+// ones; only a wrong configuration ends the command.
 absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts& facts) {
   // What is wrong with the configuration is an error of this command; that no daemon is found is a finding.
   TC_RETURN_IF_ERROR(LoadConfig(common).status());
@@ -180,6 +185,7 @@ absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts&
     facts.socket_folders = LookAtSocketFolders();
     return absl::OkStatus();
   }
+  // A unix socket means that the daemon's folder is on this host.
   if (IsUnixAddress(options->daemon)) facts.disk = LookAtDisk(*client, common);
   facts.cluster = client->GetClusterStatus(InterruptibleContext(kOwnTimeout));
   const std::vector<v1::Node> all = NodesOf(facts, own.status->node());
@@ -189,6 +195,7 @@ absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts&
                });
   facts.nodes.push_back(std::move(own));
   dashboard::NodeStatuses clients([&options] { return options; });
+  // The own daemon may listen on a unix socket alone, so it is asked over the connection that there is.
   clients.SetOwn(all[0].node_id(), client);
   if (flags.cluster) {
     const size_t asked = std::min(all.size(), kMaxCheckedNodes);

@@ -110,6 +110,8 @@ absl::Status WriteVerified(const client::Replica& replica, const std::vector<std
   TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(replica));
   TC_RETURN_IF_ERROR(replica.Verify());
   TC_RETURN_IF_ERROR(write(layout));
+  // Any other error, such as a daemon that is away, does not say that the bytes are wrong: they were verified
+  // above.
   const absl::Status damaged = replica.Check();
   if (!absl::IsDataLoss(damaged)) return absl::OkStatus();
   for (const std::string& path : written) unlink(path.c_str());
@@ -188,6 +190,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   // Without --out the replica is made and not attached to, so this process does not hold it.
   options.attach = writes;
   options.on_progress = bar.callback();
+  // --timeout bounds the get and the writing together.
   const RequestContext context = InterruptibleContext(flags.timeout);
   const std::vector<std::string> locations = absl::StrSplit(flags.device, ',');
   TC_ASSIGN_OR_RETURN(const Replicas replicas, client->GetAt(context, flags.artifact, locations, options));

@@ -65,6 +65,7 @@ absl::Status ListKeys(const CommonFlags& common, const KeyFlags& flags) {
 int WatchKeys(const CommonFlags& common, const KeyFlags& flags) {
   const auto admin = ConnectAdmin(common);
   if (!admin.ok()) return EndlessExitCode(admin.status());
+  // Called on this thread, for each message of the stream. True: the watch goes on.
   const auto on_key = [&](const v1::WatchKeysResponse& change) {
     Show(common, change, [&] { return KeyText(change.key(), change.deleted()); }).IgnoreError();
     // A reader of a pipe gets each change at once, not when a buffer is full.

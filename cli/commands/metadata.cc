@@ -81,6 +81,7 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
   return open;
 }
 
+// The metadata store locks SQLite's file, so no global store can have it open during the copy.
 absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Config& config) {
   if (kind == "etcd") return OpenOnEtcd(config);
   const std::string& path = config.global_store().metadata_path();

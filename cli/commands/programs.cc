@@ -25,6 +25,7 @@ bool IsProgram(const std::filesystem::path& path) {
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
   // First beside this program: the two of one build or one package have one version.
   std::error_code unreadable;
+  // The kernel's link and not argv[0], which the caller of exec chooses.
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", unreadable).parent_path();
   if (!own.empty() && IsProgram(own / name)) return (own / name).string();
   const char* path = std::getenv("PATH");

@@ -96,6 +96,8 @@ class Replication {
   // Takes the news of a watch. Each watch begins with all tasks as they are; a task that is not among them
   // was cancelled while no watch was open.
   void BeginWatch() { named_.clear(); }
+  // The stream of a watch: each task as it is, then one message with `listed`, then each change. After
+  // `listed` a task that was not named cannot exist any more.
   void Note(const v1::WatchReplicationTasksResponse& news) {
     if (news.listed()) return NoteGone([this](const std::string& one) { return !named_.contains(one); });
     const std::string place = PlaceKey(news.task());
@@ -165,6 +167,8 @@ class Replication {
   }
 
   void NoteGone(absl::FunctionRef<bool(const std::string& place)> is_gone) {
+    // The store does not keep a cancelled task, so its end is written down here, as the result that the user
+    // sees.
     std::erase_if(open_, [&is_gone](const auto& open) {
       if (!is_gone(open.first)) return false;
       v1::ReplicationTask& task = *open.second->mutable_task();
@@ -194,6 +198,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
     if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, Printable(line).c_str());
   };
+  // Called on this thread, for each message of the watch. False ends the watch.
   const auto show = [&](const v1::WatchReplicationTasksResponse& news) {
     // Whatever the news is, the global store is there.
     backoff.Reset();

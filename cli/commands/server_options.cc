@@ -32,6 +32,7 @@ absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles 
   ServerOptions options;
   config::MessageReader reader(config);
   Findings& findings = reader.findings();
+  // The global store has no lanes of its own and includes no transport, so the names are passed in.
   options.store.filling_lanes = transport::FillingLaneNames();
   // Both servers are checked against one file, which names one certificate. On its host the file starts one
   // of them, so the certificate may have the role of either.
@@ -80,6 +81,7 @@ absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedSt
   store.metadata_path = daemon.state_dir + "/metadata.db";
   store.awaits_nodes = false;
   store.security = {};
+  // SQLite would make the file with the umask's mode.
   TC_RETURN_IF_ERROR(MakePrivateFile(store.metadata_path));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<global_store::GlobalStoreServer> server,
                       global_store::GlobalStoreServer::Start(store));

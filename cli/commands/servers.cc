@@ -52,6 +52,8 @@ void AddDaemonFlags(Flags& flags, DaemonFlags& values) {
 }
 
 constexpr absl::Duration kDrain = absl::Seconds(15);
+// The minimum of descriptors and threads that a server needs to start. MeetLimits raises the soft limit of
+// descriptors first; a hard limit below these is refused at the start and not found under load.
 constexpr int kStoreDescriptors = 64;
 constexpr int kStoreThreads = 80;  // 64 for calls, and the libraries'
 constexpr int kDaemonDescriptors = 128;
@@ -183,6 +185,8 @@ otel::ResourceAttributes DaemonResource(const CommonFlags& common) {
   return resource;
 }
 
+// A store on etcd may wait in Start for hours, as a standby. It listens, and tells its readiness, only once
+// it leads.
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_RETURN_IF_ERROR(CheckProcessLimits(
@@ -213,6 +217,9 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   return why;
 }
 
+// The order of a start: limits, configuration, socket folders, the embedded store where there is one, the
+// daemon, the registration, and the line on --ready-fd. A parent that reads this line may connect at once.
+// The end runs backwards: the daemon drains, then the embedded store goes, which the daemon still reports to.
 absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));

@@ -43,6 +43,8 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
     started.trace_file = *std::move(file);
   }
   const v1::RecorderConfig& recorder = config.observability().recorder();
+  // Where the configuration does not say, the recorder follows telemetry: an operator that exports spans
+  // expects them in a bundle, too.
   if (recorder.has_enabled() ? recorder.enabled() : started.telemetry->enabled()) {
     TC_ASSIGN_OR_RETURN(const uint64_t max_bytes, ParseSize(recorder.max_bytes()));
     started.recorder = std::make_unique<otel::FlightRecorder>(otel::FlightRecorderOptions{max_bytes});
@@ -51,6 +53,7 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
 }
 
 void EndCommandTelemetry(CommandTelemetry& started) {
+  // Shutdown flushes first, within shutdown_timeout, so what is pending afterwards was given up.
   started.telemetry->Shutdown();
   uint64_t lost = 0;
   for (const otel::sdk::SignalCounters& signal : started.telemetry->counters().signals) {

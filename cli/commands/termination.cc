@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kInterrupted = 130;
 
+// Written once, before another thread can fail (PrintErrorsAsJson), so it needs no lock.
 bool errors_as_json = false;
 
 sigset_t TerminationSignals() {
@@ -48,6 +49,8 @@ Leftovers& AllLeftovers() {
 void RemoveLeftovers() {
   Leftovers& leftovers = AllLeftovers();
   absl::MutexLock lock(&leftovers.mutex);
+  // The lock stays held: a clean-up that another thread adds from here on waits, and the process ends
+  // meanwhile.
   for (const std::function<void()>& clean_up : leftovers.clean_ups) clean_up();
 }
 
@@ -95,6 +98,7 @@ void HandleSignals() {
 RequestContext InterruptibleContext(absl::Duration timeout) {
   RequestContext context = RequestContext::Background(timeout);
   context.cancellation = OnTerminationSignal();
+  // The calls of a spanned command become children of its span.
   if (const TraceContext& command = otel::CurrentContext(); command.IsValid()) context.trace = command;
   return context;
 }

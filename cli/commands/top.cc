@@ -67,6 +67,7 @@ class ClusterViewer {
     AskAll(view.nodes);
     LookAtVersions(view);
     view.now = SteadyNow();
+    // The frame gets what the previous one saw, and leaves what this one sees to the next.
     view.before = std::exchange(seen_, explain::SeenIn(view));
     return view;
   }
@@ -115,6 +116,7 @@ class ClusterViewer {
     return result;
   }
 
+  // Runs on an asker's thread. `client` belongs to this thread during the frame, so it needs no lock.
   void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {
     const absl::StatusOr<v1::GetStatusResponse> status = [&]() -> absl::StatusOr<v1::GetStatusResponse> {
       if (client == nullptr) {
