@@ -21,6 +21,8 @@ std::function<std::vector<ExporterState>()>& Installed() {
 
 std::vector<ExporterState> ExporterStates() {
   const absl::MutexLock lock(&mutex);
+  // The lock is held during the call, so that InstallExporterStates returns only when no call of the previous
+  // function runs any more.
   return Installed() ? Installed()() : std::vector<ExporterState>();
 }
 

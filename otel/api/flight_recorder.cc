@@ -180,6 +180,7 @@ std::unique_ptr<SpanRecord> FlightRecorder::Sink::Start(const SpanStart& start, 
 class FlightRecorder::Lines final : public absl::LogSink {
  public:
   explicit Lines(FlightRecorder::Sink& sink) : sink_(sink) { absl::AddLogSink(this); }
+  // Abseil's removal waits for a Send that is under way.
   ~Lines() override { absl::RemoveLogSink(this); }
 
   // Abseil calls sinks on the thread that logs, so its current span is the line's.
@@ -213,6 +214,7 @@ FlightRecorder::~FlightRecorder() {
 std::optional<RecordedSlice> ReadRecorder(const std::optional<TraceId>& trace, size_t max_bytes) {
   TraceSink* const installed = internal::InstalledSink(SinkKind::kRecorder);
   if (installed == nullptr) return std::nullopt;
+  // Only FlightRecorder installs a sink of this kind.
   return static_cast<FlightRecorder::Sink*>(installed)->Read(trace, max_bytes);
 }
 

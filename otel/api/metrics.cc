@@ -22,6 +22,8 @@ namespace {
 using Entries = std::vector<std::weak_ptr<GaugeRegistration::Entry>>;
 using Values = std::map<std::vector<std::string>, double>;  // by label values
 
+// Two kinds of locks: the registry's, held for moments, and one of each entry, held while its callback runs.
+// The code here never holds both at once, since callbacks take locks of their own.
 struct Registry {
   absl::Mutex mutex;
   std::map<MetricId, Entries> entries ABSL_GUARDED_BY(mutex);
@@ -45,6 +47,7 @@ class KeepingObserver final : public GaugeObserver {
   Values values_;
 };
 
+// Never destroyed: parts of the process unregister their gauges as late as in exit handlers.
 Registry& registry() {
   static auto* const registry = new Registry;
   return *registry;
@@ -69,6 +72,8 @@ void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
 
 void InstallMetricSink(MetricSink* sink) {
   if (sink != nullptr) {
+    // Between the two locks a collection on another thread sees neither the callback nor the last values; the
+    // next one has the values.
     absl::MutexLock lock(&registry().mutex);
     registry().last_words.clear();  // these were for the previous sink
   }

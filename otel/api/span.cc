@@ -20,6 +20,8 @@ const TraceContext kNoContext;
 constexpr size_t kMaxFiltered = 32;
 
 // The allowed ones of `attributes`: themselves where all are, else copied to `storage`.
+// In the usual case every attribute is allowed, and nothing is copied. The storage is raw bytes, since an
+// Attribute has no default constructor, and is on the stack, since spans are made on the path of every call.
 class Allowed {
  public:
   explicit Allowed(AttributeList attributes) : view_(attributes.begin(), attributes.size()) {

@@ -23,6 +23,7 @@ namespace {
 // The writer is woken when this much waits; below it, only closing the file writes.
 constexpr size_t kWriteBytes = 64 << 10;
 
+// The kernel's id, as other tools show it. The system call is made once for each thread.
 int ThreadId() {
   thread_local const int id = static_cast<int>(syscall(SYS_gettid));
   return id;
@@ -137,6 +138,7 @@ class TraceFile::Writer {
           return closing_ || buffer_.size() >= kWriteBytes;
         };
         mutex_.Await(absl::Condition(&due));
+        // Both strings keep their memory for the next round.
         batch.swap(buffer_);
         last = closing_;
       }
@@ -171,6 +173,8 @@ class TraceFile::Writer {
 
 // A scoped span is one complete event on its thread's track. One that may end anywhere is a pair of
 // asynchronous events, which viewers group by their id: the trace's.
+// The event is formatted on the thread that ends the span: a slow disk costs the writer's thread, not this
+// one.
 class TraceFile::Record final : public SpanRecord {
  public:
   Record(std::shared_ptr<Writer> writer, const SpanStart& start, const TraceContext& context)

@@ -25,6 +25,8 @@ class UpkeepRecord final : public KeptSpanRecord {
     for (size_t i = 0; i < kSinkKinds; ++i) {
       TraceSink* const sink = InstalledSink(static_cast<SinkKind>(i));
       if (sink == nullptr) continue;
+      // Each sink gets the span as the root of its trace. The parent is the upkeep context, which no sink has
+      // a span for.
       TraceContext root = TraceContext::NewRoot();
       root.trace_id = span_.parent.trace_id;
       span_.TellTo(*sink, root, context);

@@ -121,6 +121,10 @@ std::chrono::milliseconds RetryFor(Signal signal, const BridgeOptions& options) 
                                     : options.retry_for;
 }
 
+// The way of an item: the sink or EmitLog asks the guard (Admit), the SDK's batch processor queues it, the
+// processor's thread exports it through the guard (Run), which retries and counts. Metrics have no queue: the
+// reader's thread collects and exports at each interval. Nothing that instrumented code calls waits for one
+// of these threads.
 class BridgeImpl final : public Bridge {
  public:
   BridgeImpl(const BridgeOptions& options, Exporters exporters) : counters_(*options.counters) {
@@ -192,6 +196,8 @@ class BridgeImpl final : public Bridge {
  private:
   // The SDK's reader does not collect once more when it is shut down, and its flush may take an interval.
   bool ExportMetrics() {
+    // Held during the export, unlike any lock of instrumented code: only a flush and a shutdown take it, both
+    // on a thread that their caller waits for with a timeout.
     const std::lock_guard lock(metric_mutex_);
     if (metric_reader_ == nullptr) return true;
     return metric_reader_->Collect([this](otel_metrics::ResourceMetrics& data) {

@@ -68,6 +68,7 @@ class GrpcSender final : public Sender {
     void* tag = nullptr;
     bool ok = false;
     queue.Next(&tag, &ok);
+    // What `Next` reports plays no part: a unary call always ends with a status.
     if (status.ok()) return {};
     return {.error = status.error_message().empty() ? "an error without a message" : status.error_message(),
             .retryable = IsRetryable(status.error_code())};

@@ -34,6 +34,8 @@ bool EndsHere(std::string_view text, size_t at, char quote) {
 
 }  // namespace
 
+// One pass over the text: at the beginning of each word a path may start, and everything else is copied as it
+// is.
 std::string HidePaths(std::string_view text) {
   std::string shown;
   shown.reserve(text.size());

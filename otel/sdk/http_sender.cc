@@ -123,6 +123,8 @@ class HttpSender final : public Sender {
              /*min_tls=*/"", /*max_tls=*/"", /*cipher=*/"", /*cipher_suite=*/""),
         client_(http::HttpClientFactory::Create()) {}
 
+  // The SDK's client answers on a thread of its own; this call waits for it, since the export queue sends one
+  // batch at a time.
   SendResult Send(const std::string& message) override {
     const std::shared_ptr<http::Session> session = client_->CreateSession(options_.url);
     const std::shared_ptr<http::Request> request = session->CreateRequest();

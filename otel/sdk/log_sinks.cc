@@ -82,6 +82,8 @@ std::string JsonLine(const absl::LogEntry& entry, const TraceContext& trace) {
   return line;
 }
 
+// Abseil calls Send on any thread that logs, several at a time. The settings are atomic, and the line is
+// built on the caller's stack, so no lock is needed.
 class StderrSink final : public absl::LogSink {
  public:
   void Configure(LogFormat format, absl::LogSeverity min_severity) {
@@ -137,6 +139,7 @@ TelemetryLogSink::~TelemetryLogSink() { absl::RemoveLogSink(this); }
 void TelemetryLogSink::Send(const absl::LogEntry& entry) {
   // Abseil calls sinks on the thread that logs, so its current span is the line's.
   if (about_telemetry || entry.log_severity() < min_) return;
+  // A line that the bridge itself logs, such as the warning about a full queue, must not come back here.
   const AboutTelemetry guard;
   bridge_->EmitLog({.severity = static_cast<int>(entry.log_severity()),
                     .message = entry.text_message(),

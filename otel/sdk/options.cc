@@ -367,6 +367,8 @@ void ResolveResource(const v1::OtelConfig& config, std::string_view role, const 
 
 }  // namespace
 
+// Except for the switches TENSORCAST_OTEL_DEBUG and OTEL_SDK_DISABLED, the configuration stands above the
+// environment. Where both set one value, the stronger source is assigned last.
 absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role,
                                        const ResourceAttributes& resource) {
   Options options;

@@ -168,6 +168,8 @@ GrpcSenderOptions ToGrpc(const otlp::OtlpGrpcClientOptions& options) {
                            .timeout = options.timeout};
   if (!options.ssl_credentials_cacert_path.empty()) {
     // gRPC takes the certificate itself, not its path.
+    // A file that cannot be read leaves the text empty, which stands for the machine's authorities. A
+    // configured path was checked before (options.cc); a path from OTEL_* is not.
     std::ifstream file(options.ssl_credentials_cacert_path);
     sender.ca_pem.assign(std::istreambuf_iterator<char>(file), {});
   }

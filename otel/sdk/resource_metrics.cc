@@ -92,6 +92,8 @@ std::optional<HostMemory> ReadHostMemory(const std::string& proc) {
 }
 
 void ObserveProcess(const std::string& proc, std::vector<GaugeRegistration>& out) {
+  // Each gauge reads its file anew at each collection, on the thread that collects. A file that cannot be
+  // read gives no value, and the metric is missing instead of wrong.
   out.push_back(metrics::kProcessCpuSeconds.Observe([proc](auto& observer) {
     // Fields 14 and 15 (utime, stime), and 20 below (num_threads).
     const std::vector<double> stat = ProcessStat(proc);

@@ -86,6 +86,7 @@ class Troubles {
       if (what.starts_with(kSpans)) last_of_spans_ = last_;
       const SteadyTime now = SteadyNow();
       const uint64_t exported = TotalExported(counters);
+      // The second condition: nothing was exported since the last warning, so this is still the same outage.
       if (now - warned_ < kOutageGap || exported == exported_then_) return;
       warned_ = now;
       exported_then_ = exported;
@@ -198,6 +199,9 @@ std::vector<ExporterState> Current(std::vector<ExporterState> exporters, const C
   return exporters;
 }
 
+// The start installs the sinks, then switches telemetry on; the end does the opposite and then sends the
+// rest. The sinks themselves live as long as the process: a thread may be in one of them while it is
+// replaced.
 class Enabled final : public Telemetry {
  public:
   Enabled(sdk::Options options, std::shared_ptr<Counters> counters, std::shared_ptr<Troubles> troubles)

@@ -145,6 +145,7 @@ class Record final : public SpanRecord {
 
  private:
   std::unique_ptr<sdk_trace::Recordable> span_;
+  // The sink's, which lives as long as the process (KeepForever).
   const SpanPipeline& pipeline_;
   const SpanLimits& limits_ = pipeline_.limits;
   const SpanTime start_;  // the epoch: that of `began_`

@@ -10,6 +10,7 @@
 
 namespace tensorcast::otel {
 
+// gRPC delivers the request in slices. Dump takes references to them; the copy below is the only one.
 std::string ExportCall::request() const {
   std::vector<grpc::Slice> slices;
   std::string bytes;

@@ -138,6 +138,8 @@ bool ReceivedTelemetry::WaitFor(absl::Duration timeout, absl::FunctionRef<bool()
       absl::MutexLock lock(&mutex_);
       seen = revision_;
     }
+    // Called without the lock, since the condition reads through the functions above. `seen` was read before,
+    // so a change during the call ends the wait below at once.
     if (condition()) return true;
     absl::MutexLock lock(&mutex_);
     auto changed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return revision_ != seen; };
