@@ -68,6 +68,9 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
       absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs, remedy));
 }
 
+// Runs on a gRPC thread at the beginning of each call. The order: may the server answer at all (`admit`),
+// which certificate the connection has, which roles follow from it or from the socket, and whether one of
+// them may make this call. `caller` is filled for refused calls, too, since the refusal names it.
 AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& call, std::string_view label,
                                               std::string_view on_behalf_of) const {
   Decision decision;
@@ -115,6 +118,8 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
 }
 
 void AccessControl::Began(const void* call, Credentials::Certificate certificate, Cancellation cancellation) {
+  // The interceptor takes the call out again in its destructor, so `running_` has the calls that are under
+  // way.
   absl::MutexLock lock(&mutex_);
   running_.insert_or_assign(call, Running{std::move(certificate), std::move(cancellation)});
 }

@@ -14,6 +14,7 @@ constexpr int kAverageOver = 32;  // tasks
 
 }  // namespace
 
+// One mutex guards all lines: a decision compares them. No task runs under it.
 AdmissionQueue::AdmissionQueue(TaskRunner* executor, Options options)
     : executor_(executor), options_(std::move(options)) {
   for (Line& line : lines_) line.queue_ = this;
@@ -34,6 +35,7 @@ absl::Status AdmissionQueue::Admit(Line& line, TaskRunner::Task task) {
 // Callers that are refused are told to return one after the other, a measured task's time apart, so that
 // they do not return together. Both bounds hold whatever was measured.
 absl::Status AdmissionQueue::Refuse(Line& line, SteadyTime now) {
+  // TakeLag reports it once, as a server that is behind.
   line.refused_ = true;
   const SteadyTime first = now + options_.min_delay;
   const SteadyTime last = now + options_.max_delay;

@@ -44,9 +44,12 @@ absl::Status ClientCall::CheckServer() const {
   return fence_ != nullptr ? fence_->Check(call_) : absl::OkStatus();
 }
 
+// The order of the checks: a server that another one has replaced is fenced off first, whatever it answers.
+// What is then left to explain are two errors that gRPC makes by itself.
 absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   if (status.ok()) return CheckServer();
   if (fence_ != nullptr) TC_RETURN_IF_ERROR(fence_->Check(call_));
+  // This process cancelled nothing, so the server did: it ends, and another try may find its successor.
   if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
     return absl::UnavailableError(absl::StrCat("the server gave the call up: ", status.error_message()));
   }

@@ -26,6 +26,7 @@ CallContexts::Shard& CallContexts::shard(const void* call) const {
   return shards_[absl::HashOf(call) % shards_.size()];
 }
 
+// The address of a call may be used again for a later one, after this call's entry was removed.
 void CallContexts::File(const void* call, Entry entry) {
   Shard& s = shard(call);
   absl::MutexLock lock(&s.mutex);

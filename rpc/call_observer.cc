@@ -68,6 +68,8 @@ struct Layout {
   bool is_location = false;
 };
 
+// Made at the first message of a type: the look-ups by name cost more than a call may. From then on a call
+// takes the shared lock for one search in the map.
 class Layouts {
  public:
   static Layouts& Instance() {
@@ -89,6 +91,8 @@ class Layouts {
     // Layouts never move or go, so readers keep references without the lock.
     std::unique_ptr<Layout>& made = layouts_[type];
     if (made != nullptr) return *made;
+    // The map names the layout before it is complete, so that a type that contains itself ends the recursion.
+    // Readers wait for the lock meanwhile.
     made = std::make_unique<Layout>();
     Layout& layout = *made;
     layout.is_location = type == v1::Location::descriptor();
@@ -242,6 +246,7 @@ bool IsServersFault(absl::StatusCode code) {
 
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status) {
   // Each has its own lines: callers that ask for what does not exist must not hide that a server fails.
+  // Never destroyed: calls may still fail while the process ends.
   static auto* const of_servers = new Flood;
   static auto* const of_callers = new Flood;
   // The caller hung up: that is not a failure.

@@ -31,8 +31,8 @@ namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 
-// One of several that does not answer is to be noticed before its callers' patience ends: by this more
-// quickly.
+// The interval of pings where several servers stand in for each other: one that does not answer must be
+// noticed before its callers give up.
 constexpr absl::Duration kSeveralPing = absl::Seconds(1);
 // Between attempts to reach one of several, or a server of this host: they cost nothing, and callers wait.
 constexpr absl::Duration kShortBackoff = absl::Milliseconds(200);

@@ -105,6 +105,9 @@ void ConnectionAcceptor::Admitted(std::string_view peer) {
   for (const Endpoint& endpoint : endpoints_) endpoint.table->Admitted(peer);
 }
 
+// The thread of the acceptor: it waits for new peers, for the end of refused connections, and for the end of
+// pauses. Nothing below blocks on a peer. An endpoint that pauses (no descriptor, or too many handshakes) is
+// left out of the poll, so its peers wait in the kernel and the other endpoints go on.
 void ConnectionAcceptor::Run() {
   std::vector<pollfd> polled;
   while (true) {
@@ -180,6 +183,9 @@ int ConnectionAcceptor::AcceptsAtOnce(Endpoint& endpoint) const {
   return kMaxUnreadHandshakes - endpoint.table->UnreadHandshakes(kMaxUnreadHandshakes);
 }
 
+// A connection is either entered in the table and handed to gRPC, or refused with a reason, or (where even
+// that takes too many descriptors) closed. It is entered before it is handed over: from then on gRPC may
+// close it at any time.
 void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd connection) {
   const ListeningSockets& listening = endpoint.listening;
   if (listening.is_unix()) {

@@ -26,6 +26,8 @@ constexpr int kHandshakesLookedAt = 512;
 constexpr int kSweepRest = 20;  // at most one part in so many of the time goes into sweeps
 
 // 0, 0 for what is not open. Not by SO_COOKIE, which the kernel may refuse.
+// A closed descriptor's number is given to the next file. The inode tells whether the number is still this
+// socket.
 std::pair<dev_t, ino_t> InodeOf(int socket) {
   struct stat found{};
   return fstat(socket, &found) == 0 ? std::pair(found.st_dev, found.st_ino) : std::pair<dev_t, ino_t>();

@@ -50,6 +50,8 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
   NameVerifier(std::shared_ptr<security::Identity> identity, security::RoleSet wanted, std::string name)
       : identity_(std::move(identity)), wanted_(wanted), name_(std::move(name)) {}
 
+  // Runs on a gRPC thread during the handshake, after OpenSSL has verified the chain up to security.ca. The
+  // checks read what is in memory, so they answer at once and `callback` is never used.
   bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)> /*callback*/,
               grpc::Status* outcome) override {
     const absl::Status checked = Check(*request);

@@ -53,6 +53,7 @@ absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
   LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)
       << "The server at " << server << " is of another cluster, " << epoch.ToText() << ", than those before, "
       << latest_->ToText() << ": believing it from now on";
+  // An epoch that is equal or higher is remembered, so the fence only ever rises within a cluster.
   latest_ = epoch;
   return absl::OkStatus();
 }

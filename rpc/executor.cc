@@ -35,6 +35,7 @@ absl::Status Executor::Schedule(Task task) {
     }
     queue_.push_back(std::move(task));
     if (absl::Status grown = GrowIfNeeded(); !grown.ok()) {
+      // The lock was held since the push, so the last task is still this one.
       queue_.pop_back();
       return grown;
     }
@@ -64,6 +65,8 @@ absl::Status Executor::GrowIfNeeded() {
   return absl::OkStatus();
 }
 
+// The life of a thread: it waits for work, idle, up to idle_timeout; takes a task and runs it without the
+// lock; ends when it found no work. The thread moves its own handle to `left_`, so that it can be joined.
 void Executor::Run() {
   absl::MutexLock lock(&mutex_);
   while (true) {

@@ -15,6 +15,8 @@ namespace tensorcast::rpc {
 
 struct Finisher::State {
   explicit State(std::function<void(absl::Status)> f) : finish(std::move(f)) {}
+  // The last copy went without an answer, an error of the handler: the caller must not wait until its
+  // deadline.
   ~State() {
     Finish(absl::InternalError(
         "run a call: the server dropped it without an answer; look into the log of the server"));
@@ -113,6 +115,9 @@ void RunOn(TaskRunner& executor, const RequestContext& context, std::function<vo
 
 namespace {
 
+// gRPC makes one per call and deletes it by OnDone, after Finish and after OnCancel has returned. The handler
+// runs on the executor, OnCancel on a gRPC thread, at the same time: the context's cancellation is what they
+// share.
 class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
   UnaryReactor(grpc::CallbackServerContext* call, TaskRunner& executor,

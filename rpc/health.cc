@@ -13,6 +13,7 @@
 namespace tensorcast::rpc {
 
 absl::Status CheckHealthOn(const std::shared_ptr<grpc::Channel>& channel, SteadyTime deadline) {
+  // A generic call of bytes, so that the health service's messages need not be compiled in.
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(ToGrpcDeadline(deadline));

@@ -105,6 +105,9 @@ bool IsId(std::string_view text) {
 
 using OnAdmitted = std::function<void(std::string_view peer)>;
 
+// gRPC calls Intercept with sets of hook points. One call has, in this order: metadata received (File),
+// messages received, metadata sent, status sent; and the close by the caller, at any time and perhaps on
+// another thread. Proceed must be called each time, or the call hangs.
 class ServerInterceptor final : public grpc::experimental::Interceptor {
  public:
   ServerInterceptor(grpc::ServerContextBase* call, const char* method, AccessControl* access,
@@ -163,6 +166,7 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
         !status.error_message().empty()) {
       return;
     }
+    // A peer of another version is the likelier reason for a message that cannot be read.
     const absl::Status version = CheckCallersVersion(*call_);
     told_unreadable_ = !version.ok() ? ToGrpcStatus(version)
                                      : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,

@@ -105,6 +105,7 @@ absl::Status ListeningSockets::OpenTcp(const std::string& address, int backlog) 
     sockets_.push_back(fd.get());
     tcp_.push_back(std::move(fd));
   }
+  // One address that works is enough: a name may stand for families that this host does not have.
   if (tcp_.empty()) return CannotListen(address, failed);
   address_ = absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
   return absl::OkStatus();

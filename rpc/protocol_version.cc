@@ -20,6 +20,7 @@ absl::Status Check(const Metadata& metadata, std::string_view who, std::string_v
   const std::string_view version = said == metadata.end()
                                        ? std::string_view()
                                        : std::string_view(said->second.data(), said->second.size());
+  // The texts are compared, not the numbers: there is one way to write a version.
   if (version == kProtocolText) return absl::OkStatus();
   // A text from the peer: cut, and escaped for terminals and logs.
   const std::string theirs =

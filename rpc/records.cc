@@ -154,6 +154,7 @@ otel::KeptLine ReadLine(const v1::RecordedLine& message) {
   return line;
 }
 
+// Without a recorder the message stays empty, and `recording` in it false.
 v1::RecordedSlice ReadSlice(const std::optional<otel::TraceId>& trace, size_t max_bytes) {
   const std::optional<otel::RecordedSlice> slice = otel::ReadRecorder(trace, max_bytes);
   return slice.has_value() ? ToProto(*slice) : v1::RecordedSlice();

@@ -23,8 +23,8 @@
 namespace tensorcast::rpc {
 namespace {
 
-// Each has two descriptors, and the one before it may still have them: together no more than half of those
-// that are kept in reserve.
+// Each refused connection has two descriptors, gRPC's and ours, and gRPC may not have closed the descriptor
+// of the previous one yet. Together they take no more than half of the reserve.
 size_t MaxAtOnce() { return std::clamp(DescriptorReserve() / 8, 1, 64); }
 
 // For a client to make its call; then it is told to go, which loses no call that was sent meanwhile.
@@ -55,6 +55,7 @@ class Refusal : public grpc::ServerGenericBidiReactor {
 class RefusingServer::Service : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    // On a gRPC thread, while the acceptor's thread may set the next reason.
     absl::MutexLock lock(&mutex_);
     return new Refusal(reason_);
   }
@@ -98,6 +99,8 @@ RefusingServer::~RefusingServer() {
   if (server_ != nullptr) server_->Shutdown(ToGrpcDeadline(SteadyNow()));
 }
 
+// The life of a refused connection: gRPC serves it, each call on it ends with the reason, after kAgeMs gRPC
+// tells the client to go, and after kTime the acceptor's thread cuts it off (EndOverdue).
 void RefusingServer::Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason) {
   while (refused_.size() >= MaxAtOnce()) EndOldest();
   // gRPC owns the descriptor that it is given, and does not tell when it is done. Ours is to the same socket,

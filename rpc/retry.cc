@@ -48,10 +48,12 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
   void* tag = nullptr;
   bool ok = false;
   {
+    // The registration ends before the alarm does: its destructor waits for a callback that is running.
     const Cancellation::Registration registration =
         context.cancellation.OnCancel([&woken] { woken.Cancel(); });
     queue.AsyncNext(&tag, &ok, ToGrpcDeadline(SteadyNow() + duration));
   }
+  // The alarm's event is still to come, or was taken above. The queue must be empty before it is destroyed.
   woken.Cancel();
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) {

@@ -41,6 +41,7 @@ std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
 
 // Never earlier than asked, and later by chance: callers that were refused together return apart.
 absl::Duration WaitAfter(const absl::Status& error, Backoff& backoff) {
+  // The step is taken in either case, so that the backoff keeps growing through errors of both kinds.
   const absl::Duration step = backoff.Next();
   const std::optional<absl::Duration> asked = RetryAfterOf(error);
   if (!asked.has_value()) return step;

@@ -79,6 +79,8 @@ bool IsUnixSocket(int socket) {
 
 }  // namespace
 
+// The addresses are bound first, so that a port in use fails before anything else is made. Peers that connect
+// from then on wait in the kernel until the gRPC server is complete and the acceptor starts.
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   StopCheckingForeignMutexes();
   EnableStandardServices();
@@ -116,6 +118,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   std::function<void(std::string_view)> on_admitted;
   if (!std::ranges::all_of(options.listen, IsUnixAddress)) {
+    // The acceptor outlives the calls: the destructor waits for them in Shutdown before the members go.
     on_admitted = [acceptor = server->acceptor_.get()](std::string_view peer) { acceptor->Admitted(peer); };
   }
   interceptors.push_back(

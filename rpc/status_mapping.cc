@@ -41,6 +41,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   v1::Status whole;
+  // A server that is not ours may send other details, or none: then the code and the message are the error.
   if (!whole.ParseFromString(status.error_details())) whole.Clear();
   // gRPC's own word counts: what is in the details was written by the server.
   whole.set_code(status.error_code());

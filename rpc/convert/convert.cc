@@ -16,7 +16,8 @@
 namespace tensorcast::rpc {
 namespace {
 
-// Both enumerations in one place: a state without its pair does not compile into either direction.
+// Both directions read this table. A state without a pair here is UNSPECIFIED when it is sent, and refused
+// when it is received.
 struct StatePair {
   ReplicaState state;
   v1::ReplicaState message;

@@ -67,6 +67,8 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
   return token;
 }
 
+// The order of the checks: length and version, which any sender can write, then the signature, and only then
+// the fields. So a field that is looked at is the global store's.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now) {
   if (token.size() < kSmallestToken) {
     return absl::InvalidArgumentError(absl::StrCat("read a grant token: it has ", token.size(),
