@@ -47,6 +47,7 @@ std::string SocketPath(std::string_view address) {
   return absl::ConsumePrefix(&address, kUnixPrefix) ? std::string(address) : std::string();
 }
 
+// The form is checked here, without a resolver. A name that passes may still not exist.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   // The last colon is in front of the port: an IPv6 host has colons of its own.
   const size_t colon = text.rfind(':');
@@ -156,6 +157,7 @@ uint16_t PortOf(const sockaddr_storage& address) {
 
 std::string InterfaceOf(const SocketAddress& address) {
   ifaddrs* all = nullptr;
+  // A failure is told like an address of no interface: callers go on without a name.
   if (getifaddrs(&all) != 0) return "";
   std::string name;
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {

@@ -6,6 +6,7 @@ namespace tensorcast {
 
 absl::Duration SinceBoot() {
   timespec now{};
+  // The call cannot fail for this clock.
   clock_gettime(CLOCK_BOOTTIME, &now);
   return absl::DurationFromTimespec(now);
 }

@@ -10,6 +10,7 @@ namespace tensorcast {
 
 void Findings::Add(std::string_view key, std::string_view what) {
   std::string line = absl::StrCat(key, ": ", what);
+  // Rooms share keys, and each of them reports what it reads.
   if (std::ranges::find(lines_, line) == lines_.end()) lines_.push_back(std::move(line));
 }
 

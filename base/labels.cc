@@ -14,6 +14,7 @@ namespace tensorcast {
 namespace {
 
 constexpr size_t kMaxLabels = 16;
+// As long as a DNS label: names and values of other systems fit.
 constexpr size_t kMaxBytes = 63;
 
 // `more` are the characters that may stand inside, beside letters and digits.

@@ -10,6 +10,7 @@ namespace tensorcast {
 
 void ForEachInParallel(size_t count, size_t max_threads, absl::FunctionRef<void(size_t index)> task) {
   std::atomic<size_t> next = 0;
+  // The indices are handed out one by one and not in blocks, so that one slow call holds up one thread alone.
   const auto work = [&] {
     for (size_t index = next++; index < count; index = next++) task(index);
   };

@@ -37,6 +37,7 @@ absl::Status ErrnoStatus(int error_number, std::string_view operation, std::stri
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
+  // A status cannot change its message, so the payloads are copied to a new one.
   absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));
   status.ForEachPayload([&annotated](std::string_view type_url, const absl::Cord& payload) {
     annotated.SetPayload(type_url, payload);

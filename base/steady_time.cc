@@ -15,6 +15,8 @@ int64_t ReadNanos(clockid_t clock) {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+// The two clocks are read one after the other: the result is off by the time between, which kSmallestStep
+// covers.
 int64_t WallMinusMonotonic() {
   const int64_t monotonic = ReadNanos(CLOCK_MONOTONIC);
   return ReadNanos(CLOCK_REALTIME) - monotonic;

@@ -18,6 +18,8 @@ void TaskQueue::Post(Task task) {
   wake_();
 }
 
+// The task refers to this stack, which stays until the task has run. On the owner thread, or after Close, it
+// would never run.
 void TaskQueue::PostAndWait(absl::FunctionRef<void()> task) {
   absl::Notification done;
   Post([&] {

@@ -78,6 +78,7 @@ constexpr char kTraceparent[] = "traceparent";
 constexpr char kTracestate[] = "tracestate";
 
 std::string_view ValueOf(const std::map<std::string, std::string>& carrier, std::string_view key) {
+  // The map compares with regard to case, so each name is looked at. Carriers have few entries.
   for (const auto& [name, value] : carrier) {
     if (absl::EqualsIgnoreCase(name, key)) return value;
   }

@@ -12,6 +12,9 @@ namespace {
 // Several, so that one file system that hangs does not keep the descriptors of the others open.
 constexpr int kMaxThreads = 8;
 
+// One queue for the process and up to kMaxThreads threads, which exist only while there is something to
+// close. A file system that hangs holds the thread that closes its descriptors; the other threads go on with
+// the queue.
 class Closer {
  public:
   void Close(std::vector<UniqueFd> fds) {

@@ -24,6 +24,7 @@ bool IsOwnAddress(const HostPort& address) {
   // Port 0, since a daemon that runs now may use the configured port.
   if (getaddrinfo(address.host.c_str(), "0", &hints, &found) != 0) return false;
   const UniqueFd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // The kernel decides: bind fails for an address that no interface has. The socket never listens.
   const bool own = probe && bind(probe.get(), found->ai_addr, found->ai_addrlen) == 0;
   freeaddrinfo(found);
   return own;

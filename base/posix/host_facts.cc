@@ -77,6 +77,8 @@ std::vector<LinkFacts> LinksBelow(const std::string& folder) {
        entry.increment(error)) {
     const fs::path& interface = entry->path();
     std::error_code ignored;
+    // Only hardware has a "device", and only a bond a "bonding". Bridges, veth pairs and tunnels have
+    // neither.
     if (!fs::exists(interface / "device", ignored) && !fs::exists(interface / "bonding", ignored)) continue;
     if (fs::exists(interface / "bonding_slave", ignored)) continue;  // its bond says the rate
     std::string state;

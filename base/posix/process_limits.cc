@@ -98,11 +98,14 @@ int DescriptorLimit() {
 int DescriptorReserve() { return std::min(DescriptorLimit() / kReservedPart, kLargestReserve); }
 
 bool IsReserved(int fd, DescriptorUser user) {
+  // The limit is read each time, since it may be changed from outside (prlimit) while the process runs.
   const int share = std::min(DescriptorLimit() / kSharePart, kLargestShare);
   return fd >= DescriptorLimit() - DescriptorReserve() - static_cast<int>(user) * share;
 }
 
 UniqueFd SpareDescriptor::Accept(int listener) {
+  // Between these two calls another thread may take the number. Accept then fails, and the peer waits for the
+  // next try.
   spare_ = UniqueFd();
   return UniqueFd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }

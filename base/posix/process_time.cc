@@ -77,6 +77,8 @@ void ProcessTime::NoteHeld(LimitedDirection direction, SteadyTime from, SteadyTi
   held.until = std::max(held.until, until);
 }
 
+// The thread of the clock. Each turn sleeps one tick and compares how late it woke with its own run delay. It
+// looks at all threads now and then, for the watches that exist. Without a watch it waits and costs nothing.
 void ProcessTime::Run() {
   const UniqueFd own(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
   while (true) {
@@ -144,6 +146,8 @@ ProcessTime::Watch::~Watch() {
   process.watches_.erase(this);
 }
 
+// Runs on the caller's thread. The lock covers the copies of pointers and sums; the figures of the threads
+// never change once they are made.
 WallTime ProcessTime::Watch::Elapsed() const {
   ProcessTime& process = Get();
   const SteadyTime now = SteadyNow();

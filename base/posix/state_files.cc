@@ -116,6 +116,8 @@ std::string DefaultStateFolder() {
   return absl::StrCat("/tmp/tensorcast-", geteuid());
 }
 
+// The order: make the folder where it is missing, open it, and from then on judge and change what was opened.
+// So a path that another process exchanges in between cannot make this change a folder that it did not judge.
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others) {
   struct stat found;
   if (stat(path.c_str(), &found) != 0) {

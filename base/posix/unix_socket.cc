@@ -157,6 +157,9 @@ absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   return address;
 }
 
+// The order: take the lock of the path, remove a dead socket, bind, set the mode, listen. The lock ends with
+// this function: from then on the living listener itself keeps other processes away (ClearPath connects to
+// it).
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::string& path,
                                                                    const std::vector<gid_t>& groups) {
   TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
@@ -177,6 +180,7 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::st
   return listener;
 }
 
+// A successor may have replaced the file already; its socket has another inode and stays.
 UnixListener::~UnixListener() {
   struct stat info;
   if (lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_) {
