@@ -15,7 +15,7 @@ namespace tensorcast {
 
 // A callback is in one of three places: in `waiting`, with the thread that runs it (`running_key`), or gone.
 // Both Cancel and Unregister take it out of `waiting` under the mutex, so it runs at most once, and never
-// after its registration has ended.
+// begins after its registration has ended.
 struct Cancellation::State {
   // Read without the lock on hot paths; set under it, so that no registration slips in between.
   std::atomic<bool> cancelled{false};

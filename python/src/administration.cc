@@ -22,6 +22,8 @@ using Text = const std::string&;
 
 // A method that starts `work(caller, admin, arguments...)`.
 template <class... Arguments, class Work>
+// The connection for administration is made on the call's thread, so a daemon that does not answer holds up
+// neither Python nor the connection for transfers.
 auto AdminMethod(Work work) {
   return Method<Arguments...>(
       [work](const Caller& to, const Arguments&... arguments) -> absl::StatusOr<Maker> {

@@ -28,6 +28,8 @@ namespace nb = nanobind;
 namespace tensorcast::python {
 
 // Shared by the call and its thread.
+// Two sides use it: the call's thread, which never has the GIL, writes the result, the news and the progress;
+// threads of Python read them. Threads of Python take the mutex with the GIL held, except in a wait.
 struct Call::State {
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value() || !news.empty(); }
   void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -74,6 +76,7 @@ RequestContext ContextOf(const Cancellation& cancellation, SteadyTime deadline,
 }
 
 // The result is announced last: a caller that sees it may end the call, and joins this thread.
+// Runs on the call's thread. The maker in the result is not run here: it makes Python objects.
 void Run(Call::State& state, Call::Work work, const RequestContext& context) {
   absl::StatusOr<Maker> result = std::move(work)(context, Call::Listener(&state));
   {
@@ -103,6 +106,7 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
     : state_(std::make_shared<State>()), borrowed_(std::move(borrowed)) {
   {
     absl::MutexLock lock(&AllRunning().mutex);
+    // Before the thread starts, since Run takes the call out of the list.
     AllRunning().calls.insert(state_.get());
   }
   RequestContext context = ContextOf(state_->cancellation, deadline, traceparent);
@@ -218,6 +222,7 @@ void CancelAllCalls() {
   std::vector<Cancellation> cancellations;
   {
     absl::MutexLock lock(&AllRunning().mutex);
+    // Copies share the state of a cancellation. Cancel runs callbacks, which must not find the list locked.
     for (const Call::State* state : AllRunning().calls) cancellations.push_back(state->cancellation);
   }
   for (const Cancellation& cancellation : cancellations) cancellation.Cancel();

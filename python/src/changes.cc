@@ -41,6 +41,7 @@ struct BorrowedMemory {
 };
 
 // `listed` has (place of the tensor, array of its bytes) of each; the places are below `count`.
+// A tensor that is not in the list keeps an empty span.
 BorrowedMemory Borrow(const nb::list& listed, size_t count) {
   BorrowedMemory borrowed{.tensors = std::vector<std::span<std::byte>>(count)};
   auto arrays = std::make_unique<std::vector<Memory>>();
@@ -93,6 +94,7 @@ Call Write(const Changes& changes, const nb::list& listed, const CallOptions& op
           return nb::make_tuple(written.elements, written.whole_bytes);
         });
       },
+      // The call keeps the arrays and the changes until its work has ended, whatever Python drops meanwhile.
       options.deadline, options.traceparent, nb::make_tuple(borrowed.keeper, nb::cast(changes)));
 }
 

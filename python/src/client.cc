@@ -89,6 +89,7 @@ absl::StatusOr<Maker> GetFiles(const Caller& to, Text key, client::GetOptions ge
 
 absl::StatusOr<Maker> GetAt(const Caller& to, Text artifact, const std::vector<std::string>& locations,
                             client::GetOptions get) {
+  // One client serves all locations, so one GPU among them is enough to need the runtime.
   TC_ASSIGN_OR_RETURN(client::Client* const chosen, to.Choose(std::ranges::any_of(locations, IsGpu)));
   get.on_progress = to.OnProgress();
   return Made(chosen->GetAt(to.context, artifact, locations, get),

@@ -21,6 +21,8 @@ Call Connect(const std::string& daemon, double connect_timeout_s, double wait_s,
   // gRPC does not survive a fork: of all processes that have a copy of it, the first that used it may.
   static const ProcessMark first;
   first.Check();
+  // The address and the certificates are copied: the work runs without the GIL, after this function has
+  // returned.
   return Call(
       [=](const RequestContext& context, const Call::Listener&) {
         return Made(Connection::Open({.daemon = daemon,

@@ -29,6 +29,7 @@ absl::StatusOr<Maker> Commit(const Caller& to, Text hold, Text artifact_id, absl
   TC_ASSIGN_OR_RETURN(client::LiveClient* const live, to.connection->Live(to.context.cancellation));
   return Made(live->Commit(to.context, hold, artifact_id, wait, *replica),
               [replica](const client::LiveClient::Committed& committed) {
+                // Until here the replica describes itself as the previous version.
                 client::LiveClient::Adopt(committed, *replica);
                 return nb::cast(committed.hold);
               });

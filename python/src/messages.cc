@@ -15,6 +15,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
+// Fields of type string are UTF-8, which protobuf checks when it parses. Fields of type bytes may be
+// anything.
 nb::object Text(const FieldDescriptor& field, const std::string& value) {
   if (field.type() == FieldDescriptor::TYPE_BYTES) return nb::bytes(value.data(), value.size());
   return nb::str(value.data(), value.size());

@@ -16,6 +16,7 @@ NB_MODULE(_native, module) {
   module.doc() = "The client library of TensorCast. Users import tensorcast instead.";
   // What is alive at the interpreter's exit is the program's affair: the kernel gives it back.
   nanobind::set_leak_warnings(false);
+  // Types are bound before the functions that return them, so that nanobind's signatures name them.
   tensorcast::python::BindCall(module);
   tensorcast::python::BindReplica(module);
   nanobind::class_<tensorcast::python::Client> client = tensorcast::python::BindConnection(module);

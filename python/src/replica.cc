@@ -68,6 +68,7 @@ class Array {
   // What such libraries get: that memory, else a copy, the same for all of them.
   std::byte* PrivateData() {
     if (IsPrivate()) return data();
+    // Copy releases the GIL, so another thread may copy at the same time.
     if (copy_ == nullptr) {
       std::shared_ptr<std::byte> made = Copy();
       if (copy_ == nullptr) copy_ = std::move(made);  // of threads that copied meanwhile the first wins
@@ -100,6 +101,7 @@ class Array {
  private:
   std::shared_ptr<std::byte> Copy() const {
     const WithoutGil released;
+    // A cache line, as numpy and torch align their own memory.
     constexpr std::align_val_t kAlignment{64};
     std::shared_ptr<std::byte> made(static_cast<std::byte*>(operator new(view_.nbytes, kAlignment)),
                                     [=](std::byte* bytes) { operator delete(bytes, kAlignment); });
@@ -130,6 +132,8 @@ int RefuseBuffer(Py_buffer* buffer, const char* why) {
   return -1;
 }
 
+// Python's slot for memoryview(array) and the like. On failure the protocol wants a Python error, a null
+// `obj` and -1.
 int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   auto* array = nb::inst_ptr<Array>(self);
   const char* format = BufferFormat(array->view().dtype);
@@ -251,6 +255,7 @@ nb::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr
   return nb::cast(Replica{LeftAloneAfterFork(std::move(lease))});
 }
 
+// The pointer shares the ownership of the lease, and with it of the runtime that opened the replica.
 std::shared_ptr<const client::Replica> ReplicaOf(nb::handle object) {
   const std::shared_ptr<Lease>& lease = nb::cast<const Replica&>(object).lease;
   return {lease, lease->replica.get()};

@@ -44,6 +44,7 @@ class PythonSpan {
 
   void SetAttribute(const std::string& key, nb::handle value) {
     if (!span_.recording()) return;
+    // The program chose these keys itself, so the list of allowed ones does not apply to them.
     otel::AllowAttribute(key);
     WithValue(value, [&](const auto& known) { span_.SetAttribute(std::string_view(key), known); });
   }

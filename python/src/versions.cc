@@ -99,6 +99,7 @@ void BindVersions(nb::class_<Client>& type) {
                  *request.mutable_lost_after() = rpc::ToProto(absl::Seconds(lost_after));
                  request.set_member(member.first);
                  request.set_instance(member.second);
+                 // Revisions count from 1: 0 says that nothing is prepared yet.
                  if (prepared.first != 0) {
                    request.mutable_prepared()->set_revision(prepared.first);
                    request.mutable_prepared()->set_artifact_id(prepared.second);

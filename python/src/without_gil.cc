@@ -26,6 +26,8 @@ GilReturns& Returns() {
   return *returns;
 }
 
+// A thread counts from before it asks for the GIL until it has the GIL: BlockGilReturns waits for the threads
+// that were admitted before it closed the way.
 bool MayComeBack() {
   GilReturns& returns = Returns();
   absl::MutexLock lock(&returns.mutex);
@@ -61,6 +63,7 @@ void BlockGilReturns() {
     absl::MutexLock lock(&returns.mutex);
     returns.mutex.Await(absl::Condition(&returns, &GilReturns::NoneUnderWay));
   }
+  // From here on no thread in WithoutGil takes the GIL back but this one.
   PyEval_RestoreThread(thread);
 }
 
