@@ -76,6 +76,11 @@ absl::Status WriteNextVersion(const std::string& model, const std::string& path)
   return absl::UnavailableError(absl::StrCat("write ", path, ": the folder cannot be written"));
 }
 
+// A round: bring the cluster to a whole state, prepare the operation's inputs, start its client, strike at
+// the drawn moment, wait for the client's end, and judge what the client said. Then the cluster recovers:
+// acknowledged keys and every replica are checked, the same operation runs undisturbed, and the state goes
+// back to the baseline, so that each round begins like the first. Every wait has a deadline, and the first
+// broken invariant ends the run.
 class Chaos {
  public:
   explicit Chaos(const ChaosOptions& options) : options_(options), random_(options.seed) {}
@@ -181,6 +186,7 @@ absl::Status Chaos::Start() {
                              "daemon.staging_buffers=2",
                              "daemon.peer_timeout=400ms",
                              absl::StrCat("daemon.limits.send=", kSendLimit)};
+  // Nodes 0 and 1 say that they share a host, so the local lane takes part, too.
   for (int node = 0; node < options_.daemons; ++node) {
     cluster.settings_of_daemon.push_back({absl::StrCat("daemon.host_id=host-", std::max(node, 1))});
     if (devices_->backend() != "cuda") continue;
@@ -362,6 +368,8 @@ absl::Status Chaos::CheckOutcome(const Operation& operation, const Outcome& outc
     if (operation.writes) invariants_->Acknowledge(kRoundKey, outcome.said, ModelOf(operation));
     return absl::OkStatus();
   }
+  // Under a fault a client may fail with an error (1) or be the one that is killed. Any other code is a
+  // crash.
   const bool crashed = outcome.exit_code != 1 && outcome.exit_code != 128 + SIGKILL;
   if (!undisturbed && !crashed) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("client ended with ", outcome.exit_code, ": ", outcome.said));
@@ -385,9 +393,11 @@ Process& Chaos::Target(const Fault& fault, Process& client) {
 }
 
 absl::Status Chaos::Inject(const Fault& fault, Process& client) {
+  // The moment is a share of the time that the operation took undisturbed, so that all of its stages are met.
   absl::SleepFor(fault.moment * usual_[fault.operation]);
   if (fault.victim == Victim::kEtcd) return InjectIntoEtcd(fault);
   Process& target = Target(fault, client);
+  // The moment may lie behind the operation's end; then nothing is struck.
   if (&target == &client && !client.running()) return absl::OkStatus();
   if (fault.kill) {
     TC_RETURN_IF_ERROR(target.Signal(SIGKILL));
@@ -439,6 +449,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   TC_RETURN_IF_ERROR(Recover());
   TC_RETURN_IF_ERROR(invariants_->CheckAcknowledged(RecoveryDeadline()));
   TC_RETURN_IF_ERROR(invariants_->VerifyReplicas(RecoveryDeadline(), ModelOf(operation)));
+  // What the fault left behind must not keep the same operation from working.
   TC_RETURN_IF_ERROR(Undisturbed(operation).status());
   TC_RETURN_IF_ERROR(invariants_->VerifyReplicas(RecoveryDeadline(), ModelOf(operation)));
   TC_RETURN_IF_ERROR(BackToNormal());
@@ -502,6 +513,7 @@ absl::Status Chaos::Prepare(const Operation& operation) {
 absl::Status Chaos::BackToNormal() {
   TC_ASSIGN_OR_RETURN(const auto client, client::Client::Connect({.daemon = Address(0)}));
   TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(Address(0)));
+  // Forgotten before it is deleted: from then on the key may be missing.
   invariants_->Forget(kRoundKey);
   TC_RETURN_IF_ERROR(IgnoreNotFound(client->DeleteKey(Context(), kRoundKey, std::nullopt)));
   TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(Context(), false, absl::ZeroDuration()));

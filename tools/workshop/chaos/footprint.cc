@@ -46,6 +46,7 @@ absl::StatusOr<Footprint> MeasureFootprint(pid_t pid) {
   const std::string process = absl::StrCat("/proc/", pid);
   Footprint footprint;
   std::error_code error;
+  // The process runs on meanwhile: a descriptor that closes between the listing and the look is left out.
   for (fs::directory_iterator it(process + "/fd", error), end; !error && it != end; it.increment(error)) {
     std::error_code closed_meanwhile;
     const fs::path target = fs::read_symlink(it->path(), closed_meanwhile);

@@ -45,6 +45,8 @@ absl::Status Invariants::Await(int node, SteadyTime deadline,
                                const std::function<absl::Status(const v1::GetStatusResponse&)>& condition) {
   absl::Status last = absl::DeadlineExceededError("no status came");
   TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_.addresses(node).unix_socket));
+  // The daemon streams its status, so the condition is looked at as soon as it may hold. The stream ends with
+  // the first success, with the deadline, or with the daemon.
   const absl::Status watched = admin->WatchStatus(Until(deadline), kInterval, [&](const auto& status) {
     last = condition(status);
     return !last.ok();
@@ -104,6 +106,8 @@ absl::Status Invariants::VerifyReplica(client::Client& client, const v1::Replica
     return absl::InternalError(absl::StrCat("artifact ", replica.artifact_id(), " is unknown"));
   }
   TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(replica.location()));
+  // A get at the replica's own location attaches to it. The lane is not named, so a replica that was evicted
+  // meanwhile would be made again, and is compared all the same.
   TC_ASSIGN_OR_RETURN(const auto attached,
                       client.Get(Until(deadline), replica.artifact_id(), {.location = location.ToString()}));
   // The bytes of a difference are what is made of them: the next version, which is compared.

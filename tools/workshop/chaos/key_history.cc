@@ -59,6 +59,9 @@ class Search {
     for (size_t i = known_.size(); i-- > 0;) min_from_[i] = std::min(min_from_[i + 1], MaxBefore(*known_[i]));
   }
 
+  // A depth-first search without recursion: `order` is the path, `next` the place from which the next
+  // candidate is looked for. The next call of an order must have begun before the earliest end of those that
+  // are left. A step back takes the last call out and goes on behind it.
   absl::Status Run() {
     std::vector<Step> order;
     Key key;
@@ -166,6 +169,8 @@ class Search {
       Place(index, false);
       return false;
     }
+    // The state is the first call without a place, the later ones that have a place already, and the key.
+    // Calls before the first are all placed, so they need not be listed.
     std::vector<size_t> placed;
     for (size_t i = first_known_; i < placed_.size(); ++i) {
       if (placed_[i]) placed.push_back(i);

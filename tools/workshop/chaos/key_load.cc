@@ -65,6 +65,7 @@ void KeyLoad::Run(client::Client& client, uint32_t seed) {
   RequestContext all = RequestContext::Background();
   all.cancellation = stop_;
   absl::Duration pause;
+  // The draws of a thread depend on its seed alone, the answers on the cluster.
   do {
     KeyCall call{.key = absl::StrCat(options_.prefix, below(options_.keys))};
     const size_t draw = below(10);
@@ -84,6 +85,8 @@ void KeyLoad::Run(client::Client& client, uint32_t seed) {
 }
 
 KeyCall KeyLoad::Call(client::Client& client, const RequestContext& context, KeyCall call) {
+  // The interval must cover the whole call: an order is allowed only where one call ended before another
+  // began.
   call.begin = SteadyNow();
   absl::StatusOr<client::KeyInfo> key;
   switch (call.kind) {

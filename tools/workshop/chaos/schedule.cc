@@ -63,6 +63,7 @@ std::string_view Name(Victim victim) {
   return "?";
 }
 
+// Each value is drawn whether it is used or not, so that every fault takes the same number of draws.
 Fault DrawFault(std::mt19937_64& random) {
   const std::vector<Operation>& operations = Operations();
   Fault fault = {};

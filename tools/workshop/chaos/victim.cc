@@ -102,6 +102,7 @@ absl::StatusOr<std::string> GetEverywhere(const Clients& clients, const Job& job
   for (size_t i = 0; i < clients.size(); ++i) {
     client::GetOptions options{.location = job.location, .lane = job.lane, .tensors = wanted[i].tensors};
     if (wanted[i].given_up) {
+      // Each get that is given up has a cancellation of its own: the others go on.
       contexts[i].cancellation = Cancellation();
       options.on_progress = [cancellation = contexts[i].cancellation](const TransferProgress& progress) {
         if (progress.bytes_done > 0) cancellation.Cancel();
@@ -167,6 +168,7 @@ absl::StatusOr<std::string> PublishNextVersion(const Clients& clients, const Job
   Job base = job;
   base.artifact = kBaseKey;
   base.model = absl::StrCat(job.model.substr(0, job.model.rfind('/') + 1), kBaseModel);
+  // The followers need the base: otherwise the next version would come whole.
   TC_RETURN_IF_ERROR(GetEverywhere(clients, base, devices).status());
   const absl::StatusOr<client::PutResult> put =
       clients.front()->Import(job.context, job.model, {.key = job.artifact, .base = kBaseKey});
@@ -217,6 +219,7 @@ absl::StatusOr<std::string> Run(const Job& job, int ready_fd) {
     TC_ASSIGN_OR_RETURN(clients.emplace_back(),
                         client::Client::Connect({.daemon = daemon, .devices = devices.get()}));
   }
+  // Chaos counts the moment of its fault from this line on, not from the start of the process.
   if (write(ready_fd, "begin\n", 6) != 6) return absl::InternalError("the parent does not read");
   return Perform(clients, job, *devices);
 }

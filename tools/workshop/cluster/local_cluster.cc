@@ -125,6 +125,7 @@ absl::Status LocalCluster::StartGlobalStores() {
   global_store_address_ = absl::StrJoin(options_.global_store_addresses, ",");
   for (int i = 0; i < global_stores(); ++i) {
     TC_RETURN_IF_ERROR(LaunchGlobalStore(i));
+    // The first one leads before the others start, so it wins the election.
     if (i == 0) TC_RETURN_IF_ERROR(AwaitGlobalStore(i));
   }
   return absl::OkStatus();
@@ -214,12 +215,15 @@ absl::Status LocalCluster::RestartDaemon(int index, const std::vector<std::strin
   if (options_.settings_of_daemon.size() <= static_cast<size_t>(index)) {
     options_.settings_of_daemon.resize(index + 1);
   }
+  // The settings are kept for later restarts, too.
   std::vector<std::string>& all = options_.settings_of_daemon[index];
   all.insert(all.end(), settings.begin(), settings.end());
   TC_RETURN_IF_ERROR(LaunchDaemon(index));
   return AwaitDaemon(index);
 }
 
+// Only a store that leads writes its ready line, so waiting for the line is waiting for the lead. A store
+// keeps the lead until it ends, so the last one that became ready and still runs is the leader.
 absl::Status LocalCluster::AwaitLeader(SteadyTime deadline) {
   while (true) {
     for (int i = 0; i < global_stores(); ++i) {

@@ -79,6 +79,7 @@ absl::StatusOr<std::string> FindTool(std::string_view name) {
 absl::Status RunInside(const UniqueFd& space, std::vector<std::string> command) {
   const std::string text = absl::StrJoin(command, " ");
   TC_ASSIGN_OR_RETURN(command[0], FindTool(command[0]));
+  // A file without a name: nothing is left behind, however this process ends.
   const UniqueFd output(memfd_create("output", MFD_CLOEXEC));
   if (!output) return ErrnoStatus(errno, "memfd_create", "for the output of " + text);
   TC_ASSIGN_OR_RETURN(const auto process, Process::Start({.argv = std::move(command),
@@ -177,6 +178,8 @@ absl::Status Network::Throttle(int node, uint64_t bits_per_second) {
             "latency",
             kQueue};
   };
+  // A queue shapes what leaves a link, so each direction has one: at the node for sending, at the bridge for
+  // receiving.
   TC_RETURN_IF_ERROR(Run(node, shape(kNodeLink)));
   return RunInHub(shape(HubLink(node)));
 }

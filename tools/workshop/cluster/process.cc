@@ -106,6 +106,8 @@ std::string FileTail(const std::string& path, size_t lines) {
   return absl::StrJoin(tail, "\n");
 }
 
+// All that allocates happens before the fork; the child runs RunChild only. The parent's copies of the pipe's
+// write end and of the log close when `plan` goes, so the end of the pipe means the end of the child.
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& options) {
   ChildPlan plan;
   plan.arguments = options.argv;
