@@ -71,6 +71,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> SomeManifest(int number) {
 }
 
 int64_t ResidentBytes() {
+  // Freed memory goes back to the kernel first. It would count as growth.
   malloc_trim(0);
   std::ifstream statm("/proc/self/statm");
   int64_t pages = 0, resident = 0;
@@ -110,6 +111,9 @@ absl::StatusOr<Latency> Measure(int samples, const std::function<absl::Status()>
   return Latency{.p50_us = times[times.size() / 2], .p99_us = times[times.size() * 99 / 100]};
 }
 
+// The simulated nodes and the server. Artifact N belongs to node N and, from the first reconciliation on,
+// also to the node after it. Each step publishes a part of the artifacts, reports all inventories and then
+// measures single calls while nothing else runs.
 class Fleet {
  public:
   explicit Fleet(const Options& options) : options_(options) {}
@@ -141,6 +145,7 @@ class Fleet {
     global_store::GlobalStoreOptions options;
     options.listen = absl::StrCat("unix:", options_.directory, "/gs.sock");
     options.metadata_path = options_.directory + "/metadata.db";
+    // Time stands still: nodes that send no heartbeats do not expire while others publish.
     options.clock = [] { return SteadyTime() + absl::Seconds(kNow); };
     TC_ASSIGN_OR_RETURN(server_, global_store::GlobalStoreServer::Start(options));
     stub_ = v1::GlobalStore::NewStub(rpc::MakeChannel(server_->address()));
@@ -250,6 +255,7 @@ class Fleet {
   // A pull by a node that does not hold the artifact: granted, then over.
   absl::Status GrantOne() {
     const int artifact = SomeArtifact();
+    // With at least 4 nodes, half of the fleet away from the artifact's node is neither of its two nodes.
     const int receiver = (artifact + options_.nodes / 2) % options_.nodes;
     v1::RequestReplicaTransportRequest request;
     *request.mutable_node() = Identity(receiver);
@@ -267,6 +273,7 @@ class Fleet {
     v1::CompleteReplicaTransportRequest end;
     *end.mutable_node() = Identity(receiver);
     end.set_grant_id(response.grants(0).grant_id());
+    // Else the source's slots fill up with the samples, and later requests would measure a busy fleet.
     end.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
     return Call(&Stub::CompleteReplicaTransport, end).status();
   }

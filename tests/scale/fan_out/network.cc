@@ -25,6 +25,8 @@ void Network::Start(Flow flow) {
   if (started.place >= 0) return;
   started.place = static_cast<int32_t>(running_.size());
   running_.push_back(flow);
+  // The new flow takes only what no other flow uses, which may be 0. So the rates of all other flows hold
+  // until the next Share.
   started.rate = kNoLimit;
   ForLinks(started,
            [&](LinkState& link) { started.rate = std::min(started.rate, std::max(link.spare, 0.0)); });
@@ -42,6 +44,9 @@ void Network::Stop(Flow flow) {
   stopped.place = -1;
 }
 
+// Progressive filling in rounds. A link's share is its spare rate, divided by its flows that are not fixed. A
+// link is narrowest when each of its unfixed flows has no link with a smaller share. The flows of such a link
+// cannot get more than that share, so the round fixes them all. The last round fixes what is left.
 void Network::Share() {
   for (LinkState& link : links_) {
     link.spare = link.capacity;
@@ -59,6 +64,7 @@ void Network::Share() {
   };
   for (int round = 0; round <= kRounds && unfixed > 0; ++round) {
     for (LinkState& link : links_) {
+      // Rounding may leave a spare rate slightly below 0.
       link.share = link.unfixed > 0 ? std::max(link.spare, 0.0) / link.unfixed : kNoLimit;
       link.narrowest = true;
     }
@@ -97,6 +103,8 @@ void Network::Share() {
   }
 }
 
+// One link at a time: fixes the flows of the link with the smallest share, takes their rates from the other
+// links on their way, and repeats. A round per link, where Share fixes many links in each round.
 std::vector<double> Network::ExactRates() const {
   std::vector<double> rates(running_.size(), -1);
   std::vector<double> left;

@@ -63,6 +63,13 @@ double ThreadSeconds() {
 
 SteadyTime At(double seconds) { return SteadyTime() + absl::Hours(1) + absl::Seconds(seconds); }
 
+// What happens at a moment. Events are handled in the order of their times, and of their creation where the
+// times are equal, so that a run is deterministic.
+//
+// A receiver's course: kArrive, kAsk -> kServe (at the store) -> kAnswer -> kConnected for each granted
+// source. Of each chunk: kRequest -> kSent -> kReceived -> kCommit, then kAnnounce -> kAnnounced, which lets
+// the receivers of this replica request the chunk. kLook comes every kLook seconds until the replica is whole
+// or has failed.
 enum class Kind : uint8_t {
   kArrive,     // a replica
   kCrash,      // a node
@@ -85,12 +92,14 @@ enum class Kind : uint8_t {
   kShare,      // the network
 };
 
+// `id` is the replica, node or pull that the kind names; `what` is a chunk, a call, an answer or a count.
 struct Event {
   double at = 0;
   uint64_t order = 0;
   Kind kind = Kind::kTick;
   int32_t id = 0;
   int64_t what = 0;
+  // Reversed: std::priority_queue has the largest on top.
   bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
 };
 
@@ -117,6 +126,8 @@ class Simulator {
   RunResult Run();
 
  private:
+  // One granted source of one receiver. A pull exists from the grant on, is in the picker from its connection
+  // on, and stays in pulls_ after its end, where late events find it with `ended` set.
   struct Pull {
     int source = 0;  // a replica, like the receiver
     int receiver = 0;
@@ -148,6 +159,7 @@ class Simulator {
     global_store::GrantRequest request;
     std::vector<std::pair<std::string, GrantEnd>> ended;
   };
+  // One image at one node, as its node sees it: as a receiver (picker, fed_by) and as a source (have, feeds).
   struct Replica {
     std::unique_ptr<ChunkPicker> picker;
     std::shared_ptr<Availability> have;  // as its receivers know it
@@ -267,6 +279,7 @@ class Simulator {
   std::vector<int> pull_of_flow_;
   std::deque<Call> calls_;
   std::vector<std::optional<GrantOffer>> answers_;
+  // When the store has served all calls so far. Calls are served one after another.
   double store_free_ = 0;
   int unfinished_ = 0;
   std::vector<bool> given_;  // chunks, by the nodes that crash when they have given each
@@ -380,6 +393,8 @@ void Simulator::SetUp() {
   Push(1, Kind::kTick, 0);
 }
 
+// The queue never becomes empty: heartbeats, ticks and shares repeat themselves. A run ends when each
+// receiver is whole, has failed or has crashed.
 RunResult Simulator::Run() {
   SetUp();
   while (unfinished_ > 0) {
@@ -451,6 +466,7 @@ void Simulator::Handle(const Event& event) {
     case Kind::kTick:
       Push(now_ + 1, Kind::kTick, 0);
       if (!StoreIsAway()) directory_.Tick(At(now_));
+      // The server counts and logs these grants. Here they would only pile up.
       directory_.transfers().grants().TakeEnded();
       return;
     case Kind::kShare:
@@ -491,6 +507,8 @@ void Simulator::Ask(int replica) {
   for (const auto& entry : asking.fruitless) {
     const std::string& replica_id = entry.first;
     const int fruitless = entry.second;
+    // A source that gave nothing is excluded for good after kTries, and as long as another source is left.
+    // Else the store may grant it again, as a slow one.
     const bool excluded = fruitless >= kTries || (fruitless > 0 && !needed);
     const bool held =
         std::ranges::any_of(asking.fed_by, [&](int pull) { return pulls_[pull].replica_id == replica_id; });
@@ -503,6 +521,8 @@ void Simulator::Ask(int replica) {
   const bool stalled = beside > 0;
   if (stalled) {
     const auto held = std::ranges::count_if(asking.fed_by, [&](int pull) { return !pulls_[pull].outside; });
+    // The sources held so far bring nothing. The request asks for others beside them, and names the held ones
+    // as slow, so that the store prefers others.
     call.request.sources = std::max(plan_.sources, static_cast<uint32_t>(held) + beside);
   }
   for (const int pull : asking.fed_by) {
@@ -608,6 +628,8 @@ void Simulator::Connect(int index) {
   Pull& pull = pulls_[index];
   if (pull.ended) return;
   if (Crashed(pull.source)) {
+    // A connection to a crashed node is refused. One to a node that stopped hangs, until the receiver gives
+    // it up.
     if (plan_.nodes[NodeOf(pull.source)].stops == kNever) Break(index);
     return;
   }
@@ -650,6 +672,7 @@ void Simulator::Receive(int index, uint32_t chunk) {
   if (GroupOf(pull.source) != GroupOf(pull.receiver)) {
     result_.replicas[pull.receiver].group_bytes += BytesOf(chunk);
   }
+  // The pull may request the next chunk while this one is verified.
   Push(now_ + plan_.verify, Kind::kCommit, pull.receiver, chunk);
   Fill(index);
 }
@@ -671,6 +694,7 @@ void Simulator::Finish(int replica) {
   done.whole = true;
   result_.replicas[replica].took = now_ - plan_.nodes[NodeOf(replica)].arrives;
   --unfinished_;
+  // A source that gave nothing of late is reported as overtaken, but only beside a source that gave.
   const auto is_overtaken = [&](int pull) {
     const bool hangs = pulls_[pull].picked < 0 && Crashed(pulls_[pull].source);
     return hangs || pulls_[pull].overtaken;
@@ -716,6 +740,8 @@ void Simulator::Look(int replica) {
   FillAll(replica);
 }
 
+// Where all sources are hostmates that are filling themselves, their counts are the progress to watch: this
+// receiver can only be as fast as they are. When they stall, it asks for sources beside them.
 void Simulator::WatchHostmates(int replica) {
   Replica& watching = replicas_[replica];
   uint64_t chunks = 0;
@@ -775,6 +801,8 @@ void Simulator::WatchSources(int replica) {
   }
 }
 
+// Takes parts out of the picker of which the receiver has every chunk. Their grants stay held, so the store
+// grants other sources.
 void Simulator::EndSpent(int replica) {
   Replica& ending = replicas_[replica];
   bool any = false;
@@ -817,10 +845,12 @@ void Simulator::Break(int index) {
 
 // ---- The source ----
 
+// A pull sends its requested chunks one after another, over one flow that runs while the queue is not empty.
 void Simulator::TakeRequest(int index, uint32_t chunk) {
   Pull& pull = pulls_[index];
   if (pull.ended) return;
   pull.queue.push_back(chunk);
+  // A source that stopped still takes requests, and answers none. The receiver's picker finds them overdue.
   if (pull.queue.size() > 1 || Crashed(pull.source)) return;
   network_.Start(pull.flow);
   SendNext(index);
@@ -851,6 +881,7 @@ void Simulator::Predict(int index) {
   const double rate = network_.rate(pull.flow);
   if (rate <= 0) return;
   const double at = now_ + std::max(pull.left, 0.0) / rate;
+  // Later than the step's end the rate may be another: Share predicts again then.
   if (at < step_end_) Push(at, Kind::kSent, index, static_cast<int64_t>(sending));
 }
 
@@ -870,6 +901,7 @@ void Simulator::Sent(int index) {
 void Simulator::Share() {
   step_end_ = now_ + plan_.step;
   Push(step_end_, Kind::kShare, 0);
+  // First what each flow has sent at its old rate, then the new rates, then the predictions from them.
   for (const Network::Flow flow : network_.running()) Progress(pulls_[pull_of_flow_[flow]]);
   network_.Share();
   for (const Network::Flow flow : network_.running()) Predict(pull_of_flow_[flow]);
@@ -900,6 +932,8 @@ void Simulator::Crash(int node, bool stops) {
     Replica& replica = replicas_[node * plan_.images + image];
     const bool receiving = !replica.whole && !replica.failed;
     unfinished_ -= receiving ? 1 : 0;
+    // The pulls that fed the node end here. Those that it fed break at their receivers after the latency, and
+    // hang if the node only stopped.
     while (!replica.fed_by.empty()) EndPull(replica.fed_by.back(), GrantEnd::kFailed);
     for (const int pull : replica.feeds) {
       ++pulls_[pull].sending;
@@ -937,6 +971,7 @@ void Simulator::Serve(int64_t index) {
   directory_seconds_ += took;
   result_.directory_worst_us = std::max(result_.directory_worst_us, took * 1e6);
   CHECK_OK(offer.status());
+  // The event carries the answer's index. The answer is moved out when the event is handled.
   answers_.push_back(*offer);
   call.request = {};
   Push(store_free_ + plan_.rpc / 2, Kind::kAnswer, call.replica, static_cast<int64_t>(answers_.size()) - 1);

@@ -105,6 +105,8 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
     TC_ASSIGN_OR_RETURN(auto admin, client::AdminClient::Connect(address));
     cluster->clients_.push_back(std::move(client));
     cluster->admins_.push_back(std::move(admin));
+    // A daemon touches its pool in the background after its start. First touches in the middle of a
+    // measurement would slow it down.
     const absl::Status whole = cluster->AwaitPool(node, cluster->pool_bytes_[node]);
     if (!whole.ok()) return cluster->WithEndedDaemons(whole);
   }

@@ -233,6 +233,9 @@ class FleetBench {
     }
   }
 
+  // One run: kills the store, restarts it, waits until every node is back, lets the fleet settle, and
+  // measures a window of heartbeats alone. The burners run from before the kill until after the window. The
+  // CPU time is that of the new process, so it begins with the restart.
   absl::Status Measure(int run) {
     const std::string log = cluster_->processes().global_store().log_path();  // a restart goes on with it
     TC_RETURN_IF_ERROR(StartBurners());
@@ -258,6 +261,8 @@ class FleetBench {
     const absl::Duration settled = options_.smoke
                                        ? absl::ZeroDuration()
                                        : std::max(fleet_->counts().heartbeat_interval, absl::Seconds(2));
+    // An interval of heartbeats, at least two seconds: the last inventories and retries are not part of the
+    // steady state.
     absl::SleepFor(settled);
     const absl::Duration window =
         options_.smoke ? absl::Seconds(1) : std::max(2 * fleet_->counts().heartbeat_interval, kMinSteady);

@@ -164,6 +164,8 @@ class FanOut {
   }
 
   // Of the nodes behind the sources, in their order, every artifact in turn.
+  // One thread for each get. This thread applies the fault meanwhile; a fault that could not be applied is
+  // reported only after all threads were joined.
   absl::StatusOr<std::vector<Received>> ReceiveAll(bool undisturbed) {
     std::vector<Received> received(Gets());
     const SteadyTime start = SteadyNow();
@@ -210,6 +212,8 @@ class FanOut {
     const FanOutFault& fault = *fan_out_.fault;
     Swarm swarm(options_.context, cluster_.get(), fan_out_.sources,
                 models_.front().sources.front()->artifact_id());
+    // Looks at the receivers until they hold enough of the image together, and, for a victim that feeds
+    // others, until one of them serves another.
     while (!ends.Await([](int) { return true; }, kLook)) {
       TC_ASSIGN_OR_RETURN(const double held, swarm.ShareHeld());
       if (held < fault.share_held) continue;

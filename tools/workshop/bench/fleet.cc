@@ -94,6 +94,8 @@ v1::Node Fleet::Describe(int index) {
 // What all nodes share: when each is due, and what they count.
 struct Fleet::Shared {
   explicit Shared(FleetOptions fleet) : options(std::move(fleet)) {}
+  // A node is in `due` only while it has neither a step nor a call under way. So the thread does not step a
+  // node before the answer to its previous call.
   void Schedule(SteadyTime at, Node* node) {
     absl::MutexLock lock(&mutex);
     due.emplace(at, node);
@@ -105,6 +107,7 @@ struct Fleet::Shared {
   using Due = std::pair<SteadyTime, Node*>;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
+  // Steps under way. A step that starts a call ends only with the answer.
   int calls ABSL_GUARDED_BY(mutex) = 0;  // under way
   FleetCounts counts ABSL_GUARDED_BY(mutex);
   std::string last_error ABSL_GUARDED_BY(mutex);
@@ -113,8 +116,13 @@ struct Fleet::Shared {
   std::thread thread;
 };
 
-// One thing at a time: a step makes at most one call, and its end schedules the next step. So nothing here
-// needs a lock.
+// A node, which takes one step at a time: a step makes at most one call, and its end schedules the next step.
+// Step runs on the fleet's thread and uses no field once its call has started; the answer arrives on a thread
+// of gRPC. The lock that Done takes orders an answer before the next step, so the fields need no lock.
+//
+// A node registers, then sends its inventory, then heartbeats. It registers again when a heartbeat is
+// answered by a store with another epoch, or when a call is answered with NOT_FOUND or ABORTED. It sends its
+// inventory again when an answer wants one.
 class Fleet::Node {
  public:
   Node(Shared& shared, int index) : shared_(shared), index_(index), backoff_(kBackoff) {}
@@ -151,6 +159,7 @@ class Fleet::Node {
 
   void OnRegistered(const absl::Status& status, const v1::RegisterNodeResponse& response) {
     if (!status.ok()) return OnError(status);
+    // This store already took an inventory of the node: it had dropped the node in the meantime.
     if (epoch_ == response.store_epoch()) Count(&FleetCounts::registered_again);
     Obey(response.heartbeat_interval());
     registered_ = true;
@@ -161,6 +170,7 @@ class Fleet::Node {
   }
 
   void SendInventory() {
+    // The call is a client stream. The whole inventory is its first and last message.
     struct Reactor : grpc::ClientWriteReactor<v1::ReconcileInventoryRequest> {
       explicit Reactor(Node* node) : node(node) {}
       void OnDone(const grpc::Status& status) override {
@@ -218,6 +228,7 @@ class Fleet::Node {
     Count(&FleetCounts::heartbeats);
     Obey(response.heartbeat_interval());
     next_heartbeat_ = SteadyNow() + interval_;
+    // Another store answered than the one that took the registration, as after a restart.
     if (response.store_epoch() != answered_by_) registered_ = false;
     inventory_due_ |= response.inventory_wanted();
     OnAnswer();
@@ -232,6 +243,8 @@ class Fleet::Node {
   }
 
   void OnAnswer() {
+    // `registering_` stays set until a registration succeeds, so that only the first of several refusals is
+    // followed at once by the next call.
     backoff_.Reset();
     registering_ = registering_ && !registered_;
     Done(SteadyNow());
@@ -282,6 +295,8 @@ void Fleet::Shared::Run() {
       Node* const node = due.top().second;
       due.pop();
       ++calls;
+      // Not under the lock: a step takes the lock itself, and its call may be answered before the step
+      // returns.
       mutex.Unlock();
       node->Step();
       mutex.Lock();
@@ -306,6 +321,7 @@ Fleet::Fleet(FleetOptions options) : shared_(std::make_unique<Shared>(std::move(
 Fleet::~Fleet() {
   {
     absl::MutexLock lock(&shared_->mutex);
+    // First the thread, so that no further step begins; then the calls, which have pointers to the nodes.
     shared_->stopping = true;
   }
   shared_->thread.join();

@@ -91,6 +91,8 @@ absl::Status SlowDisk::MakeAndMount(const std::string& directory, uint64_t bytes
   struct stat about{};
   if (fstat(device.get(), &about) != 0) return ErrnoStatus(errno, "stat", device_path);
   device_number_ = absl::StrCat(major(about.st_rdev), ":", minor(about.st_rdev));
+  // A slave mount: mounts of the machine still arrive in this namespace, and the disk's mount does not leave
+  // it.
   if (unshare(CLONE_NEWNS) != 0 || mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) != 0) {
     return ErrnoStatus(errno, "make", "a mount namespace");
   }

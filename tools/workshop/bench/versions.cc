@@ -380,7 +380,9 @@ class VersionsBench {
       for (int i = 0; i + 1 < kFleet; ++i) {
         receivers.emplace_back([&, i] { updates[i] = Follow(i + 1, base.key_revision, base.artifact_id); });
       }
+      // Every receiver has seen the present revision, so none of them misses the put.
       while (watching_ + 1 < kFleet && options_.context.Check("bench").ok()) absl::SleepFor(kLook);
+      // A failed put is returned only after the threads are joined: they use the objects of this function.
       const absl::StatusOr<client::PutResult> put = Put("auto");
       for (std::thread& receiver : receivers) receiver.join();
       TC_RETURN_IF_ERROR(put.status());
