@@ -40,6 +40,8 @@ CopyEngines::CopyEngines(int gpus, std::shared_ptr<DeviceFaults> faults, const s
   timeline_ = UniqueFd(open(timeline.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
 }
 
+// The lock is the engine: it is held for as long as the copy takes, so copies of other streams wait for their
+// turn. The delay of a fault comes before the turn, so that it does not occupy the engine.
 CopyEngines::Outcome CopyEngines::Run(const Copy& copy) {
   const auto direction = static_cast<size_t>(copy.direction);
   if (faults_ != nullptr) faults_->AwaitDelay();

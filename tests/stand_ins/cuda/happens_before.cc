@@ -36,6 +36,7 @@ std::string HappensBefore::Enqueue(StreamId stream, std::vector<Access> accesses
   Clock& clock = streams_[stream];
   // All that the host had waited for comes before whatever it enqueues now.
   Join(clock, host_);
+  // The clock has the stream's own number, so earlier operations of the same stream never conflict.
   const uint64_t number = ++clock[stream];
   std::string wrong;
   for (const Access& access : accesses) {

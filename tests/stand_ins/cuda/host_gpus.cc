@@ -50,6 +50,7 @@ bool TakeLock(int fd, int16_t type) {
 
 }  // namespace
 
+// The content of the host's file. `entries` and `last_id` change under Lock; the rest never changes.
 struct HostGpus::Shared {
   uint64_t magic = kMagic;
   int32_t gpus = 0;
@@ -129,6 +130,7 @@ int HostGpus::count() const { return shared_->gpus; }
 GpuUuid HostGpus::uuid(int gpu) const { return shared_->uuids[gpu]; }
 uint64_t HostGpus::bytes() const { return shared_->bytes_each; }
 
+// Frees the entries of ended processes as it counts: no process has to do it when another is killed.
 uint64_t HostGpus::UsedLocked(int gpu) {
   uint64_t used = 0;
   for (Entry& entry : shared_->entries) {
@@ -152,6 +154,8 @@ absl::StatusOr<std::shared_ptr<GpuMemory>> HostGpus::Allocate(int gpu, uint64_t 
   memory->gpu_ = gpu;
   memory->bytes_ = bytes;
   {
+    // From the count of free bytes until the entry is in the list, so that two processes do not get the same
+    // bytes.
     const Lock lock(*this);
     const uint64_t used = UsedLocked(gpu);
     if (bytes > this->bytes() - used) {
@@ -195,6 +199,7 @@ GpuMemory::~GpuMemory() {
 
 void HostGpus::Free(const GpuMemory& memory) {
   const Lock lock(*this);
+  // An importer's lock for reading excludes this one for writing.
   if (!TakeLock(memory.fd_.get(), F_WRLCK)) {
     Violation("cuda",
               "memory is freed that another process has open: its handle is to be closed there first");

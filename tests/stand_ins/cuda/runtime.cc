@@ -75,6 +75,7 @@ Runtime* Runtime::Open() {
   const char* const path = std::getenv(kGpusVariable);
   if (path == nullptr) return nullptr;
   absl::StatusOr<std::unique_ptr<HostGpus>> host = HostGpus::Open(path);
+  // A path that names no host is a mistake of the test, and not a machine without GPUs.
   if (!host.ok()) Wrong(host.status().ToString());
   std::vector<int> visible = VisibleGpus(**host);
   if (visible.empty()) return nullptr;
@@ -197,6 +198,7 @@ cudaError_t Runtime::OpenHandle(void** pointer, const cudaIpcMemHandle_t& handle
     *pointer = reinterpret_cast<void*>(open->second.address);
     return cudaSuccess;
   }
+  // A process cannot open a handle of its own memory.
   for (const auto& [address, memory] : memory_) {
     if (!memory->imported() && host_->Export(*memory).id == exported.id) return cudaErrorDeviceUninitialized;
   }
@@ -231,6 +233,8 @@ cudaError_t Runtime::CreateStream(cudaStream_t* stream) {
 }
 
 cudaError_t Runtime::DestroyStream(cudaStream_t stream) {
+  // Its destructor joins the stream's thread, so it runs after the lock is released: an operation on that
+  // thread may need the lock (DropImports).
   std::shared_ptr<CUstream_st> destroyed;
   {
     absl::MutexLock lock(&mutex_);
@@ -250,6 +254,8 @@ cudaError_t Runtime::SynchronizeStream(cudaStream_t stream) {
   HappensBefore::Clock clock;
   {
     absl::MutexLock lock(&mutex_);
+    // What is enqueued during the wait is neither waited for nor known to the host. So the number and the
+    // clock are taken together, before the wait, and the wait is without the lock: other threads go on.
     last = found->last();
     clock = order_.Record(found->id);
   }
@@ -269,6 +275,9 @@ cudaError_t Runtime::QueryStream(cudaStream_t stream) {
   return found->Await(last);
 }
 
+// The lock is held from the check of the order until the operation is enqueued. So order_ numbers the
+// operations of a stream as the stream runs them. An operation holds the memory of its ends, because
+// DropImports may take it out of memory_ before the operation runs.
 cudaError_t Runtime::EnqueueCopy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
                                  cudaStream_t stream) {
   const std::shared_ptr<CUstream_st> found = Find(stream);
@@ -297,6 +306,7 @@ cudaError_t Runtime::EnqueueCopy(void* destination, const void* source, size_t b
             .bytes = bytes};
   const int gpu = visible_[found->gpu];
   if (to_device && from_device && !(Reaches(gpu, *to.memory) && Reaches(gpu, *from.memory))) {
+    // Without peer access the copy goes through the host, in two operations that the timeline shows as such.
     const auto bounce = std::make_shared<std::vector<std::byte>>(bytes);
     Copy first = copy;
     first.direction = CopyDirection::kToHost;
@@ -322,6 +332,8 @@ cudaError_t Runtime::EnqueueWork(void* memory, size_t bytes, bool write, cudaStr
   if (end.memory->gpu() != visible_[found->gpu]) Wrong("work on a stream of one GPU uses memory of another");
   const std::string wrong = order_.Enqueue(found->id, {{reinterpret_cast<uint64_t>(memory), bytes, write}});
   if (!wrong.empty()) Wrong(wrong);
+  // The work runs on the stream's thread and asks for each copy between its host memory and the GPU. So its
+  // copies have the speed, the faults and the timeline of the GPU's engine.
   found->Enqueue([this, end, write, gpu = found->gpu, id = found->id, work = std::move(work)] {
     return work([&](uint64_t offset, std::byte* host, uint64_t piece) {
       return Run({.gpu = gpu,
@@ -358,6 +370,7 @@ cudaError_t Runtime::LaunchKernel(std::string_view kernel, void** parameters, in
   }
   const std::string wrong = order_.Enqueue(found->id, launch->accesses);
   if (!wrong.empty()) Wrong(wrong);
+  // Kernels use no copy engine: they run on the stream's thread, and the timeline does not show them.
   found->Enqueue([this, gpu = found->gpu, run = std::move(launch->run), pieces, held] {
     if (poisoned_[gpu].load()) return cudaErrorIllegalAddress;
     run(pieces);
@@ -394,6 +407,7 @@ cudaError_t Runtime::RecordEvent(cudaEvent_t event, cudaStream_t stream) {
   const auto found = events_.find(event);
   if (on == nullptr || found == events_.end()) return cudaErrorInvalidResourceHandle;
   if (found->second->gpu != on->gpu) return cudaErrorInvalidResourceHandle;
+  // Under the lock that enqueues operations, so that the number and the clock cover the same ones.
   found->second->stream = on;
   found->second->number = on->last();
   found->second->clock = order_.Record(on->id);
@@ -406,6 +420,8 @@ cudaError_t Runtime::StreamWaitsForEvent(cudaStream_t stream, cudaEvent_t event)
   const auto found = events_.find(event);
   if (waiting == nullptr || found == events_.end()) return cudaErrorInvalidResourceHandle;
   order_.Wait(waiting->id, found->second->clock);
+  // A copy, because the wait is for what the event covers now: it may be recorded again or destroyed before
+  // the wait runs. The error of that stream stays there: AwaitOnly does not take it.
   const CUevent_st recorded = *found->second;
   if (recorded.stream == nullptr || recorded.stream == waiting) return cudaSuccess;
   waiting->Enqueue([recorded] {

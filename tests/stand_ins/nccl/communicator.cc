@@ -54,6 +54,7 @@ void Launch::Add(std::function<void()> enqueue) {
 bool Launch::Start() {
   absl::MutexLock lock(&mutex_);
   if (std::exchange(started_, true)) return false;
+  // Under the lock: another communicator of the same group call waits until all work is on the streams.
   for (const std::function<void()>& enqueue : std::exchange(enqueues_, {})) enqueue();
   return true;
 }
@@ -62,6 +63,17 @@ bool Launch::Start() {
 
 using namespace tensorcast::stand_ins;  // NOLINT(google-build-using-namespace): the struct's name is NCCL's
 
+// The states of a communicator, as State tells them to the program:
+//   joining     in progress until the joiner's thread has met all ranks
+//   ready       calls are allowed
+//   launched    after a group call with broadcasts: the first State starts the launch and is in progress, the
+//               next one is a success, while the streams may still run the broadcasts
+//   finalizing  in progress until no work is left on a stream
+//   failed      every State has the error, and the program can only abort
+//
+// Join runs on the joiner's thread, RunWork on the thread of a stream, and all else on the program's threads.
+// No lock is held while a thread waits for other ranks, so Abort gets through: it sets aborted_, which every
+// such wait looks at.
 ncclComm::ncclComm(const GroupId& id, int world, int rank) : id_(id), world_(world), rank_(rank) {
   cudaDeviceProp properties;
   if (cudaGetDevice(&device_) != cudaSuccess ||
@@ -83,6 +95,7 @@ void ncclComm::Join() {
   }
   auto member = Member::Join(id_, world_, rank_, gpu_);
   if (!member.ok()) return Fail(absl::IsNotFound(member.status()) ? ncclSystemError : ncclInvalidUsage);
+  // Not under the lock: streams use the member only after State has said that the rank has joined.
   member_ = *std::move(member);
   switch (member_->AwaitAll([this] { return aborted_.load(); })) {
     case Member::Wait::kStopped:
@@ -181,6 +194,7 @@ void ncclComm::Leave() {
 cudaError_t ncclComm::RunWork(const Collective& collective, uint64_t bytes, const PieceCopier& copy) {
   {
     absl::MutexLock lock(&mutex_);
+    // Leave waits only for work that runs. What begins later finds aborted_ set here, and uses no member.
     if (aborted_.load()) return cudaSuccess;
     if (std::exchange(running_, true)) Wrong(absl::StrCat("rank ", rank_, " uses two streams at once"));
   }

@@ -110,6 +110,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Join(const GroupId& id, int worl
     Violation("nccl", absl::StrCat("rank ", rank, " joins a communicator of ", world,
                                    " ranks, another rank one of ", known));
   }
+  // Before `joined` is set: IsGone looks for the lock of every rank that has joined.
   struct flock lock = LockOf(rank);
   if (fcntl(fd.get(), F_OFD_SETLK, &lock) != 0 || shared->ranks[rank].joined.load()) {
     Violation("nccl", absl::StrCat("rank ", rank, " joins twice"));
@@ -136,6 +137,7 @@ Member::Wait Member::Begin(const Collective& collective, const Stop& stop) {
   const uint64_t number = ++collectives_;
   Shared::Rank& own = shared_->ranks[rank_];
   own.collective[number % 2] = collective;
+  // After the arguments: the other ranks read those once they see the number.
   own.collectives = number;
   const Wait wait =
       AwaitOthers(stop, [&](int rank) { return shared_->ranks[rank].collectives.load() >= number; });
@@ -156,6 +158,7 @@ Member::Moved Member::Give(const Stop& stop, const Move& move) {
   if (wait != Wait::kDone) return wait == Wait::kStopped ? Moved::kStopped : Moved::kPeerGone;
   if (!move(shared_->ring[pieces_ % kPieces])) return Moved::kFailed;
   shared_->ranks[rank_].taken = ++pieces_;
+  // After the bytes: the other ranks read the piece once they see the number.
   shared_->given = pieces_;
   return Moved::kDone;
 }

@@ -146,6 +146,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world, ncclUniqueId un
     absl::MutexLock lock(&living.mutex);
     living.all[*comm] = made;
   }
+  // Outside of a group the call is a group of its own. In a group it begins when the outermost one ends.
   ncclGroupStart();
   ThreadsGroup().joining.push_back(std::move(made));
   return ncclGroupEnd();
