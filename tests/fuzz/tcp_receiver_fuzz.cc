@@ -88,6 +88,7 @@ class RunningPull {
     fetches_ = std::move(fetches);
   }
   // False when there is none.
+  // The lock is held during the call, so that Set(nullptr) waits for it before the pull is destroyed.
   bool TakeBack(size_t fetch) {
     absl::MutexLock lock(&mutex_);
     if (pull_ == nullptr || fetch >= fetches_.size()) return false;
@@ -101,6 +102,10 @@ class RunningPull {
   std::vector<FetchId> fetches_ ABSL_GUARDED_BY(mutex_);
 };
 
+// One source, on its own thread. It waits for HELLO, mostly answers WELCOME, and then makes the program's
+// steps. It is honest until a step that the protocol does not allow, and the checks at the end are stricter
+// of an honest one. An honest source that is to finish then answers all that it is asked. Any other ends its
+// half of the connection and reads until the receiver goes.
 class LyingSource {
  public:
   LyingSource(UniqueFd socket, Program program, const Plan& plan, RunningPull* pull)
@@ -275,6 +280,8 @@ class LyingSource {
     aligned_ = false;
   }
   // On an offence the receiver closes by itself.
+  // Called only while aligned_ is set. In the middle of a frame the receiver may take what follows for the
+  // frame's bytes, and sees no offence.
   void ExpectClosed() {
     while (open_) Receive(kHangMs);
   }
@@ -434,6 +441,7 @@ class Receiver {
       pull->reset();
       CHECK_EQ(done.completed(), plan.fetches.size());
     }
+    // The pull is gone, and the source may still send: none of that may be written.
     const std::vector<std::byte> before(memory_.data(), memory_.data() + memory_.bytes());
     source_gone.WaitForNotification();
     CHECK(std::equal(before.begin(), before.end(), memory_.data())) << "written after the pull's end";

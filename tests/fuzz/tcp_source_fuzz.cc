@@ -47,7 +47,8 @@ constexpr SourceLimits kLimits{.requests = 4,
                                .announce_interval = absl::ZeroDuration()};
 constexpr uint64_t kChunkBytes = 4096;
 
-// What the receiver said, by what it knows itself.
+// The model of one conversation. Said follows the receiver's frames as the source reads them, by the rules of
+// the protocol; Heard checks each byte of the source against it. Used by the loop's thread alone.
 class Conversation {
  public:
   // Null: of an image that does not fill.
@@ -275,6 +276,8 @@ class Source {
   }
 
   void Serve(Program program) {
+    // The low three bits: 0 to 4 an image in place, 5 one in place that fills, 6 a staged one that fills, 7 a
+    // staged one. The high five bits: how many bytes the source gets at a time.
     const uint8_t kind = program.Byte();
     const bool in_place = (kind & 7) < 6;
     const bool fills = (kind & 7) == 5 || (kind & 7) == 6;
@@ -307,6 +310,8 @@ class Source {
         AwaitReads();
       }
       wire.room = kAnyBytes;
+      // A staged image is read by a serving thread, which posts what it has read to the loop. So what can
+      // move is moved, and the reads are waited for, until neither changes anything.
       for (bool moved = true; moved;) {
         const uint64_t room = wire.room;
         loop_->Run([&] { Move(wire, *channel); });
@@ -446,6 +451,8 @@ class Source {
   void AwaitReads() {
     for (int before = -1; before != reads_;) {
       before = reads_;
+      // There is one serving thread, so this task comes after the reads that were queued before it. A read
+      // may have led to another: hence the loop.
       absl::Notification done;
       threads_.Submit([&] { done.Notify(); });
       done.WaitForNotification();

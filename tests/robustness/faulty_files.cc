@@ -94,6 +94,7 @@ struct Verdict {
 };
 
 Verdict Judge(std::string_view operation, int fd, off_t offset, size_t bytes) {
+  // The caller may read errno after a call that succeeds in the end. Reading the rules must not change it.
   const int kept = errno;
   std::optional<Rule> rule = FindRule(operation, fd, offset);
   if (rule && rule->effect == "hold") {
@@ -184,6 +185,7 @@ ssize_t preadv64v2(int fd, const iovec* parts, int count, off_t offset, int flag
   const size_t bytes = TotalBytes(parts, count);
   const Verdict verdict = Judge("read", fd, offset, bytes);
   if (verdict.fails) return -1;
+  // A short operation uses the first buffer alone.
   if (verdict.bytes == bytes || count == 0) return real(fd, parts, count, offset, flags);
   const iovec first = {parts[0].iov_base, std::min(parts[0].iov_len, verdict.bytes)};
   return real(fd, &first, 1, offset, flags);

@@ -74,6 +74,10 @@ constexpr char kRoundKey[] = "round";
 
 using Case = std::tuple<int, Victim, int>;  // stage, victim, signal
 
+// Every case begins and ends in the same state: the base artifact in node 0's memory and on its disk, and
+// nothing else. In between the operation is held, a process is killed or stopped, and the operation is
+// released. It may then fail or succeed, but the same operation, undisturbed, must succeed afterwards, and
+// every process must hold what it held at the beginning.
 class Operations : public RobustnessTest, public ::testing::WithParamInterface<Case> {
  protected:
   void SetUp() override {
@@ -279,6 +283,8 @@ TEST_P(Operations, ProcessKilledOrStoppedInOperation_NothingIsWrongOrLeft) {
   } else {
     TC_ASSERT_OK(target.Signal(SIGSTOP));
     Release();
+    // The wait is the time of the stop. If the client ends before, the others did not need the stopped
+    // process.
     (void)client->Wait(SteadyNow() + kStop);
     TC_ASSERT_OK(target.Signal(SIGCONT));
   }

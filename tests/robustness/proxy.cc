@@ -50,12 +50,16 @@ bool SendAll(int socket, std::string_view bytes, size_t at_a_time) {
 }  // namespace
 
 // One connection of a receiver, and the one that was made to the source for it.
+// Its thread reads from whichever end has bytes and passes them on before it reads again. So a receiver that
+// does not read stops the source, as on a direct connection.
 class Proxy::Connection {
  public:
   Connection(Proxy* proxy, UniqueFd receiver, UniqueFd source, ProxyFault fault)
       : proxy_(*proxy), receiver_(std::move(receiver)), source_(std::move(source)), fault_(std::move(fault)) {
     DoNotCollect(receiver_.get());
     DoNotCollect(source_.get());
+    // These faults affect a connection from its beginning. The others count as done at the byte at which they
+    // begin.
     switch (fault_.kind) {
       case Kind::kSingleBytes:
         at_a_time_ = 1;
@@ -87,6 +91,7 @@ class Proxy::Connection {
     const ssize_t got = recv(from, bytes.data(), bytes.size(), 0);
     if (got <= 0) return false;
     bytes.resize(got);
+    // Bytes that were read before a cut wait here, and arrive after it.
     if (!proxy_.AwaitPassage()) return false;
     if (!of_source) return SendAll(to, bytes, at_a_time_);
     const bool on = Spoil(bytes);
@@ -144,6 +149,8 @@ class Proxy::Connection {
       default:
         bytes.replace(at, std::min(bytes.size() - at, fault_.bytes.size()), fault_.bytes);
     }
+    // A flip and a replacement happen once, and what follows passes unchanged. A swallow and a trickle last
+    // as long as the connection.
     fault_.kind = Kind::kNone;
     return true;
   }

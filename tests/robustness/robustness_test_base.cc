@@ -15,6 +15,7 @@ namespace tensorcast {
 
 ClusterOptions RobustnessTest::FastOptions() const {
   ClusterOptions options = DefaultOptions();
+  // A grant of a process that was killed ends, and a peer that hangs is given up, within a test's patience.
   options.global_store_settings.push_back("global_store.grant_ttl=5s");
   options.daemon_settings.push_back("daemon.peer_timeout=1s");
   return options;

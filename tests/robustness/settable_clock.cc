@@ -24,6 +24,8 @@ SettableClock::SettableClock(const std::string& folder)
     : offset_(folder + "/offset"),
       environment_({{"LD_PRELOAD", kFakeTime},
                     {"FAKETIME_TIMESTAMP_FILE", offset_},
+                    // Read at each call, or a process would see a new offset only after the library's cache
+                    // expires.
                     {"FAKETIME_NO_CACHE", "1"},
                     {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
                     {"FAKETIME_DONT_RESET", "1"}}) {
