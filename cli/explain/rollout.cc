@@ -156,6 +156,8 @@ SlowCause CauseOf(const v1::ExplainTransferResponse& response) {
     if (!hop->why.empty()) absl::StrAppend(&slow.why, slow.why.empty() ? "" : " ", hop->why, ".");
     return slow;
   }
+  // Else the receiver's own cause counts. If the cause is at one of its sources, `at` names that source, or
+  // the link to it where the cause may be at either end.
   const auto source = std::ranges::find(details, bound.cause.grant_id, &SourceDetails::grant_id);
   if (bound.cause.grant_id.empty() || source == details.end()) return slow;
   const bool between = slow.name == "network" || slow.name == "unknown";

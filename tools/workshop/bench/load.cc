@@ -99,6 +99,8 @@ class LoadBench {
     return best;
   }
 
+  // Each load is followed by the reference, both with the file out of the page cache. So both read from the
+  // disk, and a disk that becomes slower during the benchmark changes both figures of a pair.
   absl::Status Cold() {
     std::string why_not;
     TC_ASSIGN_OR_RETURN(const std::optional<FioEngine> engine, BestEngine(&why_not));

@@ -126,8 +126,10 @@ absl::Status Liar::Accuse(const std::vector<v1::Artifact>& artifacts, bool with_
     request.set_artifact_id(artifact.artifact_id());
     request.mutable_destination()->set_kind(v1::LOCATION_KIND_CPU);
     for (const v1::Replica& replica : artifact.replicas()) {
+      // Both forms in which a request may name a replica: the id alone, and the id after its node's.
       request.add_corrupt_replicas(replica.replica_id());
       request.add_corrupt_replicas(absl::StrCat(replica.node_id(), "/", replica.replica_id()));
+      // An excluded replica is not granted, so the accusation comes without a grant.
       if (!with_grants) request.add_excluded_replicas(replica.replica_id());
     }
     RequestContext call = LiarContext();
