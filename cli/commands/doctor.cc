@@ -195,7 +195,7 @@ absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts&
                });
   facts.nodes.push_back(std::move(own));
   dashboard::NodeStatuses clients([&options] { return options; });
-  // The own daemon may listen on a unix socket alone, so it is asked over the connection that there is.
+  // This host's daemon may listen on a unix socket alone, so it is asked over the connection that there is.
   clients.SetOwn(all[0].node_id(), client);
   if (flags.cluster) {
     const size_t asked = std::min(all.size(), kMaxCheckedNodes);

@@ -175,10 +175,10 @@ void HttpServer::Serve(Handler handler) {
   acceptor_ = std::thread([this] { Accept(); });
 }
 
+// Runs on the acceptor thread, which is the only one that adds to or removes from `clients_` before the
+// destructor.
 void HttpServer::Accept() {
   while (true) {
-    // Runs on the acceptor thread, which is the only one that adds to or removes from `clients_` before the
-    // destructor.
     // The socket does not block, so the waiting is done here. The destructor ends it by a shutdown.
     pollfd polled{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     poll(&polled, 1, -1);

@@ -61,6 +61,8 @@ void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
     if (entry->callback != nullptr && IsMeasuring()) entry->callback(last_words);
     entry->callback = nullptr;
   }
+  // Between the two locks a collection on another thread sees neither the callback nor the last values; the
+  // next one has the values.
   absl::MutexLock lock(&registry().mutex);
   // Entries that were never taken out (expired) go by the way.
   std::erase_if(registry().entries[entry->id],
@@ -72,8 +74,6 @@ void Unregister(const std::shared_ptr<GaugeRegistration::Entry>& entry) {
 
 void InstallMetricSink(MetricSink* sink) {
   if (sink != nullptr) {
-    // Between the two locks a collection on another thread sees neither the callback nor the last values; the
-    // next one has the values.
     absl::MutexLock lock(&registry().mutex);
     registry().last_words.clear();  // these were for the previous sink
   }

@@ -20,10 +20,9 @@ namespace {
 
 using Text = const std::string&;
 
-// A method that starts `work(caller, admin, arguments...)`.
+// A method that starts `work(caller, admin, arguments...)`. The connection for administration is made on the
+// call's thread, so a daemon that does not answer holds up neither Python nor the connection for transfers.
 template <class... Arguments, class Work>
-// The connection for administration is made on the call's thread, so a daemon that does not answer holds up
-// neither Python nor the connection for transfers.
 auto AdminMethod(Work work) {
   return Method<Arguments...>(
       [work](const Caller& to, const Arguments&... arguments) -> absl::StatusOr<Maker> {
