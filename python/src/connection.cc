@@ -98,7 +98,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(client::ClientOptio
   return connection;
 }
 
-// Made by the first call that needs it, without the lock. Of two that do so at once the first stays.
+// Made by the first call that needs it. The runtime is made under the lock, so that there is one; the client
+// is connected without the lock, and of two that are connected at once the first stays.
 absl::StatusOr<client::Client*> Connection::WithGpus(const Cancellation& cancellation) {
   client::ClientOptions options = options_;
   options.cancellation = cancellation;  // of the call that wants it, not of the one that connected first

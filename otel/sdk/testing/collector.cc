@@ -7,6 +7,8 @@
 
 namespace tensorcast::otel::testing {
 
+// A call that hangs is in hanging_, and the thread that takes it out answers it: a request that was
+// cancelled, or a change of behaviour. So each call is finished once, on whatever thread.
 class Collector::Call final : public ExportCall {
  public:
   Call(Collector* collector, const grpc::GenericCallbackServerContext& context)

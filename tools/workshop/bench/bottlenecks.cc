@@ -34,6 +34,7 @@ class DutyCycle : public Disturbance {
             (void)process_->Signal(SIGCONT);
           }
         }) {}
+  // Each turn ends with SIGCONT, so the process runs on from here.
   ~DutyCycle() override {
     end_.Notify();
     thread_.join();
@@ -122,6 +123,7 @@ void LimitSource(double strength, Plan& plan) {
 }
 
 void AddOthers(double strength, Plan& plan) {
+  // With n others the receiver gets one part in n + 1, so they cost n / (n + 1) of the time.
   plan.others = std::clamp(static_cast<int>(strength / (1 - strength) + 0.5), 1, kMaxOthers);
 }
 

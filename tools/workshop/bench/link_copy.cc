@@ -99,6 +99,7 @@ absl::StatusOr<absl::Duration> CopyOverLink(const RequestContext& context, const
   std::thread sender([&] { Send(connection.sender.get(), bytes); });
   const absl::Status received = Receive(context, connection.receiver.get(), bytes);
   const absl::Duration elapsed = SteadyNow() - start;
+  // The sender may wait for room in the socket: this ends its wait.
   if (!received.ok()) shutdown(connection.receiver.get(), SHUT_RDWR);
   sender.join();
   TC_RETURN_IF_ERROR(received);

@@ -39,6 +39,7 @@ absl::StatusOr<uint64_t> PeakBytes(const std::string& process) {
 }
 
 void ForgetPeak(const std::string& process) {
+  // 5 sets VmHWM to what is resident now (proc(5)).
   std::ofstream(absl::StrCat("/proc/", process, "/clear_refs")) << "5\n";
 }
 

@@ -179,8 +179,10 @@ class Ring {
  public:
   Ring() {
     io_uring_params params{};
+    // One thread submits, and the kernel completes operations only while that thread is in io_uring_enter.
     params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     fd_ = static_cast<int>(Must(syscall(SYS_io_uring_setup, 64, &params), "io_uring_setup"));
+    // Both rings are in one mapping (IORING_FEAT_SINGLE_MMAP, since Linux 5.4).
     char* const rings = Map(std::max(params.sq_off.array + params.sq_entries * sizeof(uint32_t),
                                      params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe)),
                             IORING_OFF_SQ_RING);
@@ -199,6 +201,7 @@ class Ring {
     const uint32_t tail = submitted_->load(std::memory_order_relaxed);
     entries_[tail & submit_mask_] = operation;
     order_[tail & submit_mask_] = tail & submit_mask_;
+    // After the entry: the kernel reads entries up to the tail.
     submitted_->store(tail + 1, std::memory_order_release);
     ++unsubmitted_;
   }
@@ -211,6 +214,7 @@ class Ring {
       unsubmitted_ = 0;
     }
     const io_uring_cqe result = results_[head & complete_mask_];
+    // After the copy: the kernel may use the place again.
     taken_->store(head + 1, std::memory_order_release);
     return result;
   }
@@ -247,6 +251,7 @@ uint64_t SendByRing(int socket, uint64_t total, bool by_reference) {
       }
       errno = -result.res;
       moved = static_cast<uint64_t>(Must(result.res < 0 ? -1 : result.res, "sending"));
+      // A second result follows when the kernel no longer reads the bytes.
       if ((result.flags & IORING_CQE_F_MORE) != 0) ++unconfirmed;
       until_moved = false;
     }
@@ -402,6 +407,7 @@ double Median(std::vector<double> values) {
 std::array<double, 2> Interval(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto count = static_cast<double>(values.size());
+  // 1.96 standard deviations of the rank, of sqrt(n) / 2 each: the rank of a median is binomial.
   const double reach = 0.98 * std::sqrt(count);
   const auto low = static_cast<size_t>(std::max(0.0, std::floor(count / 2 - reach)));
   return {values[low], values[values.size() - 1 - low]};
