@@ -7,8 +7,8 @@
 
 namespace tensorcast::otel::testing {
 
-// A call that hangs is in hanging_, and the thread that takes it out answers it: a request that was
-// cancelled, or a change of behaviour. So each call is finished once, on whatever thread.
+// A call that hangs is in hanging_. Its cancellation or a change of behaviour takes it out and then finishes
+// it, on different threads. Only one of them finds it there, so each call is finished once.
 class Collector::Call final : public ExportCall {
  public:
   Call(Collector* collector, const grpc::GenericCallbackServerContext& context)
