@@ -62,7 +62,7 @@ class ClusterViewer {
     for (NodeView& node : view.nodes) {
       // The own daemon was asked already; it need not be reachable by its address.
       if (node.node.node_id() == own.node().node_id()) node.status = own;
-      clients_.try_emplace(node.node.grpc_address());  // so that the askers find the map as it stays
+      clients_.try_emplace(node.node.node_id());  // so that the askers find the map as it stays
     }
     AskAll(view.nodes);
     LookAtVersions(view);
@@ -77,7 +77,7 @@ class ClusterViewer {
   void AskAll(std::vector<NodeView>& nodes) {
     // The clients of all nodes are in the map before the threads begin, so that none of them changes the map.
     ForEachInParallel(nodes.size(), kAskers, [&](size_t i) {
-      if (!nodes[i].status.has_value()) Ask(nodes[i], clients_.at(nodes[i].node.grpc_address()));
+      if (!nodes[i].status.has_value()) Ask(nodes[i], clients_.at(nodes[i].node.node_id()));
     });
   }
 
@@ -138,7 +138,7 @@ class ClusterViewer {
 
   const std::unique_ptr<client::AdminClient> own_;
   const client::ClientOptions options_;
-  std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by address; one asker a node
+  std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by node id; one asker a node
   std::map<std::string, explain::Seen> seen_;                            // in the last frame
   std::vector<explain::KeyVersions> versions_;
   SteadyTime versions_at_ = SteadyTime::InfinitePast();
