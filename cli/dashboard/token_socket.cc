@@ -58,9 +58,14 @@ void TokenSocket::Serve() {
     poll(polled, 2, -1);
     if (polled[1].revents != 0) return;
     const UniqueFd peer(accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer) {
+      // Where no descriptor is free the peer stays in the backlog, and the first poll would return at once.
+      poll(&polled[1], 1, 100);
+      continue;
+    }
     // The file's mode keeps other users out; the kernel's word on the peer holds also where a mode was
     // changed.
-    if (!peer || !CheckPeer(peer.get(), {}).ok()) continue;
+    if (!CheckPeer(peer.get(), {}).ok()) continue;
     const std::string address = new_address_();
     setsockopt(peer.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
     send(peer.get(), address.data(), address.size(), MSG_NOSIGNAL);
