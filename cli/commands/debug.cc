@@ -54,8 +54,10 @@ class Folder {
  public:
   static absl::StatusOr<std::unique_ptr<Folder>> Make() {
     std::error_code error;
-    std::string path = (std::filesystem::temp_directory_path(error) / "tensorcast-bundle-XXXXXX").string();
-    if (error || mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, "make a folder", path);
+    const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+    if (error) return ErrnoStatus(error.value(), "find", "the folder for temporary files");
+    std::string path = (temporary / "tensorcast-bundle-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, "make a folder", path);
     return std::unique_ptr<Folder>(new Folder(path));
   }
   ~Folder() {
