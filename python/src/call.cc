@@ -29,7 +29,9 @@ namespace tensorcast::python {
 
 // Shared by the call and its thread.
 // Two sides use it: the call's thread, which never has the GIL, writes the result, the news and the progress;
-// threads of Python read them. Threads of Python take the mutex with the GIL held, except in a wait.
+// threads of Python read them. Threads of Python take the mutex with the GIL held, except in a wait: with the
+// mutex held they make no Python object and raise nothing, since that may run Python code, which may give the
+// GIL to a thread that then waits for the mutex.
 struct Call::State {
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value() || !news.empty(); }
   void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -116,8 +118,10 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
       Run(*state, std::move(work), context);
     });
   } catch (const std::system_error& error) {
-    absl::MutexLock lock(&AllRunning().mutex);
-    AllRunning().calls.erase(state_.get());
+    {
+      absl::MutexLock lock(&AllRunning().mutex);
+      AllRunning().calls.erase(state_.get());
+    }
     Raise(absl::ResourceExhaustedError(absl::StrCat("start a call: cannot start a thread: ", error.what(),
                                                     "; allow more threads or memory")));
   }
@@ -151,13 +155,17 @@ bool Call::Wait(double seconds) {
 // announced again.
 int Call::Descriptor() {
   state_->process.Check();
-  absl::MutexLock lock(&state_->mutex);
-  if (!state_->descriptor) {
-    state_->descriptor = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!state_->descriptor) Raise(absl::ErrnoToStatus(errno, "create an eventfd"));
-    if (state_->HasNews()) state_->Announce();
+  int error = 0;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    if (!state_->descriptor) {
+      state_->descriptor = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      error = errno;
+      if (state_->HasNews()) state_->Announce();
+    }
+    if (state_->descriptor) return state_->descriptor.get();
   }
-  return state_->descriptor.get();
+  Raise(absl::ErrnoToStatus(error, "create an eventfd"));
 }
 
 void Call::Cancel() {
@@ -168,11 +176,14 @@ void Call::Cancel() {
 
 nb::object Call::Progress() {
   state_->process.Check();
-  absl::MutexLock lock(&state_->mutex);
-  if (!state_->progress.has_value()) return nb::none();
-  const TransferProgress& progress = *state_->progress;
-  return nb::make_tuple(progress.bytes_done, progress.bytes_total, progress.bytes_present,
-                        progress.waiting_for);
+  std::optional<TransferProgress> progress;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    progress = state_->progress;
+  }
+  if (!progress.has_value()) return nb::none();
+  return nb::make_tuple(progress->bytes_done, progress->bytes_total, progress->bytes_present,
+                        progress->waiting_for);
 }
 
 // The Python objects are made without the lock: making them may run Python code.
@@ -194,17 +205,18 @@ nb::list Call::Take() {
 nb::object Call::Result() {
   state_->process.Check();
   std::optional<absl::StatusOr<Maker>> result;
+  bool spent = false;
   {
     absl::MutexLock lock(&state_->mutex);
-    if (!state_->result.has_value()) {
-      Raise(absl::FailedPreconditionError("take a result: the call has not ended yet; wait for it"));
+    if (state_->result.has_value()) {
+      spent = std::exchange(state_->spent, true);
+      result = std::exchange(state_->result, absl::CancelledError("spent"));
     }
-    if (state_->spent) {
-      Raise(absl::FailedPreconditionError("take a result: it was taken already; start another call"));
-    }
-    state_->spent = true;
-    result = std::exchange(state_->result, absl::CancelledError("spent"));
   }
+  if (!result.has_value()) {
+    Raise(absl::FailedPreconditionError("take a result: the call has not ended yet; wait for it"));
+  }
+  if (spent) Raise(absl::FailedPreconditionError("take a result: it was taken already; start another call"));
   // The arrays that the work read are not needed any more.
   borrowed_ = nb::none();
   if (!result->ok()) Raise(result->status());
