@@ -157,8 +157,9 @@ absl::Status Chaos::Run() {
   }
   if (status.ok()) status = CheckLoad();
   if (!status.ok()) {
-    absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d --global-stores %d\n",
-                  status.ToString(), Logs(), options_.seed, round, options_.global_stores);
+    absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d --daemons %d --global-stores %d --liars %d\n",
+                  status.ToString(), Logs(), options_.seed, round, options_.daemons, options_.global_stores,
+                  options_.liars);
     return status;
   }
   absl::FPrintF(options_.out, "%d faults in %s: every invariant held\n", round,
@@ -225,14 +226,17 @@ absl::Status Chaos::StartLiars() {
 
 void Chaos::Lie() {
   if (liars_.empty()) return;
+  // Drawn whether the cluster answers or not, so that the seed alone determines the faults.
+  std::vector<bool> with_grants;
+  for (size_t i = 0; i < liars_.size(); ++i) with_grants.push_back(random_() % 2 == 0);
   const auto admin = client::AdminClient::Connect(Address(0));
   if (!admin.ok()) return;
   const auto artifacts =
       (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration(), /*replicas=*/true);
   if (!artifacts.ok()) return;
-  for (const std::unique_ptr<Liar>& liar : liars_) {
-    liar->Claim(*artifacts).IgnoreError();
-    liar->Accuse(*artifacts, /*with_grants=*/random_() % 2 == 0).IgnoreError();
+  for (size_t i = 0; i < liars_.size(); ++i) {
+    liars_[i]->Claim(*artifacts).IgnoreError();
+    liars_[i]->Accuse(*artifacts, with_grants[i]).IgnoreError();
   }
 }
 
