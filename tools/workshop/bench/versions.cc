@@ -331,10 +331,11 @@ class VersionsBench {
   };
 
   // Waits for the key's next revision after `revision`, and gets it.
-  Update Follow(int node, uint64_t revision, const std::string& base_id) {
+  // Until the update has come, or `context` is cancelled. A failed watch cancels it, too.
+  Update Follow(const RequestContext& context, int node, uint64_t revision, const std::string& base_id) {
     Update update;
     const absl::Status watched =
-        cluster_->client(node).WatchKeys(options_.context, kKey, [&](const client::KeyInfo& key) {
+        cluster_->client(node).WatchKeys(context, kKey, [&](const client::KeyInfo& key) {
           watching_ += key.revision == revision ? 1 : 0;
           if (key.revision <= revision) return true;
           update.told = absl::Now();
@@ -347,6 +348,7 @@ class VersionsBench {
           return false;
         });
     update.status.Update(watched);
+    if (!watched.ok()) context.cancellation.Cancel();
     return update;
   }
 
@@ -376,14 +378,19 @@ class VersionsBench {
       TC_ASSIGN_OR_RETURN(const uint64_t before, sent());
       watching_ = 0;
       std::vector<Update> updates(kFleet - 1);
+      RequestContext following = options_.context;
+      following.cancellation = Cancellation();
+      const auto interrupted =
+          options_.context.cancellation.OnCancel([&following] { following.cancellation.Cancel(); });
       std::vector<std::thread> receivers;
       for (int i = 0; i + 1 < kFleet; ++i) {
-        receivers.emplace_back([&, i] { updates[i] = Follow(i + 1, base.key_revision, base.artifact_id); });
+        receivers.emplace_back([&, i] { updates[i] = Follow(following, i + 1, base.key_revision, base.artifact_id); });
       }
       // Every receiver has seen the present revision, so none of them misses the put.
-      while (watching_ + 1 < kFleet && options_.context.Check("bench").ok()) absl::SleepFor(kLook);
+      while (watching_ + 1 < kFleet && following.Check("bench").ok()) absl::SleepFor(kLook);
       // A failed put is returned only after the threads are joined: they use the objects of this function.
       const absl::StatusOr<client::PutResult> put = Put("auto");
+      if (!put.ok()) following.cancellation.Cancel();
       for (std::thread& receiver : receivers) receiver.join();
       TC_RETURN_IF_ERROR(put.status());
       TC_ASSIGN_OR_RETURN(const client::KeyInfo key,
