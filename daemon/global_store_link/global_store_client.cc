@@ -130,10 +130,12 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     v1::DescribeArtifactRequest request;
     request.set_artifact_id(std::string(artifact_id));
     Copies found;
+    Timeout timeout = Timeout::kMeansSilence;
     const SteadyTime began = SteadyNow();
     const absl::Status described = rpc::CallServerStream(
         *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
-        [&found](v1::DescribeArtifactResponse&& response) {
+        [&found, &timeout](v1::DescribeArtifactResponse&& response) {
+          timeout = Timeout::kMeansNothing;
           const v1::Artifact& artifact = response.artifact();
           found.has_origin |= artifact.origins_size() > 0;
           for (const v1::Replica& replica : artifact.replicas()) {
@@ -142,7 +144,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
           return absl::OkStatus();
         },
         Patient());
-    TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
+    TC_RETURN_IF_ERROR(Noted(described, began, timeout));
     return found;
   }
 
