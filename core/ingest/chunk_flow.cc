@@ -20,6 +20,7 @@ ChunkFlow::ChunkFlow(IngestState* state)
       verifier_(state->plan.layout, state->plan.expected, state->plan.distrust_other_hosts),
       paths_(state->plan, &verifier_) {}
 
+// The chunk stays in the account (SourceSet) until Finish, which each way through this class calls once.
 FetchPtr ChunkFlow::Take(SteadyTime now, int slots) {
   state_->mutex.AssertHeld();
   const int under_way = state_->sources.under_way();
@@ -38,6 +39,8 @@ FetchPtr ChunkFlow::Take(SteadyTime now, int slots) {
   return fetch;
 }
 
+// Take told the scheduler that this slot may wait for a buffer, so EndAcquire follows on every way, also
+// where no buffer came.
 void ChunkFlow::Begin(const FetchPtr& fetch) {
   ChunkRequest& request = fetch->request;
   request.range = state_->plan.layout->chunk(request.chunk);
@@ -72,6 +75,7 @@ void ChunkFlow::Begin(const FetchPtr& fetch) {
 
 void ChunkFlow::Fetch(const FetchPtr& fetch) {
   ChunkSource& source = *fetch->source->source;
+  // A source that blocks keeps this slot until its bytes are here or the fetch has failed.
   if (fetch->source->blocks) {
     fetch->digests = source.Fetch(fetch->context, fetch->request);
     NoteFetched(*fetch);
@@ -103,6 +107,8 @@ void ChunkFlow::NoteFetched(ChunkFetch& fetch) {
 }
 
 // On the source's thread, perhaps: it only hands on. Once the lock is given back nothing of this is touched.
+// Called twice for each fetch: by `done`, on any thread, and after StartFetch has returned. The second call
+// passes the chunk on.
 void ChunkFlow::PassOn(const FetchPtr& fetch) {
   absl::MutexLock lock(&state_->mutex);
   if (std::exchange(fetch->completed_once, true)) state_->slots.AddArrived(fetch);
@@ -124,6 +130,8 @@ void ChunkFlow::AwaitPlace(const FetchPtr& fetch) {
   Continue(fetch, std::move(step));  // wakes the slot that awaits the next one
 }
 
+// on_chunk and the progress come before Finish: when the account says that the image is whole, every chunk is
+// in the table.
 void ChunkFlow::Continue(const FetchPtr& fetch, PathStep step) {
   if (step.next == Next::kAwait) {
     absl::MutexLock lock(&state_->mutex);
@@ -155,6 +163,7 @@ void ChunkFlow::Finish(ChunkFetch& fetch, bool placed) {
   if (state_->IsOver()) state_->slots.NoteChange();
 }
 
+// The source keeps its limits (max_fetches, blocks) of the first path: the fallback works with them, too.
 void ChunkFlow::UseFallback(ChunkFetch& fetch, const absl::Status& why) {
   absl::MutexLock lock(&state_->mutex);
   SourceInUse& source = *fetch.source;
@@ -164,6 +173,8 @@ void ChunkFlow::UseFallback(ChunkFetch& fetch, const absl::Status& why) {
   fetch.path = source.path = fetch.path->fallback();
 }
 
+// kWrong blames the source, which is given up with its other fetches. kFailed is an error of the destination
+// or of a first ingest's content, which no other source would mend. kBlocked blames neither yet.
 void ChunkFlow::PutBack(ChunkFetch& fetch, PathStep step) {
   if (step.next == Next::kBlocked) UseFallback(fetch, step.status);
   std::vector<Cancellation> fetches;

@@ -30,6 +30,8 @@ PathStep Verify(ChunkVerifier& verifier, std::string_view subject, ChunkFetch& f
 }
 
 // Through host memory: the replica's own.
+// Also the base of StagedPath: there the buffer of Acquire is a staging buffer, and the chunk is placed after
+// it was verified.
 class InPlacePath : public ChunkPath {
  public:
   InPlacePath(const IngestPlan& plan, ChunkVerifier& verifier) : plan_(plan), verifier_(verifier) {}
@@ -67,6 +69,7 @@ class StagedPath final : public InPlacePath {
   PathStep Begin(ChunkFetch& fetch) override {
     // A replica of a first ingest is not a replica yet, and in no pool.
     if (plan_.expected != nullptr) fetch.bytes = fetch.source->source->HostSpans(fetch.request.range);
+    // No digests come with bytes that are only lent: the verifier computes them from there.
     if (!fetch.bytes.empty()) {
       fetch.digests = std::nullopt;
       return {Next::kFetched};
@@ -137,6 +140,8 @@ class WrittenPath : public ChunkPath {
     return AwaitIt(fetch, plan_.destination->PlaceFrom(fetch.request.range, from, /*digest=*/fetch.compared));
   }
 
+  // The digest comes with the copy, so this path verifies in Await, when the bytes are in their place
+  // already. A wrong chunk is not announced (on_chunk), and the next fetch writes over it.
   static PathStep AwaitIt(ChunkFetch& fetch, absl::StatusOr<AwaitDigested> bringing) {
     if (!bringing.ok()) {
       // Through the host every chunk is compared.
@@ -153,6 +158,7 @@ class WrittenPath : public ChunkPath {
 };
 
 // The GPU copies the bytes from where the source has them, so that there is nothing to fetch.
+// Such a fetch holds no slot: Begin only enqueues a copy, and one slot awaits the copies in order.
 class CopyingPath : public WrittenPath {
  public:
   using WrittenPath::WrittenPath;
@@ -164,6 +170,7 @@ class CopyingPath : public WrittenPath {
 
  protected:
   // The source itself refuses when it is asked for a chunk that it does not have.
+  // Only this chunk goes through the host; the next ones of the source come this way again.
   PathStep BeginByHost(ChunkFetch& fetch) {
     fetch.path = by_host_;
     return by_host_->Begin(fetch);
@@ -227,6 +234,7 @@ ChunkPath* ChunkPaths::Choose(ChunkSource& source) const {
   }
   if (!plan_.destination->TakesFrom(to.device)) return by_host_.get();  // no digest on that device
   if (source.lends_host_memory()) return uploaded_.get();
+  // PrepareDevice is called once for a source, before its first fetch.
   const absl::Status ready = source.PrepareDevice(to, plan_.layout->image_bytes);
   return ready.ok() ? written_.get() : by_host_.get();
 }

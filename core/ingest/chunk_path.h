@@ -5,9 +5,10 @@
 //   staged     to a GPU or a file: the source writes to a staging buffer, from which the chunk is placed.
 //              Bytes in page-locked memory of this node are placed without a buffer
 //   copied     to a GPU, from another GPU of this process: copied straight to its place and digested there
-//   uploaded   to a GPU, from page-locked memory of this node: copied straight to its place and digested
-//   there written    to a GPU, from another host: the source writes straight to its place; the GPU digests it
-//   there
+//   uploaded   to a GPU, from page-locked memory of this node: copied straight to its place; the GPU
+//              digests it there
+//   written    to a GPU, from another host: the source writes straight to its place; the GPU digests it
+//              there
 //
 // The last three use no processor of the host, and "copied" and "written" no host memory. If such a path does
 // not work, its source uses fallback() from then on: a fetch through the host shows which end is at fault.

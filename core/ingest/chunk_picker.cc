@@ -45,6 +45,10 @@ uint64_t Mix(uint32_t chunk, uint32_t share) {
 
 }  // namespace
 
+// The account: `levels_` has one bit for each missing chunk, in the level of the number of sources that have
+// it (`holders`), so that "rarest first" reads words of bits instead of chunks. Sources with every chunk
+// count in no level: they would raise all chunks alike. Every change of a chunk's state or holders goes
+// through SetMissing or SetHolders, which keep the levels true.
 ChunkPicker::ChunkPicker(uint32_t chunks, uint64_t seed)
     : chunks_(chunks), levels_(kLevels, Bits((chunks + kBits - 1) / kBits)), random_(seed), missing_(chunks) {
   for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
@@ -134,6 +138,7 @@ bool ChunkPicker::Has(const SourceState& source, uint32_t chunk) const {
   return !source.removed && (source.has.empty() || Test(source.has, chunk));
 }
 
+// A stalled source does not count: a chunk gains nothing by moving to it.
 bool ChunkPicker::OtherGives(int source, uint32_t chunk) const {
   for (int other = 0; other < static_cast<int>(sources_.size()); ++other) {
     if (other != source && !sources_[other].stalled && Has(sources_[other], chunk)) return true;
@@ -162,6 +167,8 @@ ChunkPicker::Bits ChunkPicker::LeftToOthers(const SourceState& source) const {
   return left;
 }
 
+// How many requests the source may have in flight. A stalled source gets one: its next chunk shows that it is
+// alive (Fetched).
 int ChunkPicker::Window(const SourceState& source) const {
   if (source.source.in_order) return source.source.max_fetches;
   if (source.stalled) return 1;
@@ -180,6 +187,8 @@ bool ChunkPicker::LeavesTail(const SourceState& source) const {
     return false;
   }
   size_t chunks = missing_;
+  // Counted are the sources that are faster than this one, are not stalled, and have every chunk that is
+  // left.
   double together = 0;  // chunks a second
   for (const SourceState& other : sources_) {
     const bool has_all = other.has.empty() || other.left == chunks_.size() - done_;
@@ -264,6 +273,8 @@ std::optional<uint32_t> ChunkPicker::PickOfLevel(const SourceState& source, cons
     if (!source.has.empty()) bits &= source.has[word];
     return mask == nullptr ? bits : bits & (*mask)[word];
   };
+  // The candidates are counted first and the n-th is found in a second pass, so that the choice is even
+  // without a list.
   uint64_t count = 0;
   for (uint32_t word = 0; word < level.size(); ++word) count += std::popcount(candidates(word));
   if (count == 0) return std::nullopt;
@@ -299,6 +310,7 @@ void ChunkPicker::Fetched(int source, uint32_t chunk, SteadyTime now) {
   fetched.state = State::kFetched;
 }
 
+// A fetched chunk can come back as well, when its bytes were wrong; then its request is no longer in `asked`.
 void ChunkPicker::PutBack(int source, uint32_t chunk) {
   Chunk& returned = chunks_[chunk];
   CHECK((returned.state == State::kAsked || returned.state == State::kFetched) && returned.source == source)
@@ -330,6 +342,8 @@ absl::Duration ChunkPicker::UsualChunkTime(const SourceState& source) const {
   return usual;
 }
 
+// A source becomes stalled here. It recovers by the next chunk that it gives (Fetched), or here, when the
+// first measurement shows that the guess was too early.
 void ChunkPicker::JudgeStall(SourceState& source, SteadyTime now) const {
   const absl::Duration usual = UsualChunkTime(source);
   const bool measured = usual != absl::ZeroDuration();
@@ -349,6 +363,8 @@ void ChunkPicker::JudgeStall(SourceState& source, SteadyTime now) const {
   if (!measured) source.guessed_after = now - since;
 }
 
+// All sources are judged before any chunk is taken back: a chunk stays where the other source that has it
+// stalls as well.
 std::vector<ChunkPicker::Fetch> ChunkPicker::Overdue(SteadyTime now) {
   ReadAvailabilities();
   for (SourceState& source : sources_) JudgeStall(source, now);

@@ -20,6 +20,8 @@ std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
 
 }  // namespace
 
+// A chunk that a difference rebuilt is distrusted like bytes from another host: the difference may have come
+// from there.
 bool ChunkVerifier::WantsBlake3(const SourceInfo& source, uint32_t chunk) const {
   if (expected_ == nullptr) return true;
   const bool distrusted =
@@ -47,6 +49,7 @@ ChunkVerifier::Verdict ChunkVerifier::Verify(const ChunkRequest& request,
     verdict.bytes_read = request.range.bytes;
   }
   if (expected_ != nullptr) verdict.wrong = Mismatch(*delivered, expected_->digests()[request.chunk]);
+  // Each chunk has its own element and one writer at a time, so no lock is needed.
   if (verdict.wrong.empty()) digests_[request.chunk] = *delivered;
   return verdict;
 }

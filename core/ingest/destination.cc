@@ -11,6 +11,8 @@
 namespace tensorcast {
 namespace {
 
+// Memory of the host: chunks are fetched to their place, so there is nothing to place or await. Readers share
+// `memory_` while the image fills.
 class HostDestination final : public Destination {
  public:
   explicit HostDestination(HostAllocation memory)
@@ -49,6 +51,8 @@ absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestCon
   return ChunkBuffer{std::move(spans), std::move(buffer)};
 }
 
+// Two ways to the device: Place queues a copy from a staging buffer on one stream, in order; PlaceFrom and
+// PlaceFromHost give the copy to `direct_`, which runs many at once and digests at the destination.
 class DeviceDestination final : public Destination {
  public:
   DeviceDestination(DeviceRuntime* devices, DeviceBlock memory, StagingRing* staging, DirectCopies* direct)
@@ -90,6 +94,8 @@ class DeviceDestination final : public Destination {
   }
 
  private:
+  // Not made INTERNAL by AsOurs: the error may be the source device's fault, and the path through the host
+  // decides that.
   static absl::StatusOr<AwaitDigested> ToAwait(absl::StatusOr<DirectCopies::Pending> begun) {
     TC_ASSIGN_OR_RETURN(DirectCopies::Pending copy, std::move(begun));
     return [copy = std::move(copy)]() mutable -> absl::StatusOr<Digest> {

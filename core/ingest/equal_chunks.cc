@@ -34,6 +34,7 @@ class WantedChunks {
         count_(chunks.has_value() ? chunks->size() : manifest.layout().chunk_count()),
         look_ups_left_(kLookUpsPerChunk * count_),
         next_(manifest.layout().chunk_count(), kNone) {
+    // Wanted chunks with the same digests form a list: `first_` has its head, `next_` the others.
     first_.reserve(count_);
     for (uint32_t i = 0; i < count_; ++i) {
       const uint32_t chunk = chunks.has_value() ? (*chunks)[i] : i;
@@ -106,6 +107,8 @@ std::unique_ptr<ChunkSource> MakeEqualSource(std::shared_ptr<ReplicaLease> lease
 
 }  // namespace
 
+// No lock is held over the look-up: the table gives manifests, and a replica is leased only when its chunks
+// were found. Called again after its sources have ended, it tries the replicas that it has not used.
 NodeProvider::Given EqualChunks::Next(const RequestContext& /*context*/) {
   const Manifest& manifest = *options_.manifest;
   WantedChunks wanted(manifest, options_.chunks);

@@ -15,6 +15,8 @@ namespace {
 // An ingest that waits shorter than this keeps its turn: sources that fill have something new all the time.
 constexpr absl::Duration kShortWait = absl::Milliseconds(100);
 
+// The error with which an ingest ends when the provider has no more sources: the provider's reason, and why
+// the last source in use was given up.
 absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFailure>& before) {
   if (!before.has_value()) return why;
   // Where bytes were found wrong and none are found elsewhere, they are lost; a reason that passes stays what
@@ -36,6 +38,7 @@ SourceLoss LossOf(const SourceFailure& failure, bool opened) {
 
 }  // namespace
 
+// The step holds the source until it has run, so the source is destroyed on this thread and without the lock.
 IngestControl::Step IngestControl::RetireStep() {
   state_->mutex.AssertHeld();
   const std::shared_ptr<SourceInUse> retired = state_->sources.TakeRetired();
@@ -43,6 +46,14 @@ IngestControl::Step IngestControl::RetireStep() {
   return [this, retired] { Retire(*retired); };
 }
 
+// The steps, from the most urgent:
+//
+//  1. the ingest began to wait, or goes on: on_wait is told, which gives or takes its turn
+//  2. no source is left at all: the provider is asked for one that is needed, and may block
+//  3. the availability of a source has ended: with an error, the source is given up
+//  4. no source had a missing chunk for too long: all sources are given up
+//  5. the sources together give nothing: the provider is told, and may have a better one
+//  6. a source was given up, or its time has come: the provider is asked for more, beside those in use
 IngestControl::Step IngestControl::NextStep(SteadyTime now) {
   // One step at a time, the urgent ones first; after each of them all is looked at again.
   state_->mutex.AssertHeld();
@@ -64,6 +75,7 @@ IngestControl::Step IngestControl::NextStep(SteadyTime now) {
   if (now >= state_->idle.ends()) return [this] { GiveUpAll(); };
   if (std::exchange(tell_stall_, false)) return [this] { TellStall(); };
   if (!untold_.empty() || now >= ask_again_) {
+    // The answer sets the time of the next question.
     ask_again_ = SteadyTime::InfiniteFuture();
     // Control is busy with the provider for a while: a slot minds the time.
     state_->slots.WakeSlot();
@@ -90,6 +102,7 @@ void IngestControl::NoteStall() {
   state_->slots.WakeControl();
 }
 
+// Runs on the thread in control, without the lock; the slots work meanwhile.
 void IngestControl::AskProvider(const Cancellation* unneeded) {
   const IngestPlan& plan = state_->plan;
   RequestContext context = plan.context();
@@ -118,6 +131,8 @@ void IngestControl::AskProvider(const Cancellation* unneeded) {
   }
   for (const SourceFailure& failure : unopened) plan.progress->AddUnopened(failure.source, failure.status);
   const RequestContext now = plan.context();
+  // The provider's error is that of the context where the context ended first; then the ingest says so in its
+  // own words, and names no source.
   const absl::Status wanted = now.Check(state_->what);
   {
     absl::MutexLock lock(&state_->mutex);
@@ -209,6 +224,9 @@ void IngestControl::GiveUpAll() {
   }
 }
 
+// Sources leave in this order: out of the set (under the lock), then the watch and the source itself (their
+// end may block or call back), then the report and the provider's list. The provider is told with the next
+// question, so it never hears of a source that still exists.
 void IngestControl::Retire(SourceInUse& source) {
   // The watch goes before what it watches. No lock is held: the end of a source may block.
   source.watch = Availability::Watch();
@@ -233,6 +251,8 @@ void IngestControl::NoteChange(const SourceFailure& failure, bool opened) {
                       failure.status, failure.chunks, SteadyNow()});
 }
 
+// All slots have ended. A source that was overtaken is told as a failure only now: until the end it could
+// still have given its chunks.
 IngestControl::Left IngestControl::End() {
   std::vector<std::unique_ptr<SourceInUse>> left;
   bool waits = false;

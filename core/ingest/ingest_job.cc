@@ -12,6 +12,9 @@
 
 namespace tensorcast {
 
+// The span is reserved here, so that the reports of the first caller and of callers that join name it before
+// the ingest runs. `first` is copied with its trace and request id; Context replaces its deadline and its
+// cancellation.
 IngestJob::IngestJob(IngestRequest request, const RequestContext& first)
     : request_(std::move(request)),
       transfer_id_(NewUuid()),
@@ -42,6 +45,7 @@ void IngestJob::Start() {
   process_ = std::move(process);
 }
 
+// Each mutex is taken alone and for a moment, so a report of a running job does not show one single instant.
 TransferReport IngestJob::ReportSoFar() const {
   TransferReport report;
   report.transfer_id = transfer_id_;
@@ -75,6 +79,8 @@ RequestContext IngestJob::Context() const {
 
 // No interested caller means that it is being cancelled, though its end may be far yet: a new caller needs a
 // new one.
+// A job that is done with success can still be joined: it stays in its queue's place until its replica is
+// settled, and its lease is kept as long as one interest is left.
 bool IngestJob::Join(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   if (interests_ == 0 || !abandoned_.ok() || (done_ && !report_.status.ok())) return false;
@@ -153,6 +159,7 @@ void IngestJob::DropCallbacks(const void* owner) {
   std::erase_if(callbacks_, [owner](const Callback& callback) { return callback.owner == owner; });
 }
 
+// The caller's own context ends this wait, not the job: the interest ends with the PendingReplica.
 absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
   const Cancellation::Registration wake =
       // The cancellation is not guarded by the mutex; taking it is what makes absl look at the condition

@@ -15,6 +15,16 @@
 
 namespace tensorcast {
 
+// The life of a job, with the structure that holds it at each step:
+//
+//   Enqueue      jobs_ and, if its artifact is known, places_: behind the job that has its place
+//   Admit        the place is free: its replica is in the table (state allocating), the job in queue_
+//   NextJob      a thread took it: counted in running_, except while it waits (CountWaiting)
+//   LeavePlace   its replica is settled: the next job of the place is admitted, while this one still reports
+//   RunJob       it has ended: out of jobs_, and its callers are told
+//
+// A failed, cancelled or abandoned job passes the same steps, so each job ends in Finish exactly once, and
+// each replica that Admit adds is moved to its final state by its job.
 IngestQueue::IngestQueue(ReplicaTable* table, const IngestRunner* runner, ReplicaRemoval* removal,
                          Notifier* notifier, int max_running)
     : table_(table),
@@ -39,6 +49,9 @@ void IngestQueue::Stop() {
   for (std::thread& thread : threads) thread.join();
 }
 
+// The PendingReplica of a job is made without the lock: it registers with the caller's cancellation, and
+// where that is cancelled already, the callback leaves the job at once, which may cancel the job and run the
+// callbacks of its work.
 absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const RequestContext& context,
                                                                      IngestRequest request) {
   JobPtr job;
@@ -63,6 +76,8 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
   return std::make_unique<PendingReplica>(table_, std::move(job), context, shared, whole);
 }
 
+// Jobs that wait for the place can be joined, too. A job that its callers have all left refuses
+// (IngestJob::Join), and the request then waits behind it as a job of its own.
 IngestQueue::JobPtr IngestQueue::JoinAny(const IngestRequest& request, SteadyTime deadline) {
   const auto place = places_.find({request.artifact_id(), request.location});
   if (place == places_.end()) return nullptr;
@@ -82,6 +97,8 @@ bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) con
   return table_->HasChunks(job.replica_id(), others);
 }
 
+// A new artifact has no id yet, so no place either: two first ingests of equal content run side by side, and
+// ReplicaTable::Complete keeps the replica that is ready first.
 absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
                                                          const RequestContext& context) {
   if (stopping_) return absl::CancelledError("ingest: this daemon is stopping; try again later");
@@ -100,6 +117,8 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
   return job;
 }
 
+// The replica enters the table here and not in the job's turn: so the listing shows a queued replica. If the
+// previous job of this place failed, this one continues from the partial replica that it left.
 void IngestQueue::Admit(const JobPtr& job) {
   const IngestRequest& wanted = job->request();
   std::optional<std::string> partial;
@@ -120,6 +139,7 @@ void IngestQueue::Admit(const JobPtr& job) {
   StartThreads();
 }
 
+// Called by the runner through `on_settled`, on the job's thread and before the job reports.
 void IngestQueue::LeavePlace(const JobPtr& job) {
   const IngestRequest& wanted = job->request();
   if (wanted.manifest == nullptr) return;
@@ -134,6 +154,8 @@ void IngestQueue::LeavePlace(const JobPtr& job) {
   }
 }
 
+// Called wherever a job is queued or a turn becomes free. Idle threads wake by the condition in NextJob,
+// without a signal: absl looks at it each time that the mutex is given back.
 void IngestQueue::StartThreads() {
   // A thread counts as idle from its start on, although it has yet to come to NextJob: so it is not made
   // twice.
@@ -169,6 +191,7 @@ IngestQueue::JobPtr IngestQueue::NextJob() {
   return job;
 }
 
+// Runs without the lock; the runner calls back into CountWaiting and LeavePlace, which take it for a moment.
 void IngestQueue::RunJob(const JobPtr& job) {
   IngestRunner::Result result =
       runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
@@ -194,6 +217,7 @@ void IngestQueue::RunJob(const JobPtr& job) {
   ++idle_threads_;
 }
 
+// A job that goes on does not queue for a turn. It may hold memory that the jobs in front of it wait for.
 void IngestQueue::CountWaiting(bool waiting) {
   absl::MutexLock lock(&mutex_);
   if (!waiting) {
@@ -205,6 +229,7 @@ void IngestQueue::CountWaiting(bool waiting) {
   StartThreads();
 }
 
+// The jobs are abandoned without the lock: the cancellation of a job runs callbacks of its sources.
 void IngestQueue::Forget(std::string_view artifact_id) {
   for (const JobPtr& job : Jobs()) {
     if (job->request().artifact_id() == artifact_id) {
@@ -238,6 +263,7 @@ bool IngestQueue::AwaitNone(SteadyTime deadline) const {
   return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
 }
 
+// Only sources from other nodes have a grant.
 int IngestQueue::peer_sources() const {
   int sources = 0;
   for (const JobPtr& job : Jobs()) {

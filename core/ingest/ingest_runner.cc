@@ -22,6 +22,17 @@ namespace tensorcast {
 namespace {
 
 // One job at work, on one thread.
+// The order of an ingest, and why it is that order:
+//
+//   kept replicas   compared first, since one of them may be the wanted replica or its nearest source
+//   FindReady       a job may have waited long; what it wants may have been made by another in the meantime
+//   Plan            what is missing, from the partial replica that the job took over
+//   MakeDestination space, which may evict or wait; nothing is asked of a source before there is space
+//   Fill            the pipeline, while readers already lease what is verified
+//   Publish         storage and manifest to the table at once: the replica is ready or partial
+//
+// An error at any step ends in Make, which fails the replica; the table keeps what is verified as a partial
+// replica where it can.
 class IngestRun {
  public:
   IngestRun(const IngestRunnerOptions& options, IngestJob& job, const std::function<void(bool)>& on_wait)
@@ -46,6 +57,8 @@ class IngestRun {
   void Finish(const absl::Status& status) { sources_.Finished(status, outcome_.untold); }
 
  private:
+  // The destination is a local of this function, so its buffers and memory are free before Make fails the
+  // replica.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> MakeReplica() {
     // For any place: a replica that was kept in host memory is the nearest source.
     if (request_.manifest != nullptr) options_.kept->Settle(request_.artifact_id());
@@ -112,6 +125,8 @@ class IngestRun {
   }
 
   // The wanted chunks without those that are present.
+  // Sets `chunks_`, `whole_` and the totals of the progress. `whole_` counts what is present and what this
+  // job brings: a job for some chunks may complete a replica of which it brings only the rest.
   void Plan() {
     part_ = options_.table->FindPart(job_.replica_id());
     // All chunks are wanted and none is there: no list is needed.
@@ -132,6 +147,8 @@ class IngestRun {
     job_.progress().SetPlan(bytes, request_.bytes() - bytes);
   }
 
+  // The context is checked first: a queued job that all its callers have left ends here, without evicting
+  // anything.
   absl::StatusOr<std::unique_ptr<Destination>> MakeDestination() {
     TC_RETURN_IF_ERROR(job_.Context().Check(absl::StrCat("ingest of ", request_.subject())));
     const Location location = request_.location;
@@ -166,6 +183,9 @@ class IngestRun {
     return memory;
   }
 
+  // Three cases: the whole image; some chunks, which take only the granules under them; or more chunks of a
+  // partial replica, which shares the granules that it has and needs only the missing ones. By `held_bytes`
+  // the allocator knows that this memory cannot become free for the request.
   absl::StatusOr<HostAllocation> AllocateInPool(AllocationRequest& space) {
     const uint64_t image_bytes = request_.layout().image_bytes;
     space.held_bytes = 0;
@@ -186,6 +206,8 @@ class IngestRun {
                                             [&](HostPool& pool) { return pool.Grow(*part_.memory, ranges); });
   }
 
+  // The image begins behind the header and the manifest, so the length of the manifest has to be known now,
+  // though its digests are written last.
   absl::StatusOr<std::unique_ptr<PackedWriter>> CreateFile() const {
     std::shared_ptr<const Manifest> manifest = request_.manifest;
     if (manifest == nullptr) {
@@ -207,6 +229,8 @@ class IngestRun {
     return found->second;
   }
 
+  // The run, the allocator and the provider call this on the job's thread. A source that waits for a file
+  // system calls it on a slot (core/source/detached_source.h). Hence the atomic.
   void Observe(const std::string& waits_for) {
     job_.progress().SetWaitingFor(waits_for);
     const bool waits = !waits_for.empty();
@@ -214,6 +238,8 @@ class IngestRun {
     if (waits_.exchange(waits) != waits) on_wait_(waits);
   }
 
+  // `context` and `on_chunk` are called on any slot, by several at the same time; `on_wait` is called on this
+  // thread only. After on_chunk other ingests and nodes may read the chunk, before the image is whole.
   void Fill(Destination& destination) {
     const WaitObserver observe = [this](const std::string& what) { Observe(what); };
     sources_.ObserveWaits(observe);
@@ -304,6 +330,8 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   return absl::OkStatus();
 }
 
+// `on_settled` comes as soon as the replica has its final state: what follows only reports, and the next job
+// of the place need not wait for it. The provider hears of the end last, when the report is complete.
 IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
                                        absl::FunctionRef<void()> on_settled) const {
   const RequestContext context = job.Context();

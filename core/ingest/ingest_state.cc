@@ -6,6 +6,8 @@
 
 namespace tensorcast {
 
+// Chunks need a buffer exactly where the destination places them: bytes that are fetched straight to their
+// place need none.
 IngestState::IngestState(IngestPlan the_plan)
     : plan(std::move(the_plan)),
       what(absl::StrCat("ingest of ", plan.subject)),
@@ -13,6 +15,8 @@ IngestState::IngestState(IngestPlan the_plan)
       slots(plan.destination->places()),
       idle(plan.peer_timeout) {}
 
+// A failed ingest is not over while a fetch is in flight: until that fetch ends, its source may write to the
+// destination's memory.
 bool IngestState::IsOver() const { return sources.under_way() == 0 && (sources.all_done() || !failed.ok()); }
 
 std::vector<Cancellation> IngestState::GiveUpSource(SourceInUse& source, absl::Status why, bool corrupt) {
@@ -29,6 +33,7 @@ std::vector<Cancellation> IngestState::GiveUp(absl::Status why) {
   return UnderWay();
 }
 
+// A question to the provider that runs now is cancelled as well, since nothing needs more sources any more.
 std::vector<Cancellation> IngestState::UnderWay() const {
   std::vector<Cancellation> under_way = sources.UnderWay();
   if (asking.has_value()) under_way.push_back(*asking);

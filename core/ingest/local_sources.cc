@@ -41,6 +41,9 @@ SourceInfo InfoOf(const Location& location) {
 
 }  // namespace
 
+// Replicas are tried in the order of the table (LeaseSource), each location once. An ingest to a GPU first
+// looks for a broadcast that it can join: a wide one of several nodes, then one of this node with the
+// replica's other receivers. It takes part in one broadcast at most; what that does not bring is copied.
 NodeProvider::Given LocalSources::Next(const RequestContext& context) {
   const BroadcastReceiver& own = options_.receiver;
   if (receiver_.memory) {
@@ -85,6 +88,7 @@ void LocalSources::Ended(const SourceFailure& failure) {
 }
 
 // What a broadcast does not bring is copied.
+// `membership` goes into the source: it holds this ingest's part in the broadcast until the source ends.
 std::unique_ptr<ChunkSource> LocalSources::OpenArrived(std::optional<BroadcastMember> member) {
   if (!member.has_value()) return nullptr;
   const BroadcastReceiver receiver = std::exchange(receiver_, {});

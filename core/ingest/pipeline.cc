@@ -29,6 +29,8 @@ IngestPipeline::IngestPipeline(IngestPlan plan)
       chunks_(&state_),
       control_(&state_, &chunks_.paths(), [this] { StartSlots(); }) {}
 
+// No slot exists at first: Run's thread asks the provider, and StartSlots makes slots after each answer, as
+// many as the sources can use. The threads stay until the ingest is over.
 IngestOutcome IngestPipeline::Run() {
   {
     // It ends with this block, so that no cancellation comes to the state after the slots have ended.
@@ -87,6 +89,8 @@ IngestPipeline::Step IngestPipeline::NextStep(bool in_control) {
   }
 }
 
+// A thread sleeps until its kind is to wake (SlotScheduler) or its time has come. Sleep clears the flags
+// under the same hold of the lock in which nothing was found to do.
 void IngestPipeline::AwaitChange(bool in_control, const RequestContext& context) {
   const bool as_slot = !in_control || ControlIsSlot();
   auto may_go_on = [this, in_control, as_slot]() ABSL_SHARED_LOCKS_REQUIRED(state_.mutex) {
@@ -103,6 +107,7 @@ void IngestPipeline::AwaitChange(bool in_control, const RequestContext& context)
   state_.mutex.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(until));
 }
 
+// The deadline ends an ingest only while chunks are missing: chunks on their way are awaited (NextStep).
 SteadyTime IngestPipeline::NextControl(const RequestContext& context) const {
   if (!state_.failed.ok()) return SteadyTime::InfiniteFuture();
   const SteadyTime end = state_.sources.missing() > 0 ? context.deadline : SteadyTime::InfiniteFuture();
@@ -118,6 +123,8 @@ IngestPipeline::Step IngestPipeline::SlotStep(SteadyTime now) {
   if (FetchPtr fetch = chunks_.Take(now, started_slots_ + (ControlIsSlot() ? 1 : 0))) {
     return [this, fetch] { chunks_.Begin(fetch); };
   }
+  // Nothing to take and nothing under way: the ingest waits for its sources. Control has to say so, and has
+  // to give the sources up after a while.
   slots.Took(/*any=*/false);
   if (state_.sources.under_way() == 0 && state_.sources.in_use() > 0 && !state_.idle.idle()) {
     state_.idle.NoteNothing(now);
@@ -159,6 +166,8 @@ int IngestPipeline::SlotsWanted() const {
   return std::min({wanted, useful, destination.max_chunks()}) - (control_.IsAlone() ? 1 : 0);
 }
 
+// Only Run's thread adds slots, so `slots_` needs no lock. Fewer threads than wanted only make the ingest
+// slower; with none, Run's thread is the slot (ControlIsSlot).
 void IngestPipeline::StartSlots() {
   int wanted = 0;
   {
@@ -180,6 +189,8 @@ void IngestPipeline::StartSlots() {
   started_slots_ = static_cast<int>(slots_.size());
 }
 
+// On the thread that cancels, at any time during Run. The fetches are cancelled here; that the ingest fails
+// is found by the next thread that looks (NextStep), since `cancelled_` makes it check its context again.
 void IngestPipeline::CancelFetches() {
   std::vector<Cancellation> fetches;
   {

@@ -21,6 +21,7 @@ StageClock::StageClock(const SourceInfo& source, bool filling) {
 
 // Slots run the stage side by side: the span from `start` to `end` is what the stage took of the clock,
 // `busy` the sum over all slots, which may be more.
+// A failed step is measured as well: its time counts in `busy`, its bytes do not.
 StageReport& StageClock::Extend(Stage stage, SteadyTime start) {
   StageReport& report = stages_[static_cast<size_t>(stage)];
   const SteadyTime end = std::max(start, SteadyNow());
@@ -128,6 +129,8 @@ void ProgressTracker::AddUnopened(const SourceInfo& source, const absl::Status& 
   sources_.push_back(std::move(clock));
 }
 
+// The chunks under way are counted from Took to Ended. The time between the first Took and the last Ended in
+// which none was under way is the idle time of the ingest (Report).
 void ProgressTracker::Took() {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = SteadyNow();
@@ -153,6 +156,9 @@ void ProgressTracker::EndBufferWait() {
   NoteBuffers(SteadyNow());
 }
 
+// The ingest lacks buffers only while chunks wait for a buffer and no source has a request: as long as a
+// source is busy, a buffer that came sooner would not make the ingest faster. BusyTime counts nested
+// intervals, so only a change of that condition begins or ends one.
 void ProgressTracker::NoteBuffers(SteadyTime now) {
   const bool are_short = wait_for_buffer_ > 0 && requested_ == 0;
   if (std::exchange(buffers_short_, are_short) == are_short) return;
@@ -163,6 +169,8 @@ void ProgressTracker::NoteBuffers(SteadyTime now) {
   }
 }
 
+// The times of the ingest and of its source are taken at the same `now`, so the time with a request is never
+// longer for a source than for the whole ingest.
 void ProgressTracker::Asked(StageClock& clock) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = SteadyNow();
@@ -193,6 +201,7 @@ void ProgressTracker::SetWaitingFor(const std::string& what) {
   progress_.waiting_for = what;
 }
 
+// Only the sources in use: a source that left is in the report.
 TransferProgress ProgressTracker::Get() const {
   absl::MutexLock lock(&mutex_);
   TransferProgress progress = progress_;

@@ -16,6 +16,9 @@ void ProviderChain::NoteReceived(uint64_t bytes) {
   if (others_ != nullptr) others_->NoteReceived(bytes);
 }
 
+// A link stays the current one (`asked_`) after it gave sources. With the next question it is passed if they
+// have only some chunks or if their time alone is over, and it is asked again if they have all ended. A link
+// that was passed is not asked again, unless there is no other provider at all.
 absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
                                                 std::span<const SourceFailure> ended, bool needed) {
   const std::vector<SourceFailure> of_others = NoteEnded(ended);

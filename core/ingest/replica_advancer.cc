@@ -38,6 +38,8 @@ absl::StatusOr<ChunkBuffer> BufferOf(StagingRing& staging, const RequestContext&
 }
 
 // Chunks are made in a buffer, and written over the old ones once they are right.
+// From Place on, the old chunk is gone. The retirement came before (Take), so no lease, record or listing
+// promises the old bytes by then.
 class AdvancingDestination final : public Destination {
  public:
   AdvancingDestination(std::shared_ptr<const HostAllocation> memory, StagingRing* staging,
@@ -77,6 +79,8 @@ class AdvancingDestination final : public Destination {
 };
 
 // Chunks are made in a buffer, and compared with the base, which stays as it is until Finish.
+// memory() is empty, so the table serves nothing of the replica while it is staged, and each chunk counts as
+// placed once its differences are kept.
 class CommittingDestination final : public Destination {
  public:
   // `retire` ends when the holders of `base` have let it go.
@@ -115,6 +119,8 @@ class CommittingDestination final : public Destination {
 
   absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>&) override {
     own_.reset();  // the buffers: the commit needs none
+    // The lease of this ingest goes to the gate, which counts it among the leases that may end. From here on
+    // the holders may commit.
     advance_->gate()->Staged(std::move(base_), wake_);
     TC_ASSIGN_OR_RETURN(const RetiredReplica base, retire_());
     // From here on nothing fails, and no process reads.
@@ -164,6 +170,8 @@ class StayingChunks final : public ChunkSource {
   const int threads_;
 };
 
+// Gives its source once. After a wrong chunk the chain asks again and gets none: what is missing is then
+// brought from the next providers.
 class StayingProvider final : public NodeProvider {
  public:
   StayingProvider(SourceInfo info, std::shared_ptr<const Advance> advance,
@@ -222,6 +230,8 @@ bool ReplicaAdvancer::IsOwn(const HostAllocation& memory) const {
   });
 }
 
+// Everything that may refuse comes before Retire, which cannot be taken back: a refusal leaves the earlier
+// version as it was.
 absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestRequest& request,
                                                                    const AllocationRequest& space,
                                                                    bool partial) const {
@@ -259,7 +269,9 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
     retirement.wait = true;  // its holders do when they commit
     return MakeCommitting(request, space, std::move(leased), std::move(retirement), staging, std::move(own));
   }
+  // Retire refuses a replica that is leased, also by this function.
   leased.reset();
+  // Without `required` the holders are waited for only shortly: new memory is the alternative.
   if (!advance.required()) {
     retirement.context = [&space, ends = SteadyNow() + kMaxPreferredWait] {
       RequestContext context = space.context();
@@ -273,6 +285,7 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   return std::make_unique<AdvancingDestination>(std::move(memory), staging, std::move(own));
 }
 
+// The lambdas outlive this call, so they hold copies of the requests.
 std::unique_ptr<Destination> ReplicaAdvancer::MakeCommitting(
     const IngestRequest& request, const AllocationRequest& space, std::shared_ptr<const ReplicaLease> base,
     RetirementRequest retirement, StagingRing* staging, std::unique_ptr<StagingRing> own) const {

@@ -43,6 +43,8 @@ uint32_t LoadWord(const std::byte* at) {
 }  // namespace
 
 // The changes of one block, while they are found.
+// A word is written into the arrays before it is known to differ, and counted only if it does, so that a pair
+// of words with a difference costs no further branch.
 struct ScatterPlan::Encoder {
   // False: there are too many.
   bool Compare(std::span<const std::byte> there, std::span<const std::byte> wanted) {
@@ -74,6 +76,8 @@ struct ScatterPlan::Encoder {
   uint64_t count = 0;
 };
 
+// Each block is kept in one of two forms (Write reads them): `values` then `places` of the words that differ,
+// or all bytes of the block. A block without a difference takes nothing.
 absl::Status ScatterPlan::Add(uint64_t offset, std::span<const std::byte> there,
                               std::span<const std::byte> wanted) {
   CHECK_EQ(there.size(), wanted.size());
@@ -130,6 +134,8 @@ void ScatterPlan::Write(const Block& block, std::byte* place) {
   }
 }
 
+// Blocks do not overlap, so the threads share only the counter. The caller made sure that no process reads
+// the image now; the helpers end with this function, which is before the image counts as the new version.
 void ScatterPlan::Scatter(const HostAllocation& image, int threads) const {
   absl::MutexLock lock(&mutex_);
   const std::span<const Block> blocks = blocks_;

@@ -4,6 +4,10 @@
 
 namespace tensorcast {
 
+// `slots_wake_` is the condition of every sleeping slot. The slot that takes a step clears it unless there is
+// a second step, so the others stay asleep; Sleep clears it when a slot has looked and found nothing.
+// `more_to_take_` remembers that there may be chunks to request, until a slot has looked for one in vain
+// (Took).
 void SlotScheduler::AddArrived(FetchPtr fetch) {
   arrived_.push_back(std::move(fetch));
   slots_wake_ = true;
@@ -43,6 +47,8 @@ FetchPtr SlotScheduler::TakeToAwait() {
   return fetch;
 }
 
+// `under_way == 0`: with no chunk in flight, no buffer of this ingest is to be given back, so the only slot
+// may wait for one that another ingest holds.
 bool SlotScheduler::MayTake(int slots, int under_way) const {
   if (!buffers_) return true;
   // While one waits for a buffer another has to be there to give buffers back.

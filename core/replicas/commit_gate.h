@@ -1,7 +1,6 @@
 // Live leases: a replica may be rewritten under them, once each holder has entered the commit gate.
 //
-//   holder ── Enter ──► CommitGate ── Close: number of leases ──► ReplicaRetirement ── EndLeases ──►
-//   rewriting
+//   holder ── Enter ──► CommitGate ── Close: number of leases ──► ReplicaRetirement ── EndLeases
 //          ◄─ Leave ──             ◄─ Reopen: not yet ──────────
 //
 // A live lease is an ordinary lease until its holder enters the gate of an ingest that writes a later version
