@@ -22,6 +22,8 @@ constexpr absl::Duration kMoment = absl::Milliseconds(500);
 
 }  // namespace
 
+// One group. Its members share it, and `forming_` while it forms. Its thread runs while it broadcasts. The
+// state goes kForming, then kDissolved or kBroadcasting (both in EndForming), then kOver (at the end of Run).
 struct FanOut::Group {
   explicit Group(std::shared_ptr<ReplicaLease> replica) : root(std::move(replica)), unsent(root.get()) {}
   // The last member to leave has seen its end.
@@ -51,6 +53,9 @@ void FanOut::Leave(Group& group) {
   mutex_.Await(absl::Condition(&over));
 }
 
+// Two waits, each with an end: AwaitGpuReceivers until the table knows enough ingests that may take part,
+// then the group until all of them have joined. The second needs memory, so an ingest that waits for space
+// holds the others up for kMoment at most.
 std::optional<BroadcastMember> FanOut::Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                             const BroadcastReceiver& receiver) {
   if (broadcaster_ == nullptr || !broadcaster_->available()) return std::nullopt;
@@ -106,6 +111,7 @@ std::shared_ptr<FanOut::Group> FanOut::FindForming(const ReplicaLease& root) {
   return nullptr;
 }
 
+// Without a thread the group dissolves, and its members copy.
 void FanOut::EndForming(const std::shared_ptr<Group>& group) {
   forming_.remove(group);
   if (group->receivers.size() < kMinReceivers) {
@@ -144,9 +150,12 @@ void FanOut::Run(Group& group) {
   group.state = State::kOver;
 }
 
+// Runs on the group's thread, without the lock. Each round broadcasts what the root got since the last one;
+// the members see the chunks through their availability, and verify them in their own ingests meanwhile.
 absl::Status FanOut::Broadcast(Group& group) {
   std::vector<DevicePtr> allocations = {group.root->memory().device};
   for (const BroadcastReceiver& receiver : group.receivers) allocations.push_back(receiver.memory);
+  // The root's memory comes first: the broadcaster sends from the first allocation to the others.
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<BroadcastGroup> broadcast, broadcaster_->Open(allocations));
   while (!group.unsent.empty()) {
     TC_ASSIGN_OR_RETURN(const std::vector<uint32_t> chunks, group.unsent.Take(SteadyTime::InfiniteFuture()));

@@ -24,6 +24,9 @@ UnsentChunks::UnsentChunks(const ReplicaLease* root)
   });
 }
 
+// `news_` says that the root may have chunks that were not looked at. It is cleared before the look, so a
+// chunk that comes during the look sets it again. A ready root begins with `news_` set and keeps it, since
+// each Take that finds chunks sets it.
 absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
   const Availability* const has = root_->availability().get();
   const ImageLayout& layout = root_->manifest()->layout();
@@ -57,6 +60,7 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
   }
 }
 
+// The sender may be in the broadcaster now: it stops with its next Take.
 void UnsentChunks::Stop() {
   absl::MutexLock lock(&mutex_);
   stopped_ = true;
@@ -79,6 +83,7 @@ absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
                                                const std::vector<ByteRange>& ranges) {
   std::vector<uint32_t> chunks;
   for (const ByteRange& range : ranges) {
+    // The ranges come from another process: each bound is checked before it is used in a sum.
     const bool whole =
         range.offset % layout.chunk_bytes == 0 && range.offset < layout.image_bytes &&
         range.bytes <= layout.image_bytes - range.offset &&

@@ -19,6 +19,8 @@
 
 namespace tensorcast {
 
+// One group of GPUs of several nodes, as this node sees it: its GPUs, and the thread that runs it from Begin
+// to kOver. `groups_` owns it; a membership holds it, too.
 struct WideBroadcasts::Group {
   explicit Group(WideGroupPlan what) : plan(std::move(what)) {}
 
@@ -55,6 +57,8 @@ void WideBroadcasts::Stop() {
   }
 }
 
+// The thread begins to gather at once, so that the time for it (forms_until) runs whether an ingest joins or
+// not.
 void WideBroadcasts::Begin(const WideGroupPlan& plan) {
   auto group = std::make_shared<Group>(plan);
   // A group's thread cannot join itself, so those that ended are joined here, without the lock.
@@ -91,6 +95,8 @@ std::shared_ptr<WideBroadcasts::Group> WideBroadcasts::FindGathering(const Broad
   return nullptr;
 }
 
+// The ingest of a receiver waits here until the group broadcasts, is over, or finds that this replica is its
+// root. A member cannot take its place back by itself: where the wait ends early, the whole group is left.
 std::optional<BroadcastMember> WideBroadcasts::Join(const RequestContext& context,
                                                     const BroadcastReceiver& receiver,
                                                     const WaitObserver& on_wait) {
@@ -147,6 +153,8 @@ void WideBroadcasts::Leave(Group& group) {
   mutex_.Await(absl::Condition(&over));
 }
 
+// The group's thread. Whatever happens, the end is the same: the other nodes are told of a failure, the
+// members of this node see the end of their availability, the root's lease ends, and the state is kOver.
 void WideBroadcasts::Run(Group& group) {
   absl::Status status = Gather(group);
   if (status.ok()) status = Broadcast(group);
@@ -215,6 +223,9 @@ absl::Status WideBroadcasts::Gather(Group& group) {
   return absl::OkStatus();
 }
 
+// The order: reserve the broadcaster of this node, meet the other nodes (which gives the communicator's id
+// and the root's rank), join the communicator, send or receive. Until all nodes have met, forms_until and the
+// group's cancellation end each wait.
 absl::Status WideBroadcasts::Broadcast(Group& group) {
   const WideGroupPlan& plan = group.plan;
   RequestContext context;
@@ -276,6 +287,8 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   return span.Record(status);
 }
 
+// The receivers wait for the next ranges in their broadcasters, so the root tells them of the end by the
+// broadcast itself: by an empty list of ranges. Without it they would wait until their broadcasters give up.
 absl::Status WideBroadcasts::Send(Group& group, WideBroadcastGroup& wide) {
   absl::Status ended;
   while (ended.ok() && !group.unsent->empty()) {
@@ -290,6 +303,8 @@ absl::Status WideBroadcasts::Send(Group& group, WideBroadcastGroup& wide) {
   return ended;
 }
 
+// The ranges come from the root's node, which this node need not trust with its memory: they are checked to
+// be whole chunks, each at most once.
 absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
   uint32_t missing = group.layout->chunk_count();
   std::vector<bool> has(missing, false);

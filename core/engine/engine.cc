@@ -60,6 +60,8 @@ struct StoreEngine::Parts {
                   .staging = staging.get(),
                   .copy_threads = CopyThreads(options)}),
         fan_out(&table, options.broadcaster),
+        // The patience is half of the time after which a receiver gives its sources up: a root without new
+        // chunks ends its group first.
         wide_broadcasts(&table, options.broadcaster, options.peer_timeout / 2),
         runner({.table = &table,
                 .allocator = &allocator,

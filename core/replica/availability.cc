@@ -39,6 +39,8 @@ void Availability::Watch::Stop() {
   watched_->observers_.erase(key_);
 }
 
+// Readers take no lock: bits and count are atomics that only grow. Writers hold the mutex, which orders
+// additions, the end and the calls of observers.
 Availability::Availability(uint64_t image_bytes, uint64_t chunk_bytes)
     : image_bytes_(image_bytes),
       chunk_bytes_(chunk_bytes),

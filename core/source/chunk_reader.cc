@@ -120,6 +120,8 @@ uint64_t ChunkReader::WindowEnd(std::span<const ObjectPiece> pieces) const {
   return end;
 }
 
+// The window serves the next pieces of the chunk as well, where they follow closely in the same object; a
+// chunk of many small tensors then takes few reads.
 absl::Status ChunkReader::FillWindow(std::span<const ObjectPiece> pieces) {
   const ObjectPiece& first = pieces.front();
   ObjectReader& object = *objects_[first.object];

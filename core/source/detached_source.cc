@@ -33,6 +33,8 @@ DetachedSource::~DetachedSource() {
   RunDetached([inside = std::move(inside_)]() mutable { inside.reset(); });
 }
 
+// The lambda owns all that it uses (the inner source, copies of the context and the request), since it may
+// run on when this fetch has returned.
 absl::StatusOr<std::optional<ChunkDigests>> DetachedSource::Fetch(const RequestContext& context,
                                                                   const ChunkRequest& request) {
   TC_RETURN_IF_ERROR(CheckDestination(info(), request));

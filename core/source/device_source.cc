@@ -18,6 +18,8 @@ constexpr uint64_t kDeviceStepBytes = uint64_t{4} << 20;
 // so that a fetch that is cancelled ends soon.
 constexpr size_t kStepsUnderWay = 3;
 
+// A fetch copies the chunk to the host in steps and digests each step behind the copy of the next, so that
+// the device's copy engine and the processor work at the same time. All fetches share one queue.
 class DeviceSource final : public ChunkSource {
  public:
   DeviceSource(SourceInfo info, DevicePtr image, std::shared_ptr<void> keep_alive,

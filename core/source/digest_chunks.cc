@@ -33,6 +33,7 @@ absl::StatusOr<ChunkDigests> DigestOne(const RequestContext& context, ChunkSourc
 
 }  // namespace
 
+// The caller's thread is one of the threads, so at least one works where no helper can be started.
 absl::Status DigestChunks(const RequestContext& context, ChunkSource& source, const ImageLayout& layout,
                           bool with_blake3,
                           absl::FunctionRef<bool(uint32_t chunk, ChunkDigests digests)> take) {

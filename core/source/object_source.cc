@@ -15,6 +15,8 @@
 namespace tensorcast {
 namespace {
 
+// One fetch: the chunk's range is cut into pieces by object and destination, a reader reads and digests them
+// in order, and then each object that gave bytes is asked whether it is still the same version.
 class ObjectSource final : public ChunkSource {
  public:
   ObjectSource(ObjectReaders objects, ObjectExtents extents, SourceInfo info, const ObjectTraits& traits)
@@ -23,6 +25,7 @@ class ObjectSource final : public ChunkSource {
         read_bytes_(std::max(AlignDown(traits.read_bytes), kBlockBytes)),
         objects_(std::move(objects)),
         extents_(std::move(extents)),
+        // A fetch uses one buffer at a time, so as many are kept as fetches run at once.
         buffers_(read_bytes_, max_concurrency_) {}
 
   const SourceInfo& info() const override { return info_; }
