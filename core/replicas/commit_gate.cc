@@ -4,6 +4,8 @@
 
 namespace tensorcast {
 
+// The states of the gate: open (holders enter and leave), closed (between Close and Reopen or EndLeases,
+// while the ingest asks for consent: holders enter, but Leave waits), rewriting (after EndLeases, for good).
 void CommitGate::Enter(const std::shared_ptr<LiveLease>& holder) {
   Entered entered{.holder = holder, .lease = holder->lease()};
   absl::MutexLock lock(&mutex_);
@@ -12,6 +14,8 @@ void CommitGate::Enter(const std::shared_ptr<LiveLease>& holder) {
   if (wake_ != nullptr) wake_();
 }
 
+// Not found and open: the holder had not entered. Not found and rewriting: EndLeases took it out with all
+// others.
 bool CommitGate::Leave(const LiveLease* holder) {
   Entered left;  // its lease ends after the lock
   absl::MutexLock lock(&mutex_);
@@ -48,6 +52,8 @@ void CommitGate::Staged(std::shared_ptr<const ReplicaLease> own, std::function<v
   on_staged_();
 }
 
+// Without a holder nothing is to commit yet, so the ingest's own lease does not count either: the replica
+// then counts as leased, and the retirement waits.
 uint32_t CommitGate::Close() {
   absl::MutexLock lock(&mutex_);
   closed_ = true;
@@ -72,6 +78,7 @@ void CommitGate::EndLeases() {
     entered.swap(entered_);
     own.swap(own_);
   }
+  // Without the lock: the end of a lease takes the table's mutex and may free memory.
   for (const auto& [address, one] : entered) one.holder->Set(nullptr);
 }
 

@@ -76,6 +76,7 @@ absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {
   return DeviceBlock(this, *pointer, rounded);
 }
 
+// RESOURCE_EXHAUSTED is what the evicting allocator looks for: it evicts, or waits, and tries again.
 absl::Status DevicePool::Reserve(int device, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   PoolStats& stats = stats_[device];

@@ -117,6 +117,8 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     // What became free since the attempt may be enough.
     if (table_->space().events() != seen) continue;
     if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
+    // When the last replica that filled has been made, its requester may hold it for a moment: the request is
+    // not refused before kHandover has passed since then.
     const bool landed = std::exchange(landing, request.await_ingests && WillHaveRoom(pool, request.bytes));
     if (landing || landed) handover_ends = SteadyNow() + kHandover;
     const bool ends_by_itself = table_->Holders(pool).in_flux || !refused.awaited.empty();
@@ -160,6 +162,9 @@ bool EvictingAllocator::WillHaveRoom(Location pool, uint64_t bytes) const {
          BytesFor(pool, bytes);
 }
 
+// The victim is reserved, then the guard is asked (an RPC, without a lock), then it drains unless it was
+// leased or pinned meanwhile. True after each victim that was tried, evicted or not: the caller allocates
+// again and comes back.
 bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused) {
   const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused.ids);
   if (!victim.has_value()) return false;

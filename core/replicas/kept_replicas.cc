@@ -9,6 +9,9 @@
 
 namespace tensorcast {
 
+// An entry goes: waiting - taken (by the background thread or by an ingest, whichever comes first) - gone
+// from `entries_`, when its replica is in the table or its memory is free. Other threads that want it wait
+// for that.
 KeptReplicas::~KeptReplicas() { Stop(); }
 
 void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled) {
@@ -60,6 +63,8 @@ void KeptReplicas::Settle(std::string_view artifact_id, bool wanted) {
   Compare(entry, wanted);
 }
 
+// Called by the background thread, and by an ingest that found no room; both may run at once and share the
+// entries.
 bool KeptReplicas::SettleAll() {
   bool any = false;
   while (true) {
@@ -117,6 +122,7 @@ void KeptReplicas::LetWantedPass() const {
   mutex_.Await(absl::Condition(&passed));
 }
 
+// All threads take chunks from one counter, so they end at about the same time.
 bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
   std::atomic<uint32_t> next_chunk{0};
   std::atomic<bool> all{true};

@@ -10,6 +10,8 @@ void Count(PoolHolders::Share& share, const ReplicaRecord& record) {
 
 }  // namespace
 
+// Each replica is counted in one of `leased`, `pinned`, `filling`, `served` and `idle`, or in none while it
+// allocates; `landing`, `ending` and `partial` are parts of these.
 void PoolHolders::Add(const ReplicaRecord& record, SteadyTime now) {
   if (record.info.state == ReplicaState::kPartial) Count(partial, record);
   if (record.info.state == ReplicaState::kAllocating || record.info.state == ReplicaState::kFilling) {

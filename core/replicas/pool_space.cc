@@ -33,6 +33,7 @@ uint64_t PoolSpace::events() const {
   return events_;
 }
 
+// Events wake every waiter, of whatever pool: each tries again, and waits anew where its pool has no room.
 void PoolSpace::AwaitEvent(uint64_t seen, const RequestContext& context) const {
   // The cancellation is not guarded by the mutex: to take it, and give it back, makes Abseil look again.
   const Cancellation::Registration wake =

@@ -90,6 +90,8 @@ ReplicaRecordPtr ReplicaIndex::FindSource(std::string_view artifact_id, const st
   return FindFirst(records_, fits, order);
 }
 
+// By the same order as FindSource: only an earlier replica may be read, so only for an earlier one is it
+// worth to wait.
 bool ReplicaIndex::IsEarlierAllocating(std::string_view artifact_id, const std::set<Location>& except,
                                        std::string_view receiver) const {
   const auto own = records_.find(receiver);

@@ -50,6 +50,8 @@ ReplicaMemory ReplicaRecord::Memory() const {
   return memory;
 }
 
+// Leases that began before keep the old allocation (ReplicaLease::host_), so the memory of missing chunks is
+// free only when these have ended.
 std::shared_ptr<const HostAllocation> ReplicaRecord::CutToPresent() {
   const ImageLayout& layout = manifest->layout();
   std::vector<ByteRange> present;

@@ -51,6 +51,8 @@ void ReplicaRemoval::DrainDeleted(const ReplicaInfo& replica) {
   (void)table_->Drain(replica.id, {.even_pinned = true, .reason = "deleted"});
 }
 
+// The replica was drained before, so a ready replica that is found here belongs to a newer file under the
+// same name.
 absl::Status ReplicaRemoval::RemovePackedFile(const std::string& artifact_id) {
   if (store_ == nullptr) return absl::OkStatus();
   const NameLocks::Held held = disk_names_->Acquire(artifact_id);
@@ -67,6 +69,7 @@ void ReplicaRemoval::DropAllLost() {
   }
 }
 
+// Called at the end of each ingest, so it reads the table only where a device is unhealthy.
 void ReplicaRemoval::WithdrawUnhealthy() {
   if (devices_ == nullptr) return;
   const auto unhealthy = [this](const DeviceInfo& device) {

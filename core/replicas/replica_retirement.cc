@@ -22,6 +22,8 @@ constexpr absl::Duration kHandover = absl::Seconds(1);
 
 }  // namespace
 
+// One attempt, with the cheap checks first. What it reads of the replica is a copy; Retire of the table
+// checks all of it again under its mutex, after the consent.
 absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& request, bool handing_over,
                                                       Refusal& refusal) const {
   const std::string what = absl::StrCat("advance ", request.artifact_id);
@@ -80,6 +82,7 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
   if (retired.ok()) {
     std::move(reopen).Cancel();
   } else {
+    // A lease or a pin came while the guard was asked.
     refusal = {.why = Annotate(retired.status(), what),
                .waits_for = "a lease that began meanwhile",
                .passes = true,
@@ -98,6 +101,9 @@ void ReplicaRetirement::AwaitGone(const std::string& replica_id) const {
   }
 }
 
+// Attempts until one succeeds, a refusal is final, or the context ends. `refusal` keeps the reason of the
+// last attempt, for the error of a deadline. After success the order is: the live leases end, the replica is
+// gone, and the listeners have heard of it; only then may the caller write.
 absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest& request) const {
   const SteadyTime handover_ends = SteadyNow() + kHandover;
   Refusal refusal;

@@ -8,6 +8,8 @@
 
 namespace tensorcast {
 
+// A lease has a plain pointer to this object, so one that outlives it would write to freed memory: the check
+// ends the process instead.
 ReplicaStates::~ReplicaStates() {
   absl::MutexLock lock(&mutex);
   for (const auto& [id, record] : records.all()) {
@@ -16,6 +18,7 @@ ReplicaStates::~ReplicaStates() {
   CHECK(failed.empty()) << "a replica that failed is still leased while the engine is destroyed";
 }
 
+// The listener hears of the replica before any change of it: both are queued under the mutex.
 void ReplicaStates::Insert(const ReplicaRecordPtr& record) {
   Touch(*record);
   Notify(*record);
@@ -116,6 +119,7 @@ void ReplicaStates::EndLease(const ReplicaRecordPtr& record, bool to_serve) {
 
 // The condition reads the cancellation, which this mutex does not guard. Taking the mutex in the callback,
 // and giving it back, is what makes absl look at the condition again.
+// Conditions are looked at each time that the mutex is given back, so no state change needs to signal.
 void ReplicaStates::AwaitUnlessCancelled(const RequestContext& context, absl::FunctionRef<bool()> condition) {
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex); });
@@ -131,6 +135,8 @@ std::shared_ptr<const HostAllocation> ReplicaStates::HostOf(const ReplicaRecord&
   return record.storage.host;
 }
 
+// Made under the table's mutex, where the record cannot change. The copies of memory and availability stay
+// valid for readers that hold no lock.
 ReplicaLease::ReplicaLease(ReplicaStates* states, std::shared_ptr<ReplicaRecord> record, bool to_serve)
     : states_(states),
       record_(std::move(record)),

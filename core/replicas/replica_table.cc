@@ -41,6 +41,8 @@ void ReplicaTable::Add(ReplicaInfo replica, std::shared_ptr<const Manifest> mani
   states_.Insert(record);
 }
 
+// The record keeps its memory, chunks, availability and leases. `taken_over` tells until StartFilling that
+// nothing was changed yet: Fail then leaves it as it was.
 std::optional<std::string> ReplicaTable::TakeOver(std::string_view artifact_id, Location location,
                                                   Cancellation ingest) {
   absl::MutexLock lock(&states_.mutex);
@@ -63,6 +65,8 @@ ReplicaTable::Part ReplicaTable::FindPart(std::string_view id) const {
   return {record->storage.host, record->availability};
 }
 
+// Without memory (a first ingest has no manifest, a packed file no memory) there is no availability, so
+// nothing reads the replica before it is ready.
 void ReplicaTable::StartFilling(std::string_view id, ReplicaStorage memory, bool whole) {
   absl::MutexLock lock(&states_.mutex);
   const ReplicaRecordPtr record = states_.records.Get(id);
@@ -78,6 +82,8 @@ void ReplicaTable::StartFilling(std::string_view id, ReplicaStorage memory, bool
   if (!std::exchange(record->taken_over, false)) states_.Move(*record, ReplicaState::kFilling);
 }
 
+// The record first, then the availability: a reader that sees the chunk finds it counted. Several slots of
+// one ingest call this at once, each for its own chunks.
 void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk, bool verified) {
   std::shared_ptr<Availability> availability;
   {
@@ -89,6 +95,7 @@ void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk, bool verified) 
     ++record->info.chunks_present;
     record->info.chunks_unverified += verified ? 0 : 1;
     availability = record->availability;
+    // From now on the replica serves only its node's clients, once it is ready.
     if (!verified) record->availability = nullptr;
   }
   if (availability == nullptr) return;
@@ -151,6 +158,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
         ready != nullptr && ready->info.chunks_unverified > 0 && record->info.chunks_unverified == 0;
     record->storage = std::move(storage);
     if (ready != nullptr && !gives_way) {
+      // OK: the chunks were right, and a reader of them finds all in the other replica.
       rest = states_.Fail(record, absl::OkStatus());
       lease = states_.Lease(ready);
     } else {
@@ -202,6 +210,7 @@ std::unique_ptr<ReplicaLease> ReplicaTable::AddKept(const std::shared_ptr<const 
   return states_.Lease(record);
 }
 
+// Begins the end of the replica; its memory is free when its last lease has ended (ReplicaStates::EndLease).
 absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& options) {
   ReplicaStates::Rest rest;
   {
@@ -243,6 +252,8 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_
                                                                            : "not a ready one in host memory",
                                                         "; try again"));
     }
+    // A reference of the caller's own: the draining replica lets go of its storage, and the memory stays
+    // allocated.
     retired = {.replica_id = info.id,
                .manifest = record->manifest,
                .made_by = record->made_by,
@@ -325,6 +336,9 @@ bool ReplicaTable::HasChunks(std::string_view id, std::span<const uint32_t> chun
   return record.ok() && (*record)->Has(chunks);
 }
 
+// A lease to serve: an ingest that reads a partial replica does not keep it from eviction, but looks for
+// another source. The wait and the look-up take the mutex one after the other; what changes in between is
+// found by the look-up.
 std::unique_ptr<ReplicaLease> ReplicaTable::LeaseSource(std::string_view artifact_id,
                                                         const std::set<Location>& except,
                                                         std::string_view receiver,
@@ -370,6 +384,8 @@ size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t min, const Re
   return count.value_or(0);
 }
 
+// `reserved` keeps other requests from asking the guard about the same replica. It ends with Unreserve, or
+// with the replica.
 std::optional<ReplicaInfo> ReplicaTable::ReserveVictim(Location pool, const std::set<std::string>& refused) {
   absl::MutexLock lock(&states_.mutex);
   const ReplicaRecordPtr victim = states_.records.FindVictim(pool, refused);
