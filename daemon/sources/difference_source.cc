@@ -87,6 +87,10 @@ struct Leased {
 };
 
 // Any number of fetches at a time.
+// Makes each chunk in one pass: the base's bytes go through all differences into the destination, and are
+// digested there. It has every chunk that all differences of the path record; a chunk that one of them leaves
+// out (RecordMode::kWhole) comes from the other sources. A rebuilder has scratch memory, so it is kept for
+// the next fetch.
 class DifferenceSource final : public ChunkSource {
  public:
   static absl::StatusOr<std::unique_ptr<DifferenceSource>> Open(const RequestContext& context,
@@ -214,6 +218,9 @@ class DifferenceSource final : public ChunkSource {
   std::vector<std::unique_ptr<ChunkRebuilder>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Stands before `others_`: gives its one source at the first question, and passes each later question on. A
+// wrong chunk ends the source; then the replicas that it was made from are digested again, to find the one
+// that is damaged.
 class DifferenceProvider final : public SourceProvider {
  public:
   DifferenceProvider(StoreEngine* engine, DeviceRuntime* devices, std::shared_ptr<const Manifest> target,
@@ -245,6 +252,7 @@ class DifferenceProvider final : public SourceProvider {
       unopened_.push_back({.source = {SourceType::kLocal, std::string(kDifferenceLane), path_.base_id},
                            .status = source.status()});
     }
+    // Nothing is faster than memory of this node, so no other source is opened beside it.
     if (in_use_ && whole_ && !needed) return MoreSources();
     others_in_use_ -= static_cast<int>(of_others.size());
     // What the differences do not contain is needed, though their source is in use.
@@ -377,6 +385,7 @@ class DifferenceProvider final : public SourceProvider {
     if (!digest.ok()) return Found::kUnknown;
     if (*digest == manifest.digests()[chunk].xxh3) return Found::kRight;
     const std::string replica_id = (*lease)->replica_id();
+    // The lease would keep the replica from going.
     lease->reset();
     const absl::Status dropped = engine_.Evict(replica_id, /*force=*/true);
     LOG(ERROR) << "replica " << replica_id << " of " << artifact_id

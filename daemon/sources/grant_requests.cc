@@ -18,6 +18,7 @@ constexpr int kTriesOfABusy = 20;
 
 }  // namespace
 
+// Given up for this transfer: the global store is asked to leave the replica out.
 bool GrantRequests::Tried::given_up() const {
   return corrupt || fruitless >= (busy ? kTriesOfABusy : kTriesOfAFailing);
 }
@@ -45,6 +46,8 @@ int GrantRequests::Fruitless(const std::string& replica_name) const {
   return tried == replicas_.end() ? 0 : tried->second.fruitless;
 }
 
+// The request tells the global store what this transfer knows: the replicas to leave out, those to offer last
+// (slow), those with wrong bytes, the grants that are held, and the origins that failed.
 absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const RequestContext& context,
                                                                        bool again, uint32_t beside_stalled) {
   v1::RequestReplicaTransportRequest request = wanted_;
@@ -66,6 +69,8 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const Req
   request.set_received_mbit(rate_.MbitOf(received_bytes_, SteadyNow()));
   request.set_held_origin(held_origin_);
   request.mutable_failed_origins()->Assign(failed_origins_.begin(), failed_origins_.end());
+  // Beside sources that give nothing, more grants than usual may be held: those that stall are not given back
+  // yet.
   const size_t beside = beside_stalled > 0 ? held_->all().size() + beside_stalled : 0;
   request.set_sources(static_cast<uint32_t>(std::max(kMaxSources, beside)));
   absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);

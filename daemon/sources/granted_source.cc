@@ -40,6 +40,9 @@ std::vector<std::string> GrantedSourceOpener::LanesToTry(const v1::TransportGran
   return lanes;
 }
 
+// OpenPull asks the source's daemon to serve the replica on this lane; its answer has the descriptor by which
+// the lane connects. What was opened there is closed by ClosePull with the end of the grant (held_grants),
+// also where the connection fails.
 absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
     const RequestContext& context, const v1::TransportGrant& grant, const TraceContext& pulling,
     const std::string& lane, const Cancellation& revoked, GrantOpening* opening) const {
@@ -138,6 +141,8 @@ void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string&
   }
 }
 
+// The lanes are tried one after the other: each failure is kept for the report, and the last one is the
+// result.
 GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::TransportGrant& grant,
                                        const Manifest& manifest, std::string_view forced_lane,
                                        const Cancellation& revoked) const {

@@ -27,6 +27,8 @@ v1::TransportOutcome OutcomeOf(const absl::Status& status) {
 }
 
 // The global store first: it is to offer less of a peer that hangs from now on.
+// Runs on the background thread, once for each grant, without a retry: where the global store cannot be told,
+// the grant expires there, and its pull ends with it at the source.
 void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const GrantShare& share,
              const absl::Status& status, bool corrupt, bool silent, const TraceContext& trace) {
   const v1::TransportGrant& grant = held.grant;
@@ -95,6 +97,8 @@ class HeldGrants::Signal {
   bool notified_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// The states of a grant here: offered (Add), being opened (Open), in use (TakeOpened, with a source); from
+// each of them End takes it out. What comes after End happens in the background.
 HeldGrants::HeldGrants(Parts parts, std::shared_ptr<const Manifest> manifest, std::string lane)
     : parts_(std::move(parts)),
       manifest_(std::move(manifest)),
@@ -168,6 +172,7 @@ void HeldGrants::AwaitOpening(const RequestContext& context, SteadyTime until) {
   }
 }
 
+// A grant with an opening that failed is offered again by its fields, so the caller has to end it now.
 std::vector<GrantOpening> HeldGrants::TakeOpened() {
   std::vector<GrantOpening> taken;
   for (auto& [grant_id, held] : held_) {
@@ -208,6 +213,8 @@ absl::Status HeldGrants::OvertakenStatus() const {
   return absl::DeadlineExceededError(absl::StrCat("the source was overtaken: ", by, " answered before it"));
 }
 
+// `held_` loses the grant at once, so no second End finds it. A stalled peer delays only the background
+// thread.
 void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corrupt) {
   auto node = held_.extract(grant_id);
   if (node.empty()) return;

@@ -34,6 +34,10 @@ struct AttachedHost {
 
 // What a source over another daemon's GPU memory holds. That may free the memory only after it was closed
 // here.
+// The order of the protocol: AnnounceOpening, OpenIpc, the copies, CloseIpc, AcknowledgeClosed. The source
+// frees the memory after the acknowledgement. Where it does not come although the memory was announced as
+// open, the source keeps the memory: to free it while it is open elsewhere leads to undefined behaviour in
+// CUDA.
 class AttachedDevice {
  public:
   AttachedDevice(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* devices, DevicePtr memory)
@@ -99,6 +103,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
 
 }  // namespace
 
+// Two steps: AttachReplica (an RPC) gives a ticket and the path of the handle socket, and the claim of the
+// ticket on that socket gives descriptors or IPC handles. The claimed connection is the lease on the peer's
+// replica, so the source owns it.
 absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const RequestContext& context,
                                                                    const v1::TransportGrant& grant,
                                                                    const Manifest& manifest,
@@ -152,6 +159,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
     return OverDevice(std::move(claim), *device, devices_, std::move(info), image_bytes);
   }
   const int fd = claim->fds().front().get();
+  // The claim owns the descriptor, and the source holds the claim.
   info.name = absl::StrCat("the packed file of ", grant.source().name());
   return OpenPackedSource(std::move(info), fd, std::get<FileHandles>(handles.memory).image_offset,
                           image_bytes, std::shared_ptr<ClaimedReplica>(std::move(claim)));

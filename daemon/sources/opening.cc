@@ -48,6 +48,8 @@ bool Opening::AwaitEnd(SteadyTime until) const {
   return mutex_.AwaitWithTimeout(absl::Condition(&over_), TimeLeft(until));
 }
 
+// The result holds the opened source, so the caller owns it from now on. An opening that is never taken
+// closes its source when it is destroyed.
 GrantOpening Opening::Take() {
   absl::MutexLock lock(&mutex_);
   CHECK(over_) << "an opening that is under way was taken";

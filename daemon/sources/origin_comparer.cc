@@ -69,6 +69,9 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Read(const RequestContext& conte
 
 }  // namespace
 
+// A task is due (at first kGrain after its request), is read, and is then published, each by one Step of the
+// thread. Errors that pass make it due again after retry_interval, from the step that failed. A task with
+// files that differ stays, without a time, so that its error can be told.
 OriginComparer::OriginComparer(Options options) : options_(std::move(options)), thread_([this] { Loop(); }) {}
 
 OriginComparer::~OriginComparer() {
@@ -136,6 +139,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> OriginComparer::ReadOnce(const s
   context.cancellation = cancellation_;
   // Each try reads all files again.
   task.compared_bytes->store(0);
+  // Aside: a file system that hangs must not keep this thread from other tasks, nor the destructor. The
+  // lambda owns what it uses, since it may outlive this object.
   return RunAside<std::shared_ptr<const Manifest>>(
       context, absl::StrCat("compare the origin of ", artifact_id),
       [context, store = options_.objects, origin = task.origin, manifest, rate = options_.bytes_per_second,

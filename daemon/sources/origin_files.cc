@@ -110,8 +110,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestConte
   return SourceOf(std::move(model), origin, manifest, std::move(info));
 }
 
+// A check that hangs keeps its count. So a disk that does not answer takes kMaxChecksAtOnce threads, and
+// later checks are refused at once.
 absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext& context,
                                                             const Origin& origin) {
+  // Before the count is raised: the refusal below gives its own count back as well.
   const absl::Cleanup ended = [this] { running_.fetch_sub(1); };
   if (const int others = running_.fetch_add(1); others >= kMaxChecksAtOnce) {
     return absl::ResourceExhaustedError(absl::StrCat(

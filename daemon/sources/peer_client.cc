@@ -30,6 +30,7 @@ struct Stubs {
 // A peer that does not answer at once is one more source that failed: the next one is tried instead.
 rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of another daemon"}; }
 
+// Calls run without the mutex: it guards only the table, and the stubs that a call uses are shared.
 class GrpcPeerClient : public PeerClient {
  public:
   explicit GrpcPeerClient(ChannelFactory connect) : connect_(std::move(connect)) {}
@@ -63,6 +64,7 @@ class GrpcPeerClient : public PeerClient {
   absl::StatusOr<absl::Duration> MeasureRoundTrip(const RequestContext& context,
                                                   const PeerAddress& peer) override {
     const std::shared_ptr<grpc::Channel> channel = StubsOf(peer).channel;
+    // First, so that the time of the handshake is not measured.
     TC_RETURN_IF_ERROR(rpc::AwaitConnection(*channel, context));
     const SteadyTime start = SteadyNow();
     TC_RETURN_IF_ERROR(rpc::CheckHealthOn(channel, context.deadline));

@@ -16,6 +16,9 @@ namespace {
 // and more only delays the first.
 constexpr int kFetchesInFlight = 4;
 
+// Translates between the engine's fetches and those of a pull. A fetch holds no thread: `done` comes on a
+// thread of the transport, which also may come before StartFetch has returned. The pull ends every fetch with
+// a result, at the latest when it is destroyed.
 class PullSource : public ChunkSource {
  public:
   PullSource(SourceInfo info, transport::Transport* lane, std::unique_ptr<transport::Pull> pull,
@@ -39,6 +42,7 @@ class PullSource : public ChunkSource {
   bool blocks() const override { return false; }
   std::shared_ptr<const Availability> availability() const override { return pull_->availability(); }
 
+  // The registration stays as long as the pull may write to the memory, hence the order of the members.
   absl::Status PrepareDevice(DevicePtr image, uint64_t bytes) override {
     if (lane_->memory() == transport::LaneMemory::kHost) return ChunkSource::PrepareDevice(image, bytes);
     absl::StatusOr<std::shared_ptr<void>> registered = lane_->RegisterDevice(image, bytes);
@@ -80,6 +84,8 @@ class PullSource : public ChunkSource {
                                               std::move(ended))
                        : pull_->Fetch(range.offset, {request.destination.begin(), request.destination.end()},
                                       context.deadline, std::move(ended));
+    // Registered after the fetch began, since the id is known only then. Where the fetch has ended meanwhile,
+    // RunningFetch drops the registration.
     fetch->CancelWith(context.cancellation.OnCancel([this, id] { pull_->CancelFetch(id); }));
   }
 

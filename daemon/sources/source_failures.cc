@@ -40,6 +40,8 @@ const SourceFailure* Decisive(std::span<const SourceFailure> failures) {
 
 }  // namespace
 
+// A source that fails again and again is one entry, so the error stays short. Wrong bytes keep an entry of
+// their own: a later failure of another kind must not hide them.
 void SourceFailures::Note(const SourceFailure& failure) {
   const auto known = std::ranges::find_if(failures_, [&failure](const SourceFailure& other) {
     return NameOf(other.source) == NameOf(failure.source) && other.corrupt == failure.corrupt;

@@ -51,6 +51,16 @@ MoreSources One(Source source, absl::Duration look_again = absl::InfiniteDuratio
   return more;
 }
 
+// The states of the search, all on the ingest's control thread:
+//
+//   no source in use (Find): ask for grants - open them side by side - wait for the first that answers.
+//       None is offered: the files of the import, then a wait that the global store proposes, then again.
+//       None answers: every kLookElsewhere (doubled each time) the files, then more grants.
+//   some in use (FindBeside): take what has been opened meanwhile, end what is overtaken, and ask for more
+//       where the global store said so, where the engine saw a stall, or where hostmates give nothing.
+//   over (Finished): all grants end with the transfer's status.
+//
+// A grant is in `held_` until it ends, and also in `offered_` while it is neither opened nor in use.
 class ReplicaSourceProvider : public SourceProvider {
  public:
   // Without a Finish, every call left the ingest before it began, or the engine dropped it.
@@ -90,6 +100,8 @@ class ReplicaSourceProvider : public SourceProvider {
 
  private:
   // No source is in use: waits until there is one.
+  // Ends with sources, or with the error of the request: of the context, of a deleted artifact (NOT_FOUND),
+  // or that nothing is left.
   absl::StatusOr<MoreSources> Find(const RequestContext& context) {
     while (true) {
       TC_RETURN_IF_ERROR(context.Check("looking for a source"));
@@ -139,6 +151,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   // Some are in use: what can be had now, without a long wait.
+  // An error only means that there is no further source now; the sources in use stay.
   absl::StatusOr<MoreSources> FindBeside(const RequestContext& context, bool one_ended) {
     const SteadyTime now = SteadyNow();
     WatchHostmates(now);
@@ -204,6 +217,8 @@ class ReplicaSourceProvider : public SourceProvider {
     return Only(std::move(source));
   }
 
+  // A whole replica on this host wins over all that was opened with it: the others are closed, and their
+  // grants given back, so that their slots serve other receivers.
   MoreSources With(std::vector<Source> opened) {
     const auto whole = std::ranges::find_if(opened, [](const Source& source) {
       return source->info().type != SourceType::kRemote && !source->info().outside && HasAll(*source);
@@ -336,6 +351,8 @@ class ReplicaSourceProvider : public SourceProvider {
     return paused;
   }
 
+  // Half of the time that is left at most, so that the last question is not asked when it is too late to use
+  // its answer.
   absl::Status Wait(const RequestContext& context, absl::Duration duration) {
     const std::string what = failures_.NoteWait();
     observer_(what);
@@ -369,6 +386,7 @@ class ReplicaSourceProvider : public SourceProvider {
       return answer;
     }
     TC_RETURN_IF_ERROR(context.Check("looking for a source"));
+    // The artifact was deleted or never published: the request ends with that, whatever this node has.
     if (absl::IsNotFound(answer.status())) return answer;
     // Without the global store what this node has itself is still there to be read.
     failures_.Note({.source = {SourceType::kRemote, "", "global store"}, .status = answer.status()});
