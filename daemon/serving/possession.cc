@@ -93,6 +93,8 @@ absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& reque
   return DigestOf(bytes);
 }
 
+// The digest begins with the asker's nonce, so the answer to an earlier question is of no use. The asker
+// compares it, not this node.
 absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) const {
   if (request.has_origin()) return ProveFiles(request);
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease,
@@ -180,7 +182,10 @@ absl::StatusOr<std::optional<v1::DamagedReplica>> Possession::FindDamage(
   return std::nullopt;
 }
 
+// Asked after a receiver said that it got wrong bytes. The answer is this node's own finding: a receiver may
+// be wrong, or lie.
 absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, const std::string& replica_id) {
+  // Before the count is raised: the refusal below gives its own count back as well.
   const absl::Cleanup ended = [this] { digesting_.fetch_sub(1); };
   if (digesting_.fetch_add(1) >= kMaxDigesting) {
     return absl::ResourceExhaustedError(

@@ -35,6 +35,10 @@ bool Matches(const std::string& claimed, const std::string& asked) {
 
 }  // namespace
 
+// The life of a pull: Open verifies the grant, leases the replica and begins the serving; the entry in
+// `open_` is the pull. Whatever ends it (Close, Revoke, Sweep, a failed ingest, another lane, CloseAll) takes
+// the entry out under the mutex with its reason, and destroys it without the mutex, since the end of a
+// serving may wait for the receiver. The destructor makes the report.
 ServeRegistry::Served::Served(v1::ServeReport report, const rpc::GrantClaims& claims,
                               const ReplicaLease& lease, std::shared_ptr<ServedReplica> image,
                               std::unique_ptr<transport::Serving> serving, TraceContext call, ServeLog* ended)
@@ -59,6 +63,8 @@ ServeRegistry::Served::~Served() {
   const transport::ServeStats stats = serving_->stats();
   // A receiver may want a part only: of a source that it turned to at the end.
   const bool whole = stats.bytes >= image_->image_bytes();
+  // Bytes served before the replica was complete. A pull that ended while the ingest still ran served all of
+  // them in that time.
   const uint64_t filling_bytes = image_->availability() == nullptr ? 0 : filling_bytes_.value_or(stats.bytes);
   const char* const outcome = whole || end_.ok() ? "ok" : absl::IsCancelled(end_) ? "cancelled" : "failed";
   RecordServing(asked_, stats, opened_, call_, outcome, filling_bytes);
@@ -79,6 +85,7 @@ v1::OpenPullResponse ServeRegistry::Served::Opened() const {
   return response;
 }
 
+// The second look is for an end that came before the watch. Both may tell; NoteIngestEnd is idempotent.
 void ServeRegistry::Served::WatchIngest(const std::function<void()>& on_end) {
   const std::shared_ptr<const Availability> filling = image_->availability();
   if (filling == nullptr) return;
@@ -115,6 +122,7 @@ v1::ServeReport ServeRegistry::Served::Report() const {
   return report;
 }
 
+// The token is checked first, so an error tells nothing of this node's replicas to a caller without a grant.
 absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckGrant(const v1::OpenPullRequest& asked,
                                                            std::string_view caller) const {
   TC_ASSIGN_OR_RETURN(rpc::GrantClaims claims,
@@ -207,6 +215,8 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   return opened;
 }
 
+// Runs on the thread of `ends_`. The pull may have ended, or have been opened anew, since the task was
+// posted.
 void ServeRegistry::EndIfIngestFailed(std::string_view grant_id) {
   ServedPtr ended;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);

@@ -150,6 +150,8 @@ absl::StatusOr<std::shared_ptr<StagingBuffers>> StagingBuffers::Create(HostPool*
 
 StagingBuffers::Buffer::~Buffer() { owner_->GiveBack(memory_); }
 
+// Called on a serving thread of a lane. Any number of pulls share the buffers; `given_back_` counts returns,
+// so that a waiter sees that another pull moved although it got no buffer itself.
 absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(absl::Duration patience,
                                                                                 std::optional<int> device) {
   const HostAllocation* memory = nullptr;
@@ -172,6 +174,7 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
   return std::make_shared<Buffer>(shared_from_this(), memory);
 }
 
+// Called where the transport lets go of a piece, on its progress thread: takes the mutex for a moment only.
 void StagingBuffers::GiveBack(const HostAllocation* memory) {
   absl::MutexLock lock(&mutex_);
   memory_.GiveBack(memory);

@@ -44,6 +44,8 @@ absl::Status CheckParts(const std::vector<HandedMemory>& handed, uint64_t image_
   return absl::OkStatus();
 }
 
+// The memfd is sealed against writing and shrinking (the handle socket has checked that), so its bytes stay
+// as they are while they are read.
 void HoldMemfd(const HandedMemory& memory, HeldBytes& held, Kept& kept) {
   // Whole granules, since huge pages are mapped whole.
   absl::StatusOr<ReservedRange> mapping = ReservedRange::Reserve(
@@ -63,6 +65,8 @@ void HoldMemfd(const HandedMemory& memory, HeldBytes& held, Kept& kept) {
   kept.mappings.push_back(*std::move(mapping));
 }
 
+// The lease keeps the replica's memory, and no client can write to a pool. The client names a replica that
+// its tensors are views of; where this node has it no more, or elsewhere, the client streams those bytes.
 void HoldReplica(const HandedMemory& memory, LeaseReplica lease_replica, HeldBytes& held, Kept& kept) {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = lease_replica(memory.replica_id);
   // What a client says of replicas is a hint: bytes that cannot be held here are streamed, as all others are.
@@ -94,6 +98,7 @@ void AddPadding(std::vector<MappedPiece>& pieces, uint64_t image_bytes) {
 
 }  // namespace
 
+// What is left out here is a gap between the pieces, and the ring source asks the client for each gap.
 absl::StatusOr<HeldBytes> HoldHanded(std::vector<HandedMemory> handed, uint64_t image_bytes,
                                      std::string_view pool_id, LeaseReplica lease_replica) {
   for (HandedMemory& memory : handed) {

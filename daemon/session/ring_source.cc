@@ -60,6 +60,10 @@ class ChunkCopy {
   DigestBuilder digest_;
 };
 
+// A fetch borrows some slots of the ring, asks the client for the chunk's pieces in them, and copies each
+// piece out as it is filled. The copy is digested and never the ring, so what the client writes afterwards
+// changes nothing. A client that stops is noticed in PutRing::Await; the error ends the ingest, since this is
+// its only source.
 class RingSource final : public ChunkSource {
  public:
   RingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes, HeldBytes held)
@@ -89,6 +93,7 @@ class RingSource final : public ChunkSource {
     const absl::Status copied = FetchThrough(slots, context, PiecesOf(request.range), what, copy);
     {
       absl::MutexLock lock(&mutex_);
+      // Also after an error: a slot that is still asked for is awaited by the next fetch that takes it.
       free_.insert(free_.end(), slots.begin(), slots.end());
     }
     TC_RETURN_IF_ERROR(copied);

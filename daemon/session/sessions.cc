@@ -38,6 +38,7 @@ struct OpenedDevice {
   const DevicePtr memory;
 };
 
+// A put has no second source: only its client has the bytes.
 class SingleSourceProvider : public SourceProvider {
  public:
   explicit SingleSourceProvider(std::unique_ptr<ChunkSource> source) : source_(std::move(source)) {}
@@ -90,6 +91,8 @@ Claim ClaimOf(const ReplicaLease& lease) {
 
 }  // namespace
 
+// The claim holds the live lease and not the replica's lease: the latter is exchanged when the replica is
+// rewritten, while the connection stays.
 std::string Sessions::IssueLiveTicket(std::shared_ptr<LiveLease> lease) {
   const std::shared_ptr<const ReplicaLease> replica = lease->lease();
   Claim claim = ClaimOf(*replica);
@@ -131,6 +134,8 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
   return handles_->IssueTicket(std::move(claim));
 }
 
+// A sealed memfd cannot change, so it is read where it is. A ring and device memory can change: their sources
+// copy the bytes first, and digest the copy.
 absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes,
                                                                 LeaseReplica lease_replica) {
   if (!offer.files.empty()) {
