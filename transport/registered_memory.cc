@@ -64,6 +64,8 @@ bool RegisteredMemory::RemoveDevice(size_t region) {
   return --regions_[region].users == 0;
 }
 
+// A span has to lie in one region whole: two regions that touch each other may have different keys at the
+// network library.
 std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
   // An empty span touches no memory: any region will do.
   if (bytes.empty()) return 0;
@@ -74,6 +76,7 @@ std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
   return std::nullopt;
 }
 
+// The region cannot go between the two locks: the caller's fetch or serving is one of its users.
 DevicePtr RegisteredMemory::DeviceAt(ConstHostSpan bytes) const {
   const std::optional<size_t> region = RegionOf(bytes);
   if (bytes.empty() || !region.has_value()) return {};

@@ -32,6 +32,7 @@ void ServeCounter::AddRequest(uint64_t bytes) {
   requested_ += bytes;
 }
 
+// Called on the connections' threads, of which one pull may have several; `requested_` is the sum of all.
 void ServeCounter::DropRequested(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   Settle(bytes, SteadyNow());

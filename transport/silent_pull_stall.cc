@@ -26,6 +26,8 @@ void SilentPullStall::ArmSlice() {
   timer_ = queue_->At(SteadyNow() + limit_ / kSlices, [this] { SliceOver(); });
 }
 
+// The owner has no fetch in flight only after Stop, so a slice always judges a time in which bytes were
+// requested.
 void SilentPullStall::SliceOver() {
   timer_ = TaskQueue::kNoTimer;
   // Silence is a whole limit of slices in a row without a byte.

@@ -47,6 +47,8 @@ void RemoveLoopbackListener(const std::string& address) {
   registry.listeners.erase(address);
 }
 
+// A receiver makes both ends. The source's end waits without a handler until HELLO comes (Admit), as a
+// pending connection of a network does.
 void LoopbackChannel::Connect(pull::MessageChannel::Handler* handler) {
   handler_ = handler;
   {
@@ -152,6 +154,8 @@ void LoopbackChannel::OtherEnded() {
   Lose(absl::UnavailableError("the other end closed the connection"));
 }
 
+// The other end learns of this by OtherEnded, and then loses its connection. Pieces that it has not taken
+// keep their memory until their tasks have run or were dropped.
 void LoopbackChannel::End(std::optional<pull::Frame> last, std::function<void()> ended) {
   // What is under way is with the other end, and counts; `ended` keeps the handler until then.
   counts_ = sending_ > 0 ? handler_ : nullptr;

@@ -73,6 +73,7 @@ class LoopbackTransport : public Transport {
     if (options_.devices == nullptr) return Transport::RegisterDevice(base, bytes);
     if (options_.before_register_device) TC_RETURN_IF_ERROR(options_.before_register_device());
     TC_ASSIGN_OR_RETURN(const RegisteredMemory::AddedDevice added, memory_.AddDevice(base, bytes));
+    // A fake card needs no key: the account of the memory is all.
     return std::shared_ptr<void>(nullptr, [this, added](void*) { memory_.RemoveDevice(added.region); });
   }
 

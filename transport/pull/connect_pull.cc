@@ -23,6 +23,9 @@ namespace {
 absl::Status Cancelled() { return absl::CancelledError("the pull was cancelled"); }
 
 // Thread-safe. Outlived by nothing: tasks on the threads keep it alive.
+// One pull over its connections. All work of a connection is a task on its channel's queue; a caller's thread
+// only checks, chooses a connection and posts. `mutex_` guards what callers and channels share, and no task,
+// callback or observer runs under it.
 class PullCore : public PullConnection::Owner, public std::enable_shared_from_this<PullCore> {
  public:
   PullCore(const ReceiverOptions& options, Descriptor descriptor, const TraceContext& trace,
@@ -181,6 +184,8 @@ void PullCore::CancelFetch(FetchId fetch) {
 }
 
 // A closed connection fails the fetches that it is given.
+// Loads are read without the connections' threads: a choice that is not the best costs some time, and nothing
+// else.
 PullConnection* PullCore::LeastLoaded() {
   PullConnection* min = nullptr;
   for (const std::unique_ptr<PullConnection>& connection : connections_) {
@@ -202,6 +207,8 @@ void PullCore::SetSilenceLimit(absl::Duration limit) {
   }
 }
 
+// One connection may be silent while others use the link, so the time of the last byte is kept for the whole
+// pull.
 void PullCore::OnBytes() {
   absl::MutexLock lock(&mutex_);
   last_bytes_ = SteadyNow();
@@ -234,6 +241,8 @@ void PullCore::CloseAll(const absl::Status& why) {
   }
 }
 
+// Break closes the connections by tasks. The tasks posted here run behind them, so when all have counted
+// down, every fetch has completed and nothing is written any more.
 void PullCore::End() {
   Break(Cancelled());
   // A thread cannot wait for the others, nor for itself. What is closed later, then, had nothing to receive.

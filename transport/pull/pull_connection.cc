@@ -27,6 +27,9 @@ bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint
 
 }  // namespace
 
+// Two accounts. A fetch (`fetches_`) is complete when all of its bytes are in their place. A request
+// (`requests_`) is a part of a fetch and is over when the source has sent all of it, or said that it sends no
+// more. A request may outlive its fetch: what still comes is dropped, but counts in the credit until then.
 PullConnection::PullConnection(std::shared_ptr<MessageChannel> channel, Owner* owner, const Credit& credit,
                                const Descriptor* descriptor, const std::string* traceparent,
                                std::string where)
@@ -40,6 +43,8 @@ PullConnection::PullConnection(std::shared_ptr<MessageChannel> channel, Owner* o
 
 PullConnection::~PullConnection() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
 
+// Connecting, the handshake and WELCOME have one end together: the owner's timer closes the connection, and
+// `connected_` then gets that error.
 void PullConnection::Connect(std::function<void(absl::Status)> connected) {
   // It was closed before its turn came.
   if (state_ != State::kIdle) {
@@ -142,6 +147,8 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   return absl::OkStatus();
 }
 
+// Books a piece before its bytes arrive: a source that sends what was not asked for, twice, or outside its
+// request, is given up before anything is written.
 absl::Status PullConnection::OnPiece(const Data& piece) {
   if (state_ != State::kOpen) return Broken("a piece that was not asked for");
   const auto found = requests_.find(piece.request_id);
@@ -205,6 +212,7 @@ void PullConnection::OnPieceBytes(const Data& arrived, ConstHostSpan held) {
   if (receiving != nullptr) FetchMoved(fetch_id, arrived.bytes);
 }
 
+// From here to OnReceived the channel writes by itself; Abandon and MaybeFinish wait for that.
 void PullConnection::OnReceiveStarted(const Data& piece) {
   ++fetches_.at(requests_.at(piece.request_id).fetch).receives;
 }
@@ -236,6 +244,7 @@ void PullConnection::RequestMoved(uint64_t request_id, uint64_t bytes) {
   if (found->second.left == 0) requests_.erase(found);
 }
 
+// Bytes of a fetch that is over do not count as a sign of life.
 void PullConnection::FetchMoved(FetchId fetch, uint64_t bytes) {
   fetches_.at(fetch).left -= bytes;
   load_ -= bytes;
@@ -244,6 +253,7 @@ void PullConnection::FetchMoved(FetchId fetch, uint64_t bytes) {
   MaybeFinish(fetch);
 }
 
+// On the channel's thread, by the task that the owner posted. The connection may have been closed in between.
 void PullConnection::Start(Fetch fetch) {
   // The owner counted the fetch when it chose this connection.
   if (state_ == State::kClosed) {
@@ -404,6 +414,8 @@ void PullConnection::OnDenied(const absl::Status& why) {
   Fail(why, /*lost=*/true);
 }
 
+// Any failure of one connection breaks the whole pull (Owner::OnLost): a source that is gone on one
+// connection is gone on all, and the engine has other sources.
 void PullConnection::Fail(const absl::Status& status, bool lost) {
   if (state_ == State::kClosed) return;
   // Of another version, and of a replica that is not whole, Connect says so.
@@ -413,6 +425,8 @@ void PullConnection::Fail(const absl::Status& status, bool lost) {
   Shut(why, lost);
 }
 
+// `emptied` comes when no fetch is left here. A fetch that the channel still receives for holds it back, for
+// drain_timeout at most (Abandon, or the end by force).
 void PullConnection::Close(const absl::Status& why, std::function<void()> emptied) {
   Shut(why, /*lost=*/false);
   if (emptied == nullptr) return;

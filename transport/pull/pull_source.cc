@@ -80,6 +80,8 @@ void PullSource::Revoke(SourceServing& serving) {
   serving.Revoke();
 }
 
+// The order: the version, the secret id, the certificate's name, and then a place in the serving. A peer
+// without the id learns only that nothing is served under it.
 absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello& hello, std::string_view peer,
                                                                     TaskQueue* queue) {
   TC_RETURN_IF_ERROR(CheckVersion(hello));

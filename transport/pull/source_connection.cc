@@ -70,6 +70,8 @@ void SourceServing::ReadReleased() {
   --reads_;
 }
 
+// From `revoked_` on no connection joins and no read begins. What has begun is counted (connections_,
+// reads_), and this waits until both are empty.
 void SourceServing::Revoke() {
   std::vector<std::shared_ptr<SourceConnection>> connections;
   {
@@ -85,6 +87,8 @@ void SourceServing::Revoke() {
   mutex_.Await(absl::Condition(this, &SourceServing::Idle));
 }
 
+// Made on a listener's thread, started on its channel's. Between the two it may be revoked: End then finds no
+// channel, and Start says so.
 SourceConnection::SourceConnection(TaskQueue* queue, ServingThreads* threads, const SourceLimits& limits,
                                    std::shared_ptr<SourceServing> serving)
     : queue_(queue), threads_(threads), limits_(limits), serving_(std::move(serving)) {}
@@ -109,6 +113,8 @@ void SourceConnection::Start(std::shared_ptr<MessageChannel> channel) {
   if (channel_ != nullptr) channel_->Flush();
 }
 
+// A connection leaves its serving only when its channel has ended (Close), since until then the channel may
+// read the image.
 void SourceConnection::End(const absl::Status& why) {
   if (ended_) return;
   if (channel_ == nullptr) {
@@ -183,6 +189,8 @@ void SourceConnection::FillingChanged() {
   if (absl::Status end = availability.end(); !end.ok()) Leave(end, kFailureTime);
 }
 
+// Called by Refill, so news go out whenever the channel has room for something: before pieces, since a
+// receiver may wait for them with nothing else to ask for.
 void SourceConnection::SendNews() {
   // A receiver that does not read what it was told is told the rest together, later.
   if (!has_news_ || !announcer_.has_value() || channel_->has_ahead()) return;
@@ -262,6 +270,8 @@ absl::Status SourceConnection::On(const Request& request) {
   return absl::OkStatus();
 }
 
+// A CANCEL of a request that is over is ignored: it crossed the last piece. The ERROR that answers one tells
+// the receiver that no more bytes of it come.
 absl::Status SourceConnection::On(const Cancel& cancel) {
   if (cancel.id > last_request_id_) {
     return absl::InvalidArgumentError(absl::StrCat("CANCEL of REQUEST ", cancel.id, ", which was not made"));
@@ -289,6 +299,8 @@ void SourceConnection::Refill() {
   }
 }
 
+// Requests are served one after the other, each to its end, so that a receiver has whole chunks early. Over
+// the limit of the channel this stops; OnSent leads here again.
 void SourceConnection::SendPieces() {
   while (!requests_.empty() && channel_->has_room()) {
     Asked& asked = requests_.front();
@@ -311,6 +323,8 @@ void SourceConnection::SendNextPiece(Asked& asked, ConstHostSpan piece, std::sha
   channel_->SendPiece(head, piece, std::move(hold));
 }
 
+// One read brings one piece of ServedImage::Read, which may be shorter than the request; the request is then
+// read again from where it is. Several requests are read at a time, so their pieces may come in turn.
 void SourceConnection::StartReads() {
   for (Asked& asked : requests_) {
     // What a slow receiver does not take must not fill the buffers that others are read through, of which
@@ -365,6 +379,7 @@ void SourceConnection::SendRead(Asked& asked, const ServedPiece& read) {
   }
 }
 
+// Counted when the kernel or the receiver has the bytes, not when they are queued.
 void SourceConnection::OnSent(uint64_t piece_bytes) {
   serving_->counter().AddBytes(piece_bytes);
   // What was dropped meanwhile is not owed any more.

@@ -182,6 +182,7 @@ absl::StatusOr<Frame> DecodeData(ByteReader body, uint32_t piece_bytes) {
   return data;
 }
 
+// Whether the words fit the image is checked by its connection, which knows the image.
 absl::StatusOr<Frame> DecodeHave(ByteReader body) {
   Have have;
   have.first = body.Get<uint32_t>();

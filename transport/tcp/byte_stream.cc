@@ -14,6 +14,7 @@ namespace {
 // What the result of a system call on a socket comes to.
 absl::StatusOr<size_t> Moved(ssize_t result, const char* what) {
   if (result >= 0) return static_cast<size_t>(result);
+  // An interrupted call moved nothing: epoll is level-triggered, and brings the caller back.
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return size_t{0};
   return ErrnoStatus(errno, what, "a connection");
 }
@@ -39,6 +40,7 @@ class PlainStream : public ByteStream {
 
   absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
     const msghdr message = MessageOf(from);
+    // A peer that is gone is an error here, and not a signal that ends the process.
     return Moved(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), "write to");
   }
 

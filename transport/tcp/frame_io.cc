@@ -41,6 +41,8 @@ void FrameWriter::Put(const Frame& frame) {
   queue_.push_back({.head = pull::EncodeFrame(frame), .head_sent = 0, .piece = {}, .hold = nullptr});
 }
 
+// The queue is: the frame of which a part was sent, the frames put ahead in their order, and the rest. A
+// frame that was begun has to go on, or the other end would take the next one for its rest.
 void FrameWriter::PutAhead(const Frame& frame) {
   // The frame that is under way, then those put ahead, which may be what is under way.
   const size_t first = within_frame_ && !queue_.front().ahead ? 1 : 0;
@@ -67,6 +69,8 @@ void FrameWriter::AddParts(const Queued& frame, std::vector<iovec>& parts, uint6
   if (!frame.piece.empty()) add(frame.piece.data(), frame.piece.size());
 }
 
+// Each system call takes the heads and pieces of many frames from where they lie; nothing is copied on the
+// way to the kernel.
 absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
   uint64_t of_pieces = 0;
   for (uint64_t total = 0; total < max && !(queue_.empty() && !stream.has_unsent());) {

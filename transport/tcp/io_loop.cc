@@ -18,6 +18,7 @@ namespace {
 
 constexpr Epoll::WatchId kWakeId = 0;
 constexpr int kEventsATurn = 64;
+// epoll_wait takes its time as an int of milliseconds; a longer wait is only cut into several.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
 
 epoll_event EventFor(Epoll::WatchId id, uint32_t events) {
@@ -66,6 +67,8 @@ void Epoll::Unwatch(WatchId id, int fd) {
   PCHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0);
 }
 
+// Called by the loop between its tasks and timers, without a lock. An interrupted wait ends as one without an
+// event.
 void Epoll::Wait(SteadyTime until) {
   const absl::Duration wait = std::clamp(TimeLeft(until), absl::ZeroDuration(), kLongestWait);
   // Rounded up: a timer that is almost due must not make the loop spin.

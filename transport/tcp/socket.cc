@@ -57,6 +57,7 @@ absl::StatusOr<uint16_t> ListeningPort(int listener) {
   return PortOf(address.storage);
 }
 
+// The socket does not block, so most connects are in progress when this returns (EINPROGRESS).
 absl::StatusOr<UniqueFd> StartConnecting(const SocketAddress& address, const SocketOptions& options) {
   TC_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(address));
   TC_RETURN_IF_ERROR(Configure(fd.get(), options));
@@ -75,6 +76,7 @@ absl::Status ConnectResult(int socket) {
 }
 
 absl::Status Configure(int socket, const SocketOptions& options) {
+  // From 1 s, the unit of the keepalive options, to a day.
   const int timeout_ms = static_cast<int>(
       std::clamp<int64_t>(absl::ToInt64Milliseconds(options.peer_timeout), 1000, 24 * 3600 * 1000));
   // The pause before the first probe and the probes together take the whole timeout.

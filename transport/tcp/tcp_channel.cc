@@ -27,6 +27,11 @@ constexpr absl::Duration kMaxTimerLateness = absl::Milliseconds(3);
 
 }  // namespace
 
+// How the two directions work. Reading: epoll says that bytes are there; ReadSome moves them, straight to the
+// place of the current piece and into the reader's buffer else, and hands on the frames. Writing: Flush asks
+// the handler for more (Refill) and gives the socket what it takes; what is left waits for EPOLLOUT. Either
+// ends its turn after kBytesATurn, so that all connections of a loop move. A direction that its limit holds
+// back has its epoll event masked, and its own timer instead.
 TcpChannel::TcpChannel(IoLoop* loop, RateLimit* send_limit, RateLimit* receive_limit)
     : loop_(loop),
       send_limit_(send_limit),
@@ -55,6 +60,7 @@ absl::Status TcpChannel::Adopt(std::unique_ptr<ByteStream> stream, uint32_t even
   return absl::OkStatus();
 }
 
+// The timers hold a plain pointer to this channel, so they end with the stream.
 void TcpChannel::DropStream() {
   if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
   peer_watch_.Stop();
@@ -67,6 +73,7 @@ void TcpChannel::DropStream() {
   gone_ = false;
 }
 
+// The handler answers with End, so most callers of this return at once: the stream may be gone.
 void TcpChannel::Lose(const absl::Status& why) {
   if (handler_ != nullptr && !std::exchange(lost_, true)) handler_->OnLost(why);
 }
@@ -173,6 +180,8 @@ absl::StatusOr<size_t> TcpChannel::ReadOnce() {
   return bytes;
 }
 
+// Stops at a DATA frame with a piece that is not here in full: ReadOnce then reads the rest to its place. A
+// handler may end this channel in any call.
 absl::Status TcpChannel::TakeFrames() {
   while (!piece_.has_value() && handler_ != nullptr) {
     TC_ASSIGN_OR_RETURN(const std::optional<Frame> frame, reader_.Next());
@@ -189,6 +198,7 @@ absl::Status TcpChannel::TakeFrames() {
   return absl::OkStatus();
 }
 
+// Bytes that no fetch wants still have to leave the socket: they go to one buffer, over each other.
 HostSpan TcpChannel::PieceRoom(uint64_t max) {
   Data rest = *piece_;
   rest.bytes = static_cast<uint32_t>(max);
@@ -252,6 +262,9 @@ void TcpReceiverChannel::Connect(pull::MessageChannel::Handler* handler) {
   Attempt();
 }
 
+// One address after the other, until one welcomes the pull or none is left. The timer runs until WELCOME, so
+// an address that accepts and then says nothing is left as well; the last address has as much time as the
+// whole pull has to connect.
 void TcpReceiverChannel::Attempt() {
   queue().CancelTimer(attempt_timer_);
   DropStream();
@@ -286,6 +299,8 @@ absl::StatusOr<std::unique_ptr<ByteStream>> TcpReceiverChannel::NewStream(const 
                             leads_ ? target_->sessions->Find(target_->source, tls_) : target_->session);
 }
 
+// The first event after StartConnecting tells whether the socket is connected. The TLS handshake, if any,
+// comes with the first reads and writes.
 void TcpReceiverChannel::OnReady(uint32_t events) {
   if (!connecting_) {
     TcpChannel::OnReady(events);

@@ -27,6 +27,9 @@ constexpr int kLogSeconds = 10;
 
 }  // namespace
 
+// A connection from accept to HELLO, on the first loop. It ends in one of four ways: HELLO admits it, and its
+// stream goes to a loop (Release); it is refused with an ERROR; it sends something else, or closes; or its
+// time is over. Forget destroys it in each of them.
 class TcpSource::PendingConnection : public IoLoop::Handler {
  public:
   PendingConnection(TcpSource* source, std::unique_ptr<ByteStream> stream)
@@ -141,6 +144,7 @@ void TcpSource::OnReady(uint32_t) {
   }
 }
 
+// Nothing here waits for the new connection: the handshake and HELLO come by events.
 bool TcpSource::AcceptOne() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {

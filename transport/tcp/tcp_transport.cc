@@ -113,6 +113,8 @@ absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
 }
 
 TcpTransport::TcpTransport(std::unique_ptr<State> state) : state_(std::move(state)) {}
+// The listener first, on its loop: from then on no connection is admitted. The state then goes in the order
+// that its own destructor says.
 TcpTransport::~TcpTransport() {
   if (state_->listener != nullptr) state_->listener->Shutdown();
 }
@@ -209,6 +211,8 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
   target->source = decoded.source;
   target->sessions = &state_->sessions;
   const uint64_t worth_it = 1 + decoded.image_bytes / kBytesAConnection;
+  // The leading channel connects first and tells the others of the address and the TLS session that worked
+  // (TcpTarget).
   const auto connections = std::min<uint64_t>(worth_it, state_->connections);
   // Two pulls at a time begin with two loops.
   static std::atomic<size_t> pulls_made = 0;

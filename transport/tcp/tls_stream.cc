@@ -85,6 +85,7 @@ class BatchedSocket {
 // It as OpenSSL sees it.
 BatchedSocket& SocketOf(BIO* bio) { return *static_cast<BatchedSocket*>(BIO_get_data(bio)); }
 
+// Takes all that OpenSSL writes: WriteRecords stops in time, so the buffer holds about one batch at most.
 int WriteBio(BIO* bio, const char* bytes, int count) {
   SocketOf(bio).Append(bytes, count);
   return count;
@@ -164,6 +165,10 @@ const std::string& CipherSuites() {
   return suites;
 }
 
+// A state machine in two phases. Until `introduced_` each Read and Write goes on with the handshake and moves
+// nothing of the caller's; the peer's name is checked at its end, before any byte of the protocol. Then bytes
+// move as records. OpenSSL only ever sees BatchedSocket, so its "want write" does not occur: what it writes
+// is kept, and Send gives it to the socket.
 class TlsStream : public ByteStream {
  public:
   TlsStream(UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected)

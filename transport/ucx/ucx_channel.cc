@@ -9,6 +9,10 @@
 
 namespace tensorcast::transport {
 
+// The states of a conversation: open; ending_ (End was called: the last messages are exchanged while
+// operations under way end); closing_ (the endpoint is closed by force); and over (Finish). End in good order
+// needs the other end: BYE and its answer. The drain timer turns ending_ into closing_ where that end does
+// not come.
 void UcxChannel::Send(const pull::Frame& frame) {
   if (endpoint_ != nullptr) endpoint_->SendControl(frame);
 }
@@ -77,6 +81,8 @@ void UcxChannel::OnRendezvousReceived(const pull::Data& head, const absl::Status
   Received(head, status);
 }
 
+// UCX has let go of the memory here, so this is told to the handler also while the conversation ends: a fetch
+// may wait for it.
 void UcxChannel::Received(const pull::Data& piece, const absl::Status& status) {
   --receiving_;
   // The endpoint is dying, or about to: the error that killed it names the cause.
@@ -108,6 +114,8 @@ void UcxChannel::End(std::optional<pull::Frame> last, std::function<void()> ende
   SayLast(*last);
 }
 
+// `Finish` comes when UCX has completed every operation of the endpoint with an error, so that no memory is
+// read or written any more.
 void UcxChannel::CloseByForce() {
   if (std::exchange(closing_, true)) return;
   ending_ = true;
@@ -139,6 +147,8 @@ UcxReceiverChannel::UcxReceiverChannel(const UcxReceiver& receiver, const Socket
   }
 }
 
+// An idle endpoint from an earlier pull spares UCX's connection set-up; HELLO then begins the next
+// conversation on it.
 void UcxReceiverChannel::Connect(pull::MessageChannel::Handler* handler) {
   handler_ = handler;
   endpoint_ = receiver_.cache->Take(peer());

@@ -41,6 +41,9 @@ struct UcxEndpoint::Operation {
   Done done;
 };
 
+// The life of an endpoint: usable; failed (at most once: the owner is told in a task, and answers with
+// Close); closing (no callback of UCX finds it any more, and all operations complete); closed. Each operation
+// holds the endpoint, so it is destroyed after the last one.
 absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Connect(UcxWorker* worker,
                                                                   const SocketAddress& address) {
   ucp_ep_params_t params{};
@@ -101,6 +104,8 @@ void UcxEndpoint::Fail(absl::Status status) {
   });
 }
 
+// Within a callback of UCX, so the frame is handed on by a task: the owner may close the endpoint in answer,
+// which it must not do here. Tasks keep the order of arrival.
 void UcxEndpoint::ControlArrived(std::string_view bytes) {
   absl::StatusOr<pull::Frame> message = DecodeWhole(bytes);
   if (message.ok() && std::holds_alternative<pull::Data>(*message)) {

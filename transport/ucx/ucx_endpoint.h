@@ -29,8 +29,8 @@ class EndpointOwner {
   // A piece of an image has arrived together with its head. It lies in UCX's buffer until the call returns.
   // An error fails the endpoint.
   virtual absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) = 0;
-  // The peer offers a piece by rendezvous: returns the memory to receive it into. An empty span drops the
-  // piece. A span of another length than the piece's, or an error, fails the endpoint.
+  // The peer offers a piece by rendezvous: returns the memory to receive it into, as long as the piece. An
+  // empty span drops the piece. An error fails the endpoint.
   virtual absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) = 0;
   // A piece by rendezvous has arrived, or failed with `status`: UCX no longer writes to its memory.
   virtual void OnRendezvousReceived(const pull::Data& head, const absl::Status& status) = 0;

@@ -13,6 +13,8 @@
 namespace tensorcast::transport {
 
 // One receiver's connection. Between pulls it waits for HELLO.
+// An endpoint outlives the pulls on it, so the connection has a handler for each state: `idle_` between
+// pulls, and the pull's SourceConnection from HELLO to the last BYE.
 class UcxSource::Connection : public UcxChannel {
  public:
   Connection(UcxSource* source, std::shared_ptr<UcxEndpoint> endpoint)
@@ -114,6 +116,7 @@ absl::StatusOr<uint16_t> UcxSource::Listen(const SocketAddress& address) {
   return PortOf(attributes.sockaddr);
 }
 
+// UCX calls this within its progress, on the progress thread.
 void UcxSource::OnConnectionRequest(ucp_conn_request_h request, void* arg) {
   static_cast<UcxSource*>(arg)->Accept(request);
 }

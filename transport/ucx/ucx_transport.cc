@@ -68,6 +68,8 @@ absl::Status UcxTransport::State::Listen() {
   return absl::OkStatus();
 }
 
+// A descriptor has room for 255 keys. The pool is registered once, and so is a replica on a GPU: an image has
+// one key as a rule.
 absl::Status UcxTransport::State::DescribeMemory(const std::vector<ConstHostSpan>& segments,
                                                  pull::Descriptor& descriptor) {
   std::vector<size_t> regions;  // of each remote key
@@ -102,6 +104,7 @@ absl::StatusOr<std::shared_ptr<void>> UcxTransport::State::RegisterDevice(Device
       return absl::ResourceExhaustedError(mapped.message());
     }
   }
+  // Unmapped on the progress thread as well: no other thread may call UCX.
   return std::shared_ptr<void>(nullptr, [this, region = added.region](void*) {
     worker->Run([this, region] {
       if (memory.RemoveDevice(region)) worker->UnmapMemory(region);

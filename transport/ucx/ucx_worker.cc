@@ -173,6 +173,7 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& opti
   return worker;
 }
 
+// Runs on the thread that creates the transport, before the progress thread begins.
 absl::Status UcxWorker::Init(const Options& options) {
   if (!options.connection_manager.empty()) {
     TC_RETURN_IF_ERROR(RequireConnectionManager(options.connection_manager));
@@ -219,6 +220,7 @@ absl::Status UcxWorker::SetHandler(unsigned id, ucp_am_recv_callback_t callback)
   return UcxStatus(ucp_worker_set_am_recv_handler(worker_, &param), "register a UCX message handler");
 }
 
+// The thread ends first; what was posted and not run is dropped by Close of the queue.
 UcxWorker::~UcxWorker() {
   if (thread_.joinable()) {
     CHECK(!OnThread()) << "a UCX transport was destroyed by its own progress thread";
@@ -268,6 +270,7 @@ void UcxWorker::UnmapMemory(size_t region) {
   if (gone.bytes > 0) ucp_mem_unmap(context_, gone.handle);
 }
 
+// A transport has one pool and the GPU replicas that move now, so a list is enough.
 const UcxWorker::Region* UcxWorker::FindMemory(const std::byte* address) const {
   for (const Region& region : regions_) {
     if (address >= region.base && address < region.base + region.bytes) return &region;
@@ -308,6 +311,8 @@ std::shared_ptr<UcxEndpoint> UcxWorker::FindEndpoint(ucp_ep_h ep) const {
   return it == endpoints_.end() ? nullptr : it->second;
 }
 
+// UCX tells by which endpoint a message came (the reply endpoint). One without, or of an endpoint that was
+// closed, is dropped.
 ucs_status_t UcxWorker::OnControl(void* arg, const void* header, size_t header_bytes, void*, size_t,
                                   const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxWorker*>(arg);
