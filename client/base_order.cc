@@ -16,6 +16,8 @@
 namespace tensorcast::client {
 namespace {
 
+// "auto" stands for what the key of the put names now. The session keeps the manifest, so later puts with the
+// same base do not fetch it.
 absl::StatusOr<std::shared_ptr<const Manifest>> BaseOf(Session& session, const RequestContext& operation,
                                                        const PutOptions& options) {
   const std::string& named = options.base == "auto" ? options.key.value_or("") : options.base;
@@ -65,6 +67,7 @@ std::vector<PutTensor> InOrderOfBase(Session& session, const RequestContext& ope
     VLOG(1) << "put: the tensors keep their order: " << base.status();
     return as_given;
   }
+  // A put never fails here: without the base's order its difference is larger, or there is none.
   std::vector<PutTensor> ordered = Reordered(tensors, (*base)->layout());
   return ordered.empty() ? as_given : ordered;
 }

@@ -34,6 +34,8 @@ constexpr uint64_t kMinUnchangedPerChanged = 4;
 using Path = std::vector<std::string>;  // ids of differences
 
 // The fewest differences that lead from `base` to `target`, in order; empty: there are none.
+// A breadth-first search from the target backwards, since an artifact names the differences that lead to it.
+// It ends at the shortest way, after kMaxDescribed calls, or where no difference is left.
 absl::StatusOr<Path> FindPath(AdminClient& calls, const RequestContext& context, const std::string& base,
                               const std::string& target) {
   std::deque<std::pair<std::string, Path>> reached = {
@@ -136,6 +138,7 @@ class Changes::Finder {
   }
 
  private:
+  // The differences are got whole and stay attached as long as the changes: the decoders read their memory.
   absl::StatusOr<Differences> Get(const std::string& base_id, const std::string& target_id) const {
     TC_ASSIGN_OR_RETURN(const Path path, FindPath(session_.calls, context_, base_id, target_id));
     if (path.empty()) return absl::NotFoundError("none lead there");
@@ -169,6 +172,9 @@ class Changes::Finder {
   const ImageLayout& layout_;
 };
 
+// What tells the changed elements, the cheapest first: both versions are the same; differences; a comparison
+// with the base's image, which is got whole for that; nothing, and all bytes count as changed. Where
+// differences cannot be had, the next is tried, unless the context has ended.
 absl::StatusOr<std::unique_ptr<Changes>> Changes::Find(Client& client, const RequestContext& context,
                                                        std::string_view base, const Replica& target,
                                                        const ChangesOptions& options) {
@@ -227,6 +233,8 @@ absl::StatusOr<std::unique_ptr<Changes>> Changes::Find(Client& client, const Req
   return made();
 }
 
+// A part of a comparison is marked first (a bit for each element), and the marks are then read, so that the
+// comparison runs at the speed of memory.
 bool Changes::State::Visit(const ChangedPart& part, ChangesReader& reader,
                            absl::FunctionRef<void(const ChangedElements&)> visit) const {
   if (part.whole) return false;
@@ -266,6 +274,7 @@ void Changes::State::Read(const ChangedPart& part, ReadPart& read) const {
   });
 }
 
+// Calls of Of on several threads share the memory of what was read: each takes one for its time.
 std::unique_ptr<ReadPart> Changes::State::Take(const ChangedPart* part) {
   absl::MutexLock lock(&mutex);
   if (idle.empty()) return std::make_unique<ReadPart>();
@@ -281,6 +290,8 @@ void Changes::State::GiveBack(std::unique_ptr<ReadPart> read) {
   idle.push_back(std::move(read));
 }
 
+// Gives the whole tensor (`whole`) where indices would take more than the bytes that they save, and for types
+// narrower than a byte, of which an element has no address.
 TensorChanges Changes::Of(size_t tensor) const {
   State& state = *state_;
   const ByteRange place = state.target.places[tensor];

@@ -56,6 +56,7 @@ absl::Status OnThreads(size_t count, const Make& make) {
 
 // `from` and `to` are where offset 0 is, or would be.
 template <size_t kWidth>
+// The width is a template argument, so that each copy is one instruction and not a call.
 void Scatter(std::span<const uint32_t> offsets, uint64_t from_begin, uint64_t to_begin, const std::byte* from,
              std::byte* to) {
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -94,6 +95,9 @@ absl::Status Changes::Target::Check(std::span<const std::span<std::byte>> memory
   return absl::OkStatus();
 }
 
+// Each part is written by one thread, and parts do not overlap, so no byte has two writers. A part with known
+// changes is scattered element by element, any other is copied whole. Values come from the target's image
+// only, so to write a part twice is harmless.
 absl::StatusOr<WrittenChanges> Changes::WriteTo(const RequestContext& context,
                                                 std::span<const std::span<std::byte>> tensors) const {
   const State& state = *state_;
@@ -153,6 +157,9 @@ absl::StatusOr<WrittenChanges> Changes::WriteTo(const RequestContext& context,
   return WrittenChanges{.elements = elements, .whole_bytes = whole_bytes};
 }
 
+// A chunk's digest is computed over the caller's tensors, filled up from the image where the caller gave no
+// memory and between tensors. Where it differs although the caller's bytes are those of the image, the image
+// itself is damaged.
 absl::StatusOr<std::vector<size_t>> Changes::Differing(const RequestContext& context, const Replica& replica,
                                                        std::span<const std::span<std::byte>> tensors) {
   TC_ASSIGN_OR_RETURN(const Target target, TargetOf(replica));

@@ -82,6 +82,7 @@ int TryConnect(const SocketAddress& address, const RequestContext& context) {
   if (!probe) return errno;
   if (connect(probe.get(), address.get(), address.length) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
+  // A cancellation has no descriptor to wait for, so the wait is cut into short ones.
   while (context.Check("connect").ok()) {
     const absl::Duration wait = std::clamp(TimeLeft(context.deadline), absl::Milliseconds(1), kLook);
     pollfd ready{probe.get(), POLLOUT, 0};

@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const ClientOpti
   context.cancellation = options.cancellation;
   std::unique_ptr<DaemonLink> link;
   const auto connect = [&](const rpc::Attempt&) -> absl::Status {
+    // The channel is made anew with each try: the address, and the certificates in the files, may have
+    // changed.
     TC_ASSIGN_OR_RETURN(const std::string address, FindDaemon(options.daemon));
     TC_RETURN_IF_ERROR(CheckServerAddress(address));
     TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials,

@@ -21,6 +21,7 @@ struct Coded {
   DType dtype;
   uint8_t code;  // DLDataTypeCode
 };
+// One code stands for several widths (`bits`), so a type is found by both.
 constexpr Coded kCodes[] = {
     {DType::kI8, 0},      {DType::kI16, 0},         {DType::kI32, 0},     {DType::kI64, 0},
     {DType::kU8, 1},      {DType::kU16, 1},         {DType::kU32, 1},     {DType::kU64, 1},

@@ -161,6 +161,8 @@ absl::StatusOr<std::vector<std::string>> Expand(Client& client, const RequestCon
 
 }  // namespace
 
+// One attempt: materialize, claim, find the manifest, attach, make the views. An error after the claim ends
+// the lease with `claimed`.
 absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& context,
                                                          std::string_view artifact,
                                                          const GetOptions& options) {
@@ -279,6 +281,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
   return replicas;
 }
 
+// `cancel_with_caller` passes the caller's cancellation on; the thread sees only its own.
 struct PendingGet::State {
   explicit State(const RequestContext& context)
       : cancel_with_caller(

@@ -94,6 +94,9 @@ absl::StatusOr<v1::PutArtifactResult> ImportAsClient(
   return import({&file, 1});
 }
 
+// Three ways, by what reads the bytes: the daemon reads a URI, with its own credentials or, where it may not,
+// with those of this process; the daemon reads files that this process opened and hands over by the handle
+// socket; or, from another host, the daemon opens the path itself.
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
                                                   const RequestContext& operation, const std::string& path,
                                                   const PutOptions& options) {
@@ -141,6 +144,8 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
     opened_here = *std::move(opened);
     const SafetensorsModel& model = opened_here.model;
     for (const auto& object : model.objects) files.push_back(object->descriptor());
+    // The order of the descriptors: the shards of the model as `shards` names them, then the files as `files`
+    // names them.
     request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
     for (const auto& object : opened_here.files.objects) files.push_back(object->descriptor());
     for (const Tensor& file : opened_here.files.layout.tensors) request.add_files(file.name);

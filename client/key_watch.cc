@@ -42,6 +42,8 @@ class KeyWatch {
   }
 
  private:
+  // One connection, until it ends. The order of its messages: every key as it is, then `listed`, then each
+  // change.
   absl::Status Listen(rpc::Backoff& backoff) {
     v1::WatchKeysRequest request;
     request.set_prefix(prefix_);

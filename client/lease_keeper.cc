@@ -44,6 +44,8 @@ void LeaseKeeper::Watch(const std::string& artifact_id, const std::shared_ptr<Cl
   thread_ = std::thread([this] { Run(); });
 }
 
+// A watched replica is in one of three states: it has its lease; it lost its lease, and the daemon cannot be
+// reached (asked again with each round); or it is over, and leaves the list.
 void LeaseKeeper::Run() {
   while (true) {
     std::vector<Watched> watched;
@@ -66,6 +68,8 @@ void LeaseKeeper::Run() {
   }
 }
 
+// Two steps, as for a get: AttachReplica gives a ticket, and the ticket is claimed. TakeOver then checks that
+// the new lease is on the very memory that is mapped here, and refuses any other.
 absl::Status LeaseKeeper::TakeAgain(const std::string& artifact_id, ClaimedReplica& claimed) {
   RequestContext context;
   context.deadline = SteadyNow() + kTimeout;

@@ -80,6 +80,16 @@ absl::Status LiveClient::TakeLease(const RequestContext& context, const std::str
   return claimed.TakeOver(std::move(again));
 }
 
+// The protocol of a live replica, as this process sees it:
+//
+//   MakeLive  AttachLive gives a ticket; the connection that claims it takes over the lease
+//   Prepare   the daemon stages the version; the replica stays as it is
+//   Commit    this holder enters the gate; when all holders are in it, the memory is rewritten
+//             and a ticket for the new version comes back
+//   Adopt     the replica describes itself as the new version, at the same addresses
+//
+// The mapping stays through all of it; only the lease is exchanged. The caller does not read the memory from
+// Commit to Adopt.
 absl::StatusOr<std::string> LiveClient::MakeLive(const RequestContext& context, const Replica& replica) {
   const std::string what = absl::StrCat("make the lease on replica ", replica.replica_id(), " live");
   if (replica.image().empty()) {
@@ -114,6 +124,7 @@ absl::Status LiveClient::Prepare(const RequestContext& context, const std::strin
   });
 }
 
+// CommitVersion is not retried here: without an answer the rewriting may have begun, and the caller decides.
 absl::StatusOr<LiveClient::Committed> LiveClient::Commit(const RequestContext& context,
                                                          const std::string& hold,
                                                          const std::string& artifact_id, absl::Duration wait,

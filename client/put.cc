@@ -72,6 +72,9 @@ class PageLocked {
 };
 
 // A ring is good for one call, so each attempt has its own, and begins the image again.
+// Two directions run at once: threads of RingFiller fill the slots of the ring that the daemon asks for,
+// while the RPC streams the descriptions of the tensors and follows the progress. Either side's end ends the
+// other: an error of a tensor cancels the call, and the end of the call stops the threads.
 absl::Status PutOnce(Session& session, const RequestContext& context, const PutImage& image,
                      std::span<const HandedMemory> handed, std::vector<v1::PutArtifactRequest>& requests,
                      OnPutResponse on_response) {
@@ -196,6 +199,8 @@ absl::Status BindFiles(otel::Span& span, DaemonLink& link, const RequestContext&
   return absl::OkStatus();
 }
 
+// The files are opened before the put, so that a wrong path stores nothing. They are bound after it: until
+// then the key names the tensors, with the files that it inherited.
 absl::StatusOr<v1::PutArtifactResult> PutWithFiles(otel::Span& span, Session& session,
                                                    const RequestContext& operation,
                                                    std::span<const PutTensor> tensors,

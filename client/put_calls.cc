@@ -51,6 +51,7 @@ absl::Status SetPutOptions(const PutOptions& options, v1::ImportArtifactRequest&
   return SetOptionsOf(options, request);
 }
 
+// All attempts have one request id, so a put that succeeded without an answer is not done twice.
 absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestContext& operation,
                                                 const PutOptions& options, const std::string& what,
                                                 absl::FunctionRef<absl::Status(OnPutResponse)> once) {

@@ -65,6 +65,7 @@ absl::Status PutImage::Write(int thread, uint64_t offset, HostSpan to) const {
     to = to.subspan(here.size());
     ++tensor;
   }
+  // The caller tells the daemon that the piece is filled, so no copy may still be running.
   for (const auto& [device, stream] : streams) TC_RETURN_IF_ERROR(stream->Synchronize());
   return absl::OkStatus();
 }

@@ -101,6 +101,8 @@ const v1::MaterializeReplicaResult& AdminClient::ResultOf(const Replica& replica
   return replica.state_->result;
 }
 
+// The claim is a lease with handles. Host memory is mapped: the descriptors came with the claim. GPU memory
+// is opened by its IPC handle.
 absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
                                     bool copy_on_write) {
   // From here on the lease ends with this state, whatever fails below.
@@ -123,6 +125,7 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
       }
     }
     TC_ASSIGN_OR_RETURN(image, claimed->MapImage(copy_on_write));
+    // A put of these bytes can then name the replica instead of streaming them.
     if (!image.empty()) {
       MappedImages::OfProcess().Add(
           image,

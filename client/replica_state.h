@@ -1,5 +1,6 @@
 // The state of a Replica: the daemon's answer, the manifest and, for an attached replica, its lease and its
-// memory. Private to this folder. One thread makes it; after that it is only read.
+// memory. Private to this folder. One thread makes it; after that it is only read, except in
+// LiveClient::Adopt.
 #pragma once
 
 #include <memory>

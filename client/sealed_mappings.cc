@@ -66,6 +66,8 @@ bool HasOwnPages(std::span<const std::byte> bytes) {
   return false;
 }
 
+// Two lists are joined by device and inode: which memory maps a memfd (maps), and which descriptors of memfds
+// are sealed (fd). Only a file in both can be handed over.
 SealedMappings SealedMappings::Read() {
   SealedMappings sealed;
   sealed.ReadMappings();

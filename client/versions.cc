@@ -55,6 +55,7 @@ absl::StatusOr<v1::FollowKeyResponse> VersionsClient::FollowKey(const RequestCon
                     v1::FollowKeyRequest request;
                     request.set_key(std::string(key));
                     AddTargets(targets, first, request);
+                    // Targets before an error are followed already; the call can be repeated.
                     TC_ASSIGN_OR_RETURN(const v1::FollowKeyResponse some,
                                         rpc::CallUnary(*stubs_->versions, &Stub::FollowKey, operation,
                                                        request, {.what = "follow a key"}));
