@@ -63,6 +63,8 @@ bool RunDetached(absl::AnyInvocable<void() &&> work) {
   }
 }
 
+// Three ends: the work ends (OK); the context ends, and the work is left alone and counted until it ends; or
+// the work cannot begin.
 absl::Status AwaitAside(const RequestContext& context, std::string_view what,
                         absl::AnyInvocable<void() &&> work, const OnSlow& on_slow) {
   TC_RETURN_IF_ERROR(context.Check(what));

@@ -33,7 +33,7 @@ struct CallOptions {
 };
 
 // The connections to one daemon. The CUDA runtime, which costs time and memory of each GPU, and the
-// connections for administration and versions are made when they are first needed.
+// connections for administration, versions and live replicas are made when they are first needed.
 class Connection {
  public:
   static absl::StatusOr<std::unique_ptr<Connection>> Open(client::ClientOptions options);

@@ -46,6 +46,7 @@ DType ChooseDType(const std::string& name, const std::optional<std::string>& wan
   return *dtype;
 }
 
+// Checks what the client library cannot, which gets only addresses and reads them on threads of its own.
 client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) {
   const auto name = nb::cast<std::string>(item[0]);
   const auto dtype = nb::cast<std::optional<std::string>>(item[1]);
