@@ -1,6 +1,7 @@
 """Live weights: the tensors of several processes become the next version in their place, when all of them commit."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import pathlib
 import subprocess
@@ -147,6 +148,29 @@ def test_follow_changes_live_weights_when_they_commit(store, other, key):
                     version.apply(into={})
                 assert 0 < version.commit(timeout=60) == version.pause_seconds < 60
                 assert weights.artifact_id == puts[-1].artifact_id and equal(arrays, state)
+
+
+def test_members_of_a_group_change_their_live_weights_together(store, key, cluster):
+    states = [first(70), after(first(70), 71)]
+    store.put(states[0], key=key, base="auto")
+    with contextlib.ExitStack() as ends:
+        # Both on one replica, as the ranks of an engine are.
+        members = [ends.enter_context(tc.connect(cluster.address("b"))) for _ in range(2)]
+        weights = [ends.enter_context(member.get(key, live=True)) for member in members]
+        follows = [ends.enter_context(member.follow(key, live=held, group="serve", size=2, timeout=120))
+                   for member, held in zip(members, weights)]
+        threads = ends.enter_context(concurrent.futures.ThreadPoolExecutor(2))
+        for version in threads.map(next, follows):
+            version.commit()  # the weights are of this version already
+        put = store.put(states[1], key=key, base="auto")
+        versions = list(threads.map(next, follows))
+        assert all(version.artifact_id == put.artifact_id for version in versions)
+        assert all(version.weights is held for version, held in zip(versions, weights))
+        with pytest.raises(tc.DeadlineExceededError, match="did not commit"):
+            versions[0].commit(timeout=0.5)
+        assert all(equal(held.numpy(), states[0]) for held in weights)
+        assert all(pause < 60 for pause in threads.map(lambda version: version.commit(timeout=60), versions))
+        assert all(equal(held.numpy(), states[1]) and held.artifact_id == put.artifact_id for held in weights)
 
 
 def test_commit_in_asyncio(store, other, key):
