@@ -48,12 +48,23 @@ absl::StatusOr<ReservedRange> ReservedRange::Reserve(uint64_t bytes, std::string
   return ReservedRange(base, bytes);
 }
 
+uint64_t ReservedRange::MappedBytes(int fd, uint64_t bytes) {
+  struct statfs file_system;
+  if (fstatfs(fd, &file_system) != 0 || file_system.f_type != HUGETLBFS_MAGIC) return bytes;
+  const auto page_bytes = static_cast<uint64_t>(file_system.f_bsize);
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
 ReservedRange::~ReservedRange() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
 absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access) {
   CHECK(at <= bytes_ && bytes <= bytes_ - at) << "bytes " << at << " + " << bytes << " of " << bytes_;
+  if (MappedBytes(fd, bytes) > bytes_ - at) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "map ", bytes, " bytes of shared memory: its huge pages end behind them; map whole huge pages"));
+  }
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   // MAP_FIXED replaces a part of the reserved range in one step, also one that is mapped already.
   if (mmap(base_ + at, bytes, protection, SharingOf(access, fd) | MAP_FIXED, fd,

@@ -31,7 +31,10 @@ class ReservedRange {
   // How this process may access a mapping. kCopyOnWrite: it reads and writes, and a page that it writes to
   // becomes a private copy, which no other process sees.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
+  // The bytes that a mapping of the file's first `bytes` bytes takes: whole pages, which may be huge.
+  static uint64_t MappedBytes(int fd, uint64_t bytes);
   // Maps bytes [offset, offset + bytes) of the file at `at`. REQUIRES: they fit in the range.
+  // INVALID_ARGUMENT if the file's pages do not: the mapping would replace what lies behind the range.
   // For kCopyOnWrite of reserved huge pages, as many more huge pages are reserved, since a write without a
   // free page would raise SIGBUS. RESOURCE_EXHAUSTED if there are not enough.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);

@@ -55,6 +55,17 @@ TEST(ReservedRange, MovedReservedRange_UnmapsAllOnDestruction) {
   EXPECT_FALSE(CanRead(base));
 }
 
+TEST(ReservedRange, HugePageThatEndsBehindRange_IsNotMapped) {
+  const UniqueFd file(memfd_create("test", MFD_CLOEXEC | MFD_HUGETLB));
+  ASSERT_EQ(ftruncate(file.get(), 3 * kHuge), 0);
+  const uint64_t bytes = 2 * kHuge + 4096;
+  EXPECT_EQ(ReservedRange::MappedBytes(file.get(), bytes), 3 * kHuge);
+  auto range = ReservedRange::Reserve(bytes, "a test");
+  ASSERT_TRUE(range.ok());
+  const absl::Status refused = range->Map(0, file.get(), 0, bytes, ReservedRange::Access::kRead);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+}
+
 TEST(ReservedRange, CopyOnWriteMapping_NeedsFreeHugePages) {
   const uint64_t free = FreeHugePageBytes();
   if (free < 2 * kHuge) GTEST_SKIP() << "this host has no two huge pages set aside and free";

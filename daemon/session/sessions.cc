@@ -71,7 +71,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
   if (image_bytes > 0) {
     const Offer& offered = mapping->offer;
     TC_ASSIGN_OR_RETURN(mapping->memory,
-                        ReservedRange::Reserve(offered.bytes, "the memory handed over for the put"));
+                        ReservedRange::Reserve(ReservedRange::MappedBytes(offered.memfd.get(), offered.bytes),
+                                               "the memory handed over for the put"));
     TC_RETURN_IF_ERROR(
         mapping->memory.Map(0, offered.memfd.get(), 0, offered.bytes, ReservedRange::Access::kRead));
     image.emplace_back(mapping->memory.base(), image_bytes);
