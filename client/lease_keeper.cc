@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -41,7 +42,13 @@ void LeaseKeeper::Watch(const std::string& artifact_id, const std::shared_ptr<Cl
   watched_.push_back({artifact_id, claimed});
   if (thread_.joinable() || stopping_) return;
   process_ = getpid();
-  thread_ = std::thread([this] { Run(); });
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    // The replica stays readable. The next one that is watched tries again.
+    LOG(WARNING) << "Leases are not taken again after a restart of the daemon: no thread for it: "
+                 << error.what();
+  }
 }
 
 // A watched replica is in one of three states: it has its lease; it lost its lease, and the daemon cannot be
