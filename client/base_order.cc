@@ -34,6 +34,10 @@ absl::StatusOr<std::shared_ptr<const Manifest>> BaseOf(Session& session, const R
       [&](v1::DescribeArtifactResponse&& response) { return pieces.Add(response.manifest_piece()); },
       {.what = "get the manifest of the base"}));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(pieces.bytes()));
+  if (manifest->id() != artifact_id) {
+    return absl::DataLossError(absl::StrCat("get the manifest of the base: it is that of ", manifest->id(),
+                                            ", not of ", artifact_id));
+  }
   session.manifests.Keep(manifest);
   return manifest;
 }
