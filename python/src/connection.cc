@@ -111,6 +111,7 @@ absl::StatusOr<client::Client*> Connection::WithGpus(const Cancellation& cancell
     }
     options.devices = devices_.get();
   }
+  options.wait_for_daemon = absl::ZeroDuration();  // the daemon was there when the first connection was made
   TC_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> connected, client::Client::Connect(options));
   absl::MutexLock lock(&mutex_);
   if (with_gpus_ == nullptr) with_gpus_ = std::move(connected);
