@@ -225,11 +225,20 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
       {"start", parts.start,
        "before the first byte: it waited for space, or a source was found and opened."}};
   const Held& longest = *std::ranges::max_element(held, {}, &Held::took);
+  const Cause of_start = CauseOfStart(report, parts.total(), parts.start);
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
-  if (parts.moving >= longest.took && !report.stages.empty()) return StageBound(report, details);
-  Bound bound{.part = std::string(longest.part), .share = absl::FDivDuration(longest.took, parts.total())};
-  bound.why = absl::StrCat(Took(longest.took, parts), "went by ", longest.why);
-  return bound;
+  if (parts.moving >= longest.took && !report.stages.empty()) {
+    Bound bound = StageBound(report, details);
+    if (bound.cause.share >= of_start.share) return bound;
+  } else if (longest.part != "start" || of_start.name.empty()) {
+    Bound bound{.part = std::string(longest.part), .share = absl::FDivDuration(longest.took, parts.total())};
+    bound.why = absl::StrCat(Took(longest.took, parts), "went by ", longest.why);
+    return bound;
+  }
+  return {.part = "start",
+          .share = of_start.share,
+          .cause = of_start,
+          .why = absl::StrCat(Took(parts.start, parts), "went by before the first byte. ", of_start.why)};
 }
 
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details) {

@@ -18,9 +18,18 @@ constexpr std::string_view kThisNode = "this node";
 constexpr double kMaxShare = 0.98;
 // Chunks under way when a pull ends are counted by one end and not by the other.
 constexpr double kSameBytes = 0.9;
-// Of two causes this close the one that an end recorded is named, not the one that is inferred from time that
-// no end accounts for.
+// Of two causes this close the one that an end recorded is named before cores, since a busy thread may do
+// what the other cause makes it do.
 constexpr double kCloseCauses = 0.1;
+// Reading a disk, an object store or memory takes time where nothing is wrong with it, too. So what an end
+// recorded of itself is named before it where it is this close.
+constexpr double kCloseToReading = 0.2;
+// A source that sent more than this share of its bytes to other receivers is busy with them; one that sent
+// less has a slow link, which they share.
+constexpr double kMostlyOthers = 0.55;
+// A thread waits for about a quarter of the time for the thread that hands bytes to it or takes them. So
+// without what holds it back a transfer takes this much longer than its busiest thread.
+constexpr double kHandOver = 1.3;
 
 double Ratio(absl::Duration part, absl::Duration whole) {
   return whole <= absl::ZeroDuration() ? 0 : std::clamp(absl::FDivDuration(part, whole), 0.0, 1.0);
@@ -57,6 +66,12 @@ std::string EndWhy(std::string_view name, std::string_view node, double share, s
     return absl::StrCat(limit, " of ", node, " held the bytes back for ", Percent(share), " of ", of,
                         ". A higher limit would help; a faster lane would not.");
   }
+  if (name == "space") {
+    return absl::StrCat("The transfer waited for space in the pool of ", node, " for ", Percent(share),
+                        " of ", of,
+                        ": what lay there was in use. A larger daemon.host_pool, or readers that end ",
+                        "sooner, would help.");
+  }
   if (name == "buffers") {
     return absl::StrCat("Chunks waited for staging memory of ", node, ", and none was requested, for ",
                         Percent(share), " of ", of, ". More daemon.staging_buffers would help.");
@@ -70,6 +85,13 @@ std::optional<WallTime> TimeOf(const SourceDetails& detail) {
   if (!detail.served.has_value()) return std::nullopt;
   const WallTime time = rpc::FromProto(detail.served->wall_time());
   return time.whole > absl::ZeroDuration() ? std::make_optional(time) : std::nullopt;
+}
+
+// Chunks for host memory are fetched to their place, without staging memory: such a transfer only waits for
+// memory before its first chunk.
+double SpaceShare(const TransferReport& report, absl::Duration total) {
+  return report.destination.kind == LocationKind::kCpu ? Ratio(report.wall_time[TimeUse::kBuffers], total)
+                                                       : 0;
 }
 
 // Every cause has the share of the time that the transfer would not have taken without it, the others being
@@ -101,20 +123,30 @@ class Causes {
       const std::optional<Account> account = AccountOf(detail);
       if (account.has_value()) sources_stopped += CostOf(account->stopped, account->bytes);
     }
-    // The time in which both ends could run: what a limit or a link costs is a share of that.
-    const double runs = (1 - Own(TimeUse::kStopped)) * (1 - std::min(sources_stopped, kMaxShare));
+    // The moving time in which both ends could run: what a limit or a link costs is a share of that.
+    const double runs = moving_ * (1 - Own(TimeUse::kStopped)) * (1 - std::min(sources_stopped, kMaxShare));
     const double held = OfTheRest(Own(TimeUse::kLimiter), runs);
-    const double short_of_buffers = OfTheRest(Own(TimeUse::kBuffers), runs);
-    AddOwn("limiter", held * moving_, Own(TimeUse::kLimiter));
+    const double working = Own(TimeUse::kWorking);
+    const double no_cpu = Own(TimeUse::kNoCpu);
+    const double short_of_buffers =
+        SpaceShare(report_, total_) > 0 ? 0 : OfTheRest(Own(TimeUse::kBuffers), runs);
+    // Bytes come into the socket while the limit holds this end back: without it this end would still have
+    // its work.
+    const double not_working = 1 - OfTheRest(kHandOver * (working + no_cpu), runs);
+    AddOwn("limiter", std::clamp(held, 0.0, std::max(not_working, 0.0)) * moving_, Own(TimeUse::kLimiter));
     AddOwn("buffers", short_of_buffers * moving_, Own(TimeUse::kBuffers));
-    AddOwn("cores", Own(TimeUse::kWorking), Own(TimeUse::kWorking));
-    const double busy = Own(TimeUse::kWorking) + Own(TimeUse::kNoCpu);
-    const double waited = std::max(1 - OfTheRest(busy, runs * moving_) - held - short_of_buffers, 0.0);
+    AddOwn("cores", working, working);
     for (const SourceDetails& detail : details_) AddSource(detail);
     // Too short for figures of threads: what is left may be work as well as waiting.
-    if (busy <= 0) return MajorityCause();
+    if (working + no_cpu <= 0) return MajorityCause();
     AddCoresOfSources();
-    AddWaiting(waited * moving_);
+    const auto waited = [&](double busy) {
+      return std::max(1 - OfTheRest(busy, runs) - held - short_of_buffers, 0.0) * moving_;
+    };
+    // Bytes go on coming over a link while a thread that sleeps most of the time waits for a CPU; reads are
+    // only begun by threads.
+    AddWaiting(waited(working + CostOfWaitingForCpu(working, no_cpu, 1 - Own(TimeUse::kStopped))),
+               waited(working + no_cpu));
     return Max();
   }
 
@@ -173,20 +205,39 @@ class Causes {
     Add(name, "", share, EndWhy(name, kThisNode, recorded, "the time", "daemon.limits.receive"));
   }
 
+  static bool IsReading(const Cause& cause) {
+    return cause.name == "disk" || cause.name == "object store" || cause.name == "memory";
+  }
+
+  // Inferred from time that no end accounts for, or from threads that are busy for whatever reason.
+  static bool IsInferred(const Cause& cause) {
+    return cause.name == "network" || cause.name == "cores" || IsReading(cause);
+  }
+
   Cause Max() const {
     const auto max = std::ranges::max_element(causes_, {}, &Cause::share);
     if (max == causes_.end()) return {};
-    // The network's share is inferred from time that no end accounts for, and a busy core may be a
-    // consequence. A recorded cause that is nearly as large is the better explanation.
-    if (max->name != "network" && max->name != "cores") return *max;
+    if (max->name == "network") return LinkOrOthers(*max);
+    if (!IsInferred(*max)) return *max;
+    const double close = IsReading(*max) ? kCloseToReading : kCloseCauses;
     const Cause* recorded = nullptr;
     for (const Cause& cause : causes_) {
-      if (cause.name == "network" || cause.name == "cores" || cause.share < max->share - kCloseCauses) {
-        continue;
-      }
+      if (IsInferred(cause) || cause.share < max->share - close) continue;
       if (recorded == nullptr || cause.share > recorded->share) recorded = &cause;
     }
     return recorded == nullptr ? *max : *recorded;
+  }
+
+  // A slow link and those that share it cost the same bytes. A faster link would help all of them, so its
+  // share is the larger one; but a receiver that alone would have more than twice the rate is told of the
+  // others.
+  Cause LinkOrOthers(Cause link) const {
+    for (const Cause& cause : causes_) {
+      if (cause.name != "other receivers" || cause.grant_id != link.grant_id) continue;
+      if (cause.share > kMostlyOthers) return cause;
+      absl::StrAppend(&link.why, " ", cause.why);
+    }
+    return link;
   }
 
   // Where not every candidate is among them, only what took more than half of the time is sure to be the
@@ -219,7 +270,9 @@ class Causes {
         absl::StrCat("The source is the limit: ", detail.source, " read its GPU or disk for ",
                      Percent(account->reading), " of the time that it served. One that has the artifact in ",
                      "host memory would help."));
-    add("other receivers", account->others,
+    // While this end was stopped the others took nothing from it.
+    const double meanwhile = account->others * (1 - Own(TimeUse::kStopped));
+    add("other receivers", meanwhile <= 0 ? 0 : meanwhile / (meanwhile + 1 - account->others),
         absl::StrCat(
             detail.source, " sent ", cli::FormatBytes(detail.served->other_bytes()),
             " to other receivers meanwhile. Another source, or fewer receivers at once, would help."));
@@ -264,8 +317,9 @@ class Causes {
     return heaviest;
   }
 
-  // What this end waited for, where no end recorded it: `waited` is the share of the time.
-  void AddWaiting(double waited) {
+  // What this end waited for, where no end recorded it, as shares of the time: `waited` for bytes on a link,
+  // `waited_to_read` for a disk, an object store or memory.
+  void AddWaiting(double waited, double waited_to_read) {
     const StageReport* const heaviest = HeaviestFetch();
     if (heaviest == nullptr) return;
     const SourceInfo& source = heaviest->source;
@@ -273,7 +327,7 @@ class Causes {
       const std::string_view name = source.type != SourceType::kDisk ? "memory"
                                     : source.lane == kDiskLane       ? "disk"
                                                                      : "object store";
-      return Add(name, source.grant_id, waited, "");  // the stage says what would help
+      return Add(name, source.grant_id, waited_to_read, "");  // the stage says what would help
     }
     const auto found = std::ranges::find(details_, source.grant_id, &SourceDetails::grant_id);
     const std::string doubt =
@@ -356,6 +410,12 @@ class Causes {
 };
 
 }  // namespace
+
+Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start) {
+  const double share = SpaceShare(report, total);
+  if (share * 2 < Ratio(start, total) || share <= 0) return {};
+  return {.name = "space", .share = share, .why = EndWhy("space", kThisNode, share, "the time", "")};
+}
 
 Cause FindCause(const TransferReport& report, absl::Duration total, absl::Duration moving, Stage stage,
                 const std::vector<SourceDetails>& details) {

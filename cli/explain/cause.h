@@ -17,9 +17,9 @@
 namespace tensorcast::explain {
 
 struct Cause {
-  // "stopped", "no cpu", "limiter", "cores", "buffers": at one node. "reading", "other receivers": at a
-  // source. "network": between a source and this node. "memory", "disk", "object store": of a source that is
-  // not a node. "unknown". Empty: nothing was recorded.
+  // "stopped", "no cpu", "limiter", "cores", "buffers", "space": at one node. "reading", "other receivers":
+  // at a source. "network": between a source and this node. "memory", "disk", "object store": of a source
+  // that is not a node. "unknown". Empty: nothing was recorded.
   std::string name;
   std::string grant_id;  // of the source that has or hides the cause; empty: this node
   double share = 0;      // of the transfer's wall time, 0 to 1
@@ -31,5 +31,9 @@ struct Cause {
 // kept a node from running are found.
 Cause FindCause(const TransferReport& report, absl::Duration total, absl::Duration moving, Stage stage,
                 const std::vector<SourceDetails>& details);
+
+// Why the time before the first byte, `start` of `total`, was long. Empty: nothing was recorded that took the
+// most of it.
+Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start);
 
 }  // namespace tensorcast::explain

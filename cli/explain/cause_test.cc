@@ -101,7 +101,8 @@ TEST(Cause, ReceiveLimit_DoesNotRecommendFasterLane) {
       report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(90)}}))}}));
   EXPECT_EQ(bound.cause.name, "limiter");
   EXPECT_EQ(bound.cause.grant_id, "");
-  EXPECT_NEAR(bound.share, 0.88, 0.01);
+  // The thread that ran for 10 % hands over to others, so without the limit it takes 13 %.
+  EXPECT_NEAR(bound.share, 0.87, 0.01);
   EXPECT_THAT(bound.why, AllOf(HasSubstr("daemon.limits.receive of this node"),
                                HasSubstr("A higher limit would help"), Not(HasSubstr("network"))));
 }
@@ -129,7 +130,44 @@ TEST(Cause, LimitBehindStoppedSource_CostsItsShareOfTheTimeThatIsLeft) {
   const WallTime source = Time(Ms(1000), {{TimeUse::kStopped, Ms(500)}, {TimeUse::kWorking, Ms(90)}});
   const Bound bound = BoundOf(RouteTo(report, {{"node-0", Serving("node-0", 64'000'000, source)}}));
   EXPECT_EQ(bound.cause.name, "limiter");
-  EXPECT_NEAR(bound.share, 0.8, 0.01);
+  EXPECT_NEAR(bound.share, 0.74, 0.01);
+}
+
+// While the limit holds a thread back, bytes come into the socket: all of that work is still to be done
+// without the limit.
+TEST(Cause, LimitOfBusyReceiver_CostsWhatItsWorkLeaves) {
+  TransferReport report = MakeSlow();
+  report.wall_time =
+      Time(Ms(1000), {{TimeUse::kWorking, Ms(220)}, {TimeUse::kNoCpu, Ms(90)}, {TimeUse::kLimiter, Ms(790)}});
+  const Bound bound = BoundOf(RouteTo(
+      report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(190)}}))}}));
+  EXPECT_EQ(bound.cause.name, "limiter");
+  EXPECT_NEAR(bound.share, 0.60, 0.01);
+}
+
+// The link fills the socket while the receiver is stopped, but it costs more than the stops.
+TEST(Cause, StoppedReceiverBehindSlowerLink_IsTheNetwork) {
+  TransferReport report = MakeSlow();
+  report.wall_time =
+      Time(Ms(1000), {{TimeUse::kWorking, Ms(120)}, {TimeUse::kNoCpu, Ms(80)}, {TimeUse::kStopped, Ms(610)}});
+  const WallTime source = Time(Ms(1000), {{TimeUse::kWorking, Ms(50)}, {TimeUse::kNoCpu, Ms(30)}});
+  const Bound bound = BoundOf(RouteTo(report, {{"node-0", Serving("node-0", 64'000'000, source)}}));
+  EXPECT_EQ(bound.cause.name, "network");
+  EXPECT_NEAR(bound.share, 0.69, 0.01);
+}
+
+// A disk takes time where nothing is wrong with it, too.
+TEST(Cause, StoppedReceiverThatReadsDisk_IsNamedBeforeTheDisk) {
+  TransferReport report = MakeSlow();
+  report.stages = {MakeStage(Stage::kFetch, "disk", "/model", 0, 1000, 4000, 64'000'000)};
+  report.sources.clear();
+  const auto with = [&report](int stopped) {
+    report.wall_time = Time(
+        Ms(1000), {{TimeUse::kWorking, Ms(90)}, {TimeUse::kNoCpu, Ms(90)}, {TimeUse::kStopped, Ms(stopped)}});
+    return FindBound(report).cause.name;
+  };
+  EXPECT_EQ(with(520), "stopped");
+  EXPECT_EQ(with(400), "disk") << "it costs 70 % of the time";
 }
 
 // Its limit lets the fast source send no more, so the slow link is what can be mended.
@@ -149,6 +187,7 @@ TEST(Cause, SourceWithSlowLinkBesideFastOne_IsTheHop) {
 TEST(Cause, ChunksWithoutStagingMemory_AreTheCause) {
   TransferReport report = MakeSlow();
   report.wall_time[TimeUse::kBuffers] = Ms(700);
+  report.destination = {LocationKind::kGpu, 0};
   const Route route = RouteTo(
       report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(200)}}))}});
   const Bound bound = BoundOf(route);
@@ -195,7 +234,7 @@ TEST(Cause, SlowLinkToNodeThatWaitsForCpuAtTimes_IsTheNetwork) {
   const WallTime source = Time(Ms(1000), {{TimeUse::kWorking, Ms(10)}, {TimeUse::kNoCpu, Ms(70)}});
   const Bound bound = BoundOf(RouteTo(report, {{"node-0", Serving("node-0", 64'000'000, source)}}));
   EXPECT_EQ(bound.cause.name, "network");
-  EXPECT_NEAR(bound.share, 0.5, 0.01);
+  EXPECT_NEAR(bound.share, 0.92, 0.01);
 }
 
 TEST(Cause, StoppedReceiverThatVerifies_IsNamed) {
@@ -224,6 +263,30 @@ TEST(Cause, SourceWithOtherReceivers_IsBusyWithThem) {
   const Bound bound = BoundOf(RouteTo(MakeSlow(), {{"node-0", served}}));
   EXPECT_EQ(bound.cause.name, "other receivers");
   EXPECT_NEAR(bound.share, 0.75, 0.01);
+}
+
+// One other receiver got as much as this one: both wait for the link.
+TEST(Cause, SlowLinkSharedWithOneOther_IsTheNetwork) {
+  TransferReport report = MakeSlow();
+  report.wall_time = Time(Ms(1000), {{TimeUse::kWorking, Ms(300)}, {TimeUse::kNoCpu, Ms(230)}});
+  v1::ServeReport served = Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(160)}}));
+  served.set_other_bytes(60'000'000);
+  Bound bound = BoundOf(RouteTo(report, {{"node-0", served}}));
+  EXPECT_EQ(bound.cause.name, "network");
+  EXPECT_THAT(bound.why, HasSubstr("node-0 sent 57.22 MiB to other receivers meanwhile"));
+  served.set_other_bytes(192'000'000);
+  bound = BoundOf(RouteTo(report, {{"node-0", served}}));
+  EXPECT_EQ(bound.cause.name, "other receivers");
+  EXPECT_NEAR(bound.share, 0.75, 0.01);
+}
+
+// What others got while this node was stopped did not cost it a byte.
+TEST(Cause, OthersOfStoppedReceiver_CostLess) {
+  TransferReport report = MakeSlow();
+  report.wall_time = Time(Ms(1000), {{TimeUse::kWorking, Ms(170)}, {TimeUse::kStopped, Ms(440)}});
+  v1::ServeReport served = Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(400)}}));
+  served.set_other_bytes(64'000'000);
+  EXPECT_EQ(BoundOf(RouteTo(report, {{"node-0", served}})).cause.name, "stopped");
 }
 
 // The seed sent three times as much to the others, from which most of this node's bytes came.
@@ -292,6 +355,33 @@ TEST(Cause, TransferTooShortForFiguresOfThreads_HasNoCause) {
   EXPECT_EQ(BoundOf(RouteTo(report, up)).cause.name, "");
   report.wall_time[TimeUse::kLimiter] = Ms(800);
   EXPECT_EQ(BoundOf(RouteTo(report, up)).cause.name, "limiter");
+}
+
+// 700 ms passed before the first chunk.
+TransferReport StartedLate(absl::Duration without_space) {
+  TransferReport report = MakeSlow();
+  report.stages = {MakeStage(Stage::kFetch, "tcp", "node-0", 700, 1000, 900, 64'000'000)};
+  report.wall_time[TimeUse::kBuffers] = without_space;
+  return report;
+}
+
+TEST(Cause, PoolInUse_IsTheHopItself) {
+  const Route route =
+      RouteTo(StartedLate(Ms(650)),
+              {{"node-0", Serving("node-0", 64'000'000, Time(Ms(300), {{TimeUse::kWorking, Ms(100)}}))}});
+  const Bound bound = BoundOf(route);
+  EXPECT_EQ(bound.part, "start");
+  EXPECT_EQ(bound.cause.name, "space");
+  EXPECT_NEAR(bound.share, 0.65, 0.01);
+  EXPECT_THAT(bound.why, HasSubstr("waited for space in the pool of this node for 65 %"));
+  EXPECT_EQ(FindBoundingHop(route)->from, "");
+  EXPECT_EQ(FindBoundingHop(route)->cause, "space");
+}
+
+TEST(Cause, LateStartWithSpace_HasNoCause) {
+  const Bound bound = FindBound(StartedLate(Ms(10)));
+  EXPECT_EQ(bound.part, "start");
+  EXPECT_EQ(bound.cause.name, "");
 }
 
 TEST(Cause, ReportWithoutAccounts_HasNoCause) {
