@@ -279,6 +279,8 @@ TEST_F(EngineEviction, WaitForSpace_EndsWhenLeaseEnds) {
   EXPECT_EQ(provider->calls(), 0) << "no source is opened before there is space";
   lease.reset();
   EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
+  listener_->WaitForReports(2);
+  EXPECT_GT(listener_->reports()[1].wall_time[TimeUse::kBuffers], absl::ZeroDuration());
 }
 
 TEST_F(EngineEviction, WaitForSpace_EndsWhenReplicaIsUnpinned) {

@@ -165,6 +165,9 @@ class IngestRun {
       TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
       return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
     }
+    // Nothing is requested yet: what this takes is told as waiting for memory.
+    job_.progress().BeginBufferWait();
+    const absl::Cleanup end_wait = [this] { job_.progress().EndBufferWait(); };
     TC_ASSIGN_OR_RETURN(
         std::unique_ptr<Destination> over_base,
         options_.advancer->TakeBase(request_, space, part_.memory != nullptr, job_.progress()));

@@ -69,7 +69,8 @@ class ProgressTracker {
   // A chunk is in flight from Took, when it is taken for a source, to Ended, when it is placed or has failed.
   void Took();
   void Ended();
-  // A chunk in flight waits for a buffer between these two calls; at most one wait for each chunk.
+  // Between these two calls a chunk in flight waits for a buffer, at most once for each chunk, or the ingest
+  // waits for space in the host pool before its first chunk.
   void BeginBufferWait();
   void EndBufferWait();
   // Asked: a chunk was requested from the source with this clock. Answered: it came, or never will.
@@ -94,8 +95,8 @@ class ProgressTracker {
   BusyTime under_way_ ABSL_GUARDED_BY(mutex_);
   SteadyTime first_took_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   SteadyTime last_ended_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  // Chunks that wait for a buffer, and chunks that were requested. If there are only the former, the ingest
-  // waits for buffers.
+  // Waits for memory, and chunks that were requested. If there are only the former, the ingest waits for
+  // buffers.
   int wait_for_buffer_ ABSL_GUARDED_BY(mutex_) = 0;
   int requested_ ABSL_GUARDED_BY(mutex_) = 0;
   bool buffers_short_ ABSL_GUARDED_BY(mutex_) = false;
