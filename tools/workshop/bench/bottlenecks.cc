@@ -127,6 +127,10 @@ void AddOthers(double strength, Plan& plan) {
   plan.others = std::clamp(static_cast<int>(strength / (1 - strength) + 0.5), 1, kMaxOthers);
 }
 
+void FillPool(double strength, Plan& plan) {
+  plan.pool_in_use = plan.undisturbed * (strength / (1 - strength));
+}
+
 void UseTls(double /*strength*/, Plan& plan) { plan.tls = true; }
 
 }  // namespace
@@ -140,7 +144,12 @@ uint64_t Plan::RateFor(double strength) const {
 std::span<const Bottleneck> AllBottlenecks() {
   using enum Scene;
   static const auto* const all = new std::vector<Bottleneck>{
-      {"uplink", {kPull, kSwarm}, "network", kFromGiver, nullptr, SlowUplink},
+      {.name = "uplink",
+       .scenes = {kPull, kSwarm},
+       .cause = "network",
+       .from = kFromGiver,
+       .begin = SlowUplink,
+       .replaces = "shared uplink"},
       {"downlink", {kPull}, "network", kFromGiver, nullptr, SlowDownlink},
       {"stopped source", {kPull}, "stopped", kFromGiver, nullptr, StoppedSource},
       {"stopped receiver", {kPull, kDisk, kObjects}, "stopped", kTakerItself, nullptr, StoppedReceiver},
@@ -156,6 +165,7 @@ std::span<const Bottleneck> AllBottlenecks() {
        .is_drawn = false},
       // Encrypting and decrypting is work of the threads that send and receive.
       {"TLS", {kPull}, "cores", std::nullopt, UseTls},
+      {"small pool", {kPull}, "space", kTakerItself, FillPool},
       {"disk", {kDisk}, "disk", kTakerItself, nullptr, ThrottledDisk},
       {"object store", {kObjects}, "object store", kTakerItself, nullptr, SlowObjectStore},
   };

@@ -36,6 +36,9 @@ struct Plan {
   absl::Duration undisturbed;  // time of the transfer without a bottleneck; zero: this run measures it
   bool tls = false;            // between the nodes
   int others = 0;              // nodes that get other artifacts from kGiver at the same time
+  // Another replica fills kTaker's pool, and is in use for so long from the start of the transfer; zero:
+  // none.
+  absl::Duration pool_in_use;
   std::vector<std::string> giver_settings;
   std::vector<std::string> taker_settings;
 
@@ -67,7 +70,8 @@ struct Bottleneck {
   absl::StatusOr<std::unique_ptr<Disturbance>> (*begin)(double strength, const Running& running) = nullptr;
   // Another bottleneck, with its own strength, without which this one costs no time; empty: none.
   std::string_view beside = {};
-  bool is_drawn = true;  // false: it only occurs beside another one
+  bool is_drawn = true;            // false: it only occurs beside another one
+  std::string_view replaces = {};  // one of the same link, which would cost no time beside this one
 };
 
 std::span<const Bottleneck> AllBottlenecks();

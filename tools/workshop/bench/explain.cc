@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/wall_time.h"
 #include "cli/explain/hops.h"
@@ -152,8 +153,10 @@ class ExplainBench {
   static void AddBeside(Trial& trial) {
     const std::vector<Injected> drawn = trial.injected;
     for (const Injected& one : drawn) {
-      // First, so that a drawn one of the same link takes its place.
-      if (!one.kind->beside.empty()) {
+      const bool is_replaced = std::ranges::any_of(drawn, [&one](const Injected& other) {
+        return !other.kind->replaces.empty() && other.kind->replaces == one.kind->beside;
+      });
+      if (!one.kind->beside.empty() && !is_replaced) {
         trial.injected.insert(trial.injected.begin(), {FindBottleneck(one.kind->beside), 0});
       }
     }
@@ -275,7 +278,7 @@ class ExplainBench {
     on_network.tls = plan.tls;
     on_network.pool_bytes = bytes_ + 64 * kMiB;
     // The giver has what the others get, too.
-    on_network.pool_bytes_of_daemon = {(1 + static_cast<uint64_t>(plan.others)) * on_network.pool_bytes};
+    on_network.pool_bytes_of_daemon = {static_cast<uint64_t>(1 + Artifacts(plan)) * on_network.pool_bytes};
     on_network.settings_of_daemon = {plan.giver_settings, plan.taker_settings};
     if (objects != nullptr) {
       on_network.settings_of_daemon[kTaker].emplace_back("daemon.origins=[s3://bucket/]");
@@ -299,9 +302,14 @@ class ExplainBench {
     } else {
       TC_RETURN_IF_ERROR(cluster.ImportModel(kExplainedKey, bytes_).status());
     }
-    for (int i = 0; i < plan.others; ++i) {
+    for (int i = 0; i < Artifacts(plan); ++i) {
       TC_RETURN_IF_ERROR(
           cluster.ImportModel(OtherKey(i), bytes_, /*seed=*/static_cast<uint64_t>(i) + 2).status());
+    }
+    std::unique_ptr<client::Replica> in_pool;
+    if (plan.pool_in_use > absl::ZeroDuration()) {
+      TC_ASSIGN_OR_RETURN(
+          in_pool, cluster.client(kTaker).Get(options_.context, OtherKey(plan.others), {.lane = kOverTcp}));
     }
     const Running running{
         .plan = &plan, .network = &network, .processes = &cluster.processes(), .disk = disk};
@@ -311,6 +319,12 @@ class ExplainBench {
       TC_ASSIGN_OR_RETURN(disturbances.emplace_back(), one.kind->begin(one.strength, running));
     }
     std::vector<std::thread> others;
+    if (in_pool != nullptr) {
+      others.emplace_back([&in_pool, &plan] {
+        absl::SleepFor(plan.pool_in_use);
+        in_pool.reset();
+      });
+    }
     for (int node = 2; node < cluster.processes().daemons(); ++node) {
       const std::string key = plan.scene == Scene::kSwarm ? kExplainedKey : OtherKey(node - 2);
       others.emplace_back([this, &cluster, node, key] {
@@ -328,7 +342,8 @@ class ExplainBench {
     if (file.empty()) {
       TC_ASSIGN_OR_RETURN(
           const auto replica,
-          cluster.client(kTaker).Get(options_.context, kExplainedKey, {.lane = kOverTcp, .attach = false}));
+          cluster.client(kTaker).Get(options_.context, kExplainedKey,
+                                     {.lane = kOverTcp, .wait_for_space = true, .attach = false}));
       report = replica->transfer();
     } else {
       const std::string path =
@@ -361,6 +376,11 @@ class ExplainBench {
       }
     }
     return measured;
+  }
+
+  // That kGiver has beside the explained one: one for each other node, and one for kTaker's pool.
+  static int Artifacts(const Plan& plan) {
+    return plan.others + (plan.pool_in_use > absl::ZeroDuration() ? 1 : 0);
   }
 
   static std::string OtherKey(int other) { return absl::StrCat(kExplainedKey, "-other-", other); }
