@@ -30,6 +30,7 @@ struct BenchOptions {
   std::vector<std::string> sets;  // settings for every daemon, as for --set
   bool tls = false;               // for p2p, control and fan-out: between processes with certificates
   double sampling_ratio = 1;      // for telemetry: the recorded share of traces
+  bool recorder = false;          // for telemetry: the flight recorder in place of telemetry
   bool smoke = false;             // tiny and short: proves that the benchmark runs, measures nothing
   RequestContext context;
 
@@ -70,7 +71,8 @@ absl::StatusOr<Rows> RunVersions(const BenchOptions& options, const VersionsOpti
 absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
 
 // The cost of telemetry: transfers over each lane, and ResolveKey by 64 callers, with all telemetry on beside
-// telemetry off; and the memory of a process with a dead collector.
+// telemetry off; and the memory of a process with a dead collector. Or with the flight recorder alone, beside
+// the same without it.
 absl::StatusOr<Rows> RunTelemetry(const BenchOptions& options);
 
 // The fault of one daemon in the middle of each run.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "otel/api/flight_recorder.h"
 #include "otel/sdk/telemetry.h"
 #include "tools/workshop/bench/bench.h"
 #include "tools/workshop/bench/bench_cluster.h"
@@ -26,6 +27,7 @@ namespace {
 
 constexpr char kTelemetryKey[] = "telemetry";
 constexpr char kOff[] = "telemetry off";
+constexpr char kNoRecorder[] = "recorder off";
 constexpr char kControl[] = "ResolveKey";  // what is measured as a lane is, of the control plane
 constexpr int kPairsARound = 6;            // even: each side comes first as often
 constexpr absl::Duration kFlushTimeout = absl::Seconds(10);
@@ -53,6 +55,7 @@ class TelemetryBench {
     TC_RETURN_IF_ERROR(WriteLlamaModel(model_, {.bytes = bytes_, .context = options_.context}));
     for (int round = 0; round < rounds_; ++round) TC_RETURN_IF_ERROR(RunRound(round));
     Rows rows = MakeRows();
+    if (options_.recorder) return rows;
     TC_ASSIGN_OR_RETURN(const Rows memory, MeasureDeadCollector(options_));
     rows.insert(rows.end(), memory.begin(), memory.end());
     return rows;
@@ -74,7 +77,9 @@ class TelemetryBench {
   absl::StatusOr<Side> StartSide(bool observed) {
     Side side{.observed = observed};
     BenchCluster::Options cluster{.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB, .lanes = lanes_};
-    if (observed) {
+    if (options_.recorder) {
+      cluster.settings = {absl::StrCat("observability.recorder.enabled=", observed ? "true" : "false")};
+    } else if (observed) {
       cluster.settings = {"observability.otel.enabled=true",
                           absl::StrCat("observability.otel.sampling_ratio=", options_.sampling_ratio),
                           "observability.otel.endpoint=" + collector_->endpoint()};
@@ -103,7 +108,7 @@ class TelemetryBench {
     TC_RETURN_IF_ERROR(on.cluster->Stop());
     TC_RETURN_IF_ERROR(off.cluster->Stop());
     TC_ASSIGN_OR_RETURN(const CollectorTally tally, collector_->Stop());
-    if (tally.exported == 0 && options_.sampling_ratio > 0) {
+    if (tally.exported == 0 && !options_.recorder && options_.sampling_ratio > 0) {
       return absl::InternalError("no span arrived: nothing was measured");
     }
     spans_.exported += tally.exported;
@@ -116,8 +121,9 @@ class TelemetryBench {
       return RunPairs({{lane, "rate", "ops/s"}, {lane, "p50", "ms"}, {lane, "CPU of a call", "us"}}, on, off,
                       [this](Side& side) { return Call(side); });
     }
-    return RunPairs({{lane, "materialize", "GB/s"}, {lane, "client wall", "GB/s"}}, on, off,
-                    [this, &lane](Side& side) { return Transfer(side, lane); });
+    return RunPairs(
+        {{lane, "materialize", "GB/s"}, {lane, "client wall", "GB/s"}, {lane, "CPU of a transfer", "ms"}}, on,
+        off, [this, &lane](Side& side) { return Transfer(side, lane); });
   }
 
   absl::Status RunPairs(const std::vector<Metric>& metrics, Side& on, Side& off, const Measure& measure) {
@@ -137,6 +143,11 @@ class TelemetryBench {
   // The client is observed too, and only while its side is measured. What starting that costs a client pays
   // once in its life, so it is over before the measurement.
   absl::StatusOr<Figures> MeasureSide(Side& side, const Measure& measure) {
+    if (options_.recorder) {
+      std::optional<otel::FlightRecorder> recorder;
+      if (side.observed) recorder.emplace();
+      return measure(side);
+    }
     v1::OtelConfig config;
     config.set_enabled(side.observed);
     config.set_endpoint(collector_->endpoint());
@@ -151,7 +162,7 @@ class TelemetryBench {
                         MoveOnce(options_.context, *side.cluster, kTelemetryKey, {.lane = lane}));
     image_bytes_ = moved.report.bytes;
     return Figures{GbPerSecond(image_bytes_, moved.report.end - moved.report.start),
-                   GbPerSecond(image_bytes_, moved.wall)};
+                   GbPerSecond(image_bytes_, moved.wall), absl::ToDoubleMilliseconds(moved.cpu)};
   }
 
   absl::StatusOr<Figures> Call(Side& side) const {
@@ -173,15 +184,16 @@ class TelemetryBench {
   Rows MakeRows() const {
     Rows rows;
     for (const auto& [metric, pairs] : pairs_) {
-      const bool transfer = metric.unit == "GB/s";
+      const bool transfer = metric.lane != kControl;
       Row row{.bench = "telemetry",
               .lane = metric.lane,
               .metric = metric.name,
               .bytes = transfer ? image_bytes_ : 0,
               .unit = metric.unit};
-      pairs.Fill(kOff, &row);
+      pairs.Fill(options_.recorder ? kNoRecorder : kOff, &row);
       rows.push_back(std::move(row));
     }
+    if (options_.recorder) return rows;
     rows.front().note = absl::StrCat("sampling ratio ", options_.sampling_ratio, ": ", spans_.exported,
                                      " spans arrived at the collector, ", spans_.dropped, " were dropped");
     return rows;

@@ -34,6 +34,7 @@ struct BenchFlags {
   std::vector<std::string> lanes;
   bool tls = false;
   double sampling_ratio = 1;
+  bool recorder = false;
   bool smoke = false;
 };
 
@@ -43,6 +44,7 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
                               .sets = common.sets,
                               .tls = flags.tls,
                               .sampling_ratio = flags.sampling_ratio,
+                              .recorder = flags.recorder,
                               .smoke = flags.smoke,
                               .context = InterruptibleContext()};
   if (!flags.bytes.empty()) {
@@ -255,6 +257,8 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
             if (*more.ratio_help != '\0') {
               flags.Add("--sampling-ratio", values->sampling_ratio, more.ratio_help,
                         {.show_default = true, .min = 0, .max = 1});
+              flags.Add("--recorder", values->recorder,
+                        "Measure the flight recorder alone, beside the same without it");
             }
             return [benchmark, values](const CommonFlags& common) {
               return ExitCode(Measure(common, *values, benchmark));
