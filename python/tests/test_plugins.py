@@ -90,12 +90,18 @@ def install_vllm(monkeypatch):
     def create_engine_config(self, usage_context=None, headless=False):
         return vars(self).copy()
 
+    def register_engine(cls, name, module_path_or_cls, class_name=None):
+        assert name == "tensorcast"
+
+    factories = "vllm.distributed.weight_transfer.factory"
     loader = "vllm.model_executor.model_loader"
     modules = recorded.install(
         monkeypatch,
         "vllm",
         {
             "vllm.engine.arg_utils:EngineArgs.create_engine_config": create_engine_config,
+            f"{factories}:WeightTransferEngineFactory.register_engine": classmethod(register_engine),
+            f"{factories}:WeightTransferTrainerFactory.register_engine": classmethod(register_engine),
             f"{loader}:register_model_loader": register_model_loader,
             f"{loader}.default_loader:DefaultModelLoader.__init__": init,
             f"{loader}.default_loader:DefaultModelLoader.load_weights": load_weights,

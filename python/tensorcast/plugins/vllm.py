@@ -7,15 +7,19 @@ In the first form vLLM takes the model's configuration and tokenizer from its us
 the second form all come from the store. All ranks on a host map one replica in host memory, and each rank copies its slices
 to its GPU.
 
+New weights for a running engine: `--weight-transfer-config '{"backend": "tensorcast"}'` (vllm_weight_transfer.py).
+
 Entry point (vllm.general_plugins): `register`. A process may call it more than once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
 LOAD_FORMAT = "tensorcast"
+WEIGHT_TRANSFER_BACKEND = "tensorcast"
 
 
 def register() -> None:
@@ -26,6 +30,19 @@ def register() -> None:
 
     register_model_loader(LOAD_FORMAT)(TensorcastModelLoader)
     _take_stored_models(EngineArgs)
+    with contextlib.suppress(ImportError):  # an earlier vLLM, which has loaders only
+        register_weight_transfer()
+
+
+def register_weight_transfer() -> None:
+    """Registers both sides by name. vLLM imports them when they are used."""
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
+
+    sides = {WeightTransferEngineFactory: "TensorcastWeightTransferEngine",
+             WeightTransferTrainerFactory: "TensorcastTrainerWeightTransferEngine"}
+    for factory, name in sides.items():
+        with contextlib.suppress(ValueError):  # registered already
+            factory.register_engine(WEIGHT_TRANSFER_BACKEND, "tensorcast.plugins.vllm_weight_transfer", name)
 
 
 def _take_stored_models(engine_args: Any) -> None:

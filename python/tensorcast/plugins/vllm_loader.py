@@ -17,10 +17,23 @@ if TYPE_CHECKING:
     from vllm.config import ModelConfig
     from vllm.config.load import LoadConfig
 
+    from tensorcast.weights import Weights
+
 
 # The name of each model at its first load. `reload_weights(weights_path=...)` makes a new loader with the same options and
 # replaces the name by the path.
 _first_name: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+
+# The artifact id of each model's last load by this loader.
+loaded_version: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+
+
+def checkpoint_of(model: torch.nn.Module, weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that the model's `load_weights` takes, in the store's memory."""
+    is_unused = getattr(model, "is_unused_checkpoint_weight", None)
+    for name, array in weights.items():
+        if is_unused is None or not is_unused(name):
+            yield name, array.torch()
 
 
 class TensorcastModelLoader(DefaultModelLoader):
@@ -40,12 +53,11 @@ class TensorcastModelLoader(DefaultModelLoader):
         self._options.fetch(model_config.model)
 
     def get_all_weights(self, model_config: ModelConfig, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-        is_unused = getattr(model, "is_unused_checkpoint_weight", None)
         options = self._options
         if _first_name.setdefault(model, model_config.model) != model_config.model:
             options = dataclasses.replace(options, key=None)  # the given path overrides the option
-        for name, array in options.get(model_config.model).items():
-            if is_unused is None or not is_unused(name):
-                yield name, array.torch()
+        weights = options.get(model_config.model)
+        yield from checkpoint_of(model, weights)
         for source in getattr(model, "secondary_weights", ()):
             yield from self._get_weights_iterator(source)
+        loaded_version[model] = weights.artifact_id

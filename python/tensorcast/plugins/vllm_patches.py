@@ -1,0 +1,136 @@
+"""Updates of a model in vLLM by the elements that changed, where such a patch does what a load of the whole version does.
+
+vLLM writes a patch through the model's own loaders, with NaN in place of the elements that stay. For some models that is wrong, and
+nothing says so: a loader that computes (`composed_weight_loader`), a layer that keeps a second form of its weights (MLA). So
+patches have to prove themselves here. The first patch of each tensor is followed by a load of the whole version. Only where
+both leave the same bytes, later versions come as patches alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.model_executor.model_loader.checkpoint_weight_patch import CheckpointWeightPatch, load_checkpoint_weight_patches
+from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
+
+from tensorcast import arrays, calls, changes
+
+if TYPE_CHECKING:
+    from tensorcast.store import Store
+    from tensorcast.weights import Weights
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+_HASHED_AT_ONCE = 1 << 22  # elements; each takes 16 bytes meanwhile
+_FULL_BYTES_AT_ONCE = 512 << 20  # of tensors that are patched: vLLM makes each of them whole, with NaN
+
+_log = logging.getLogger(__name__)
+
+
+def patchable(model_config: Any, device: torch.device) -> bool:
+    """Whether patches are tried at all. vLLM packs weights for the CPU, and quantised ones, in forms that no patch reaches."""
+    return device.type != "cpu" and model_config.quantization is None
+
+
+class Patches:
+    """The updates of one model. Not thread-safe.
+
+    A patch needs a model that holds the version before. Something else may have written to it (`reload_weights`, a wake-up from
+    sleep level 2), so its parameters are compared with a hash that was taken after the last update.
+    """
+
+    def __init__(self, model: torch.nn.Module, device: torch.device, allowed: bool) -> None:
+        self._model = model
+        self._device = device
+        self._allowed = allowed
+        self._proven: set[str] = set()  # tensors of the checkpoint of which a patch does what a load does
+        self._held: tuple[str, dict[str, int]] | None = None  # artifact id, and the hash of each parameter
+
+    def holds(self, artifact_id: str) -> None:
+        """The model holds this version, whole."""
+        if self._allowed:
+            self._held = artifact_id, hashes(self._model.named_parameters())
+
+    def update(self, store: Store, weights: Weights, load: Callable[[], None], timeout: float | None) -> str:
+        """Brings the model to the version, by a patch or by load(). Returns how, for a log."""
+        held, self._held = self._held, None  # after an error the model may hold a mixture of versions
+        names = self._patch(store, weights, held, timeout)
+        if names is None:
+            load()
+            how = "whole"
+        elif names <= self._proven:
+            how = f"by elements of {len(names)} tensors"
+        else:
+            patched = hashes(_all_tensors(self._model))
+            load()
+            self._allowed = patched == hashes(_all_tensors(self._model))
+            self._proven |= names
+            how = f"whole; patches {'do the same here' if self._allowed else 'do not do the same here, so none will be used'}"
+        self.holds(weights.artifact_id)
+        return how
+
+    def _patch(self, store: Store, weights: Weights, held: tuple[str, dict[str, int]] | None, timeout: float | None) -> set[str] | None:
+        """Patches the tensors that changed, and returns their names. None: the version has to be loaded whole."""
+        if not self._allowed or held is None or held[1] != hashes(self._model.named_parameters()):
+            return None
+        names: set[str] = set()
+        try:
+            found = calls.run(changes.find(store, weights, [held[0]], store.options(timeout)))[0]
+            if found.source == "whole":
+                return None
+            with disable_mtp_completeness_check():
+                for patches in _batches(changes.Changes(weights, found), weights, self._device):
+                    load_checkpoint_weight_patches(self._model, patches, validate_unique_indices=False)
+                    names.update(patch.name for patch in patches)
+        except Exception as error:  # of any loader; load() writes over whatever was written
+            self._allowed = not isinstance(error, (NotImplementedError, TypeError))  # the kinds that a loader's form causes
+            _log.warning("update of %s: it takes the version whole, because a patch failed: %s", type(self._model).__name__, str(error))
+            return None
+        return names
+
+
+def hashes(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
+    """A hash of each tensor's elements and their order, made where the tensor lies."""
+    found = {}
+    for name, tensor in tensors:
+        if tensor.is_meta:
+            continue
+        total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+        for piece in tensor.detach().reshape(-1).view(_INTEGERS.get(tensor.element_size(), torch.int64)).split(_HASHED_AT_ONCE):
+            total = total * 31 + (piece.to(torch.int64) * _factors(tensor.device)[: len(piece)]).sum()
+        found[name] = int(total)
+    return found
+
+
+@functools.cache
+def _factors(device: torch.device) -> torch.Tensor:
+    """Odd numbers of 64 bits, one for each place in a piece."""
+    return torch.arange(_HASHED_AT_ONCE, dtype=torch.int64, device=device) * -0x61C8864680B583EB | 1
+
+
+def _all_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers, and what layers keep beside them; not the cache of keys and values."""
+    for prefix, module in model.named_modules():
+        for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items():
+            if isinstance(tensor, torch.Tensor) and name != "kv_cache":
+                yield f"{prefix}.{name}", tensor
+
+
+def _batches(found: changes.Changes, weights: Weights, device: torch.device) -> Iterator[list[CheckpointWeightPatch]]:
+    batch: list[CheckpointWeightPatch] = []
+    full_bytes = 0
+    for name, indices, values in found:
+        array = weights[name]
+        flat = values.torch().reshape(-1).to(device)
+        # A tensor that changed as a whole is a patch of all its elements: vLLM takes no mixture of patches and whole tensors.
+        places = torch.arange(flat.numel(), device=device) if indices is None else indices.torch().to(device)
+        batch.append(CheckpointWeightPatch(name, arrays.torch_shape(array), flat.dtype, flat, places))
+        full_bytes += array.nbytes
+        if full_bytes >= _FULL_BYTES_AT_ONCE:
+            yield batch
+            batch, full_bytes = [], 0
+    if batch:
+        yield batch
