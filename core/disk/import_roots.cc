@@ -28,6 +28,10 @@
 namespace tensorcast {
 namespace {
 
+// The folders that may lie in each other below a folder that is listed. Each takes a descriptor and a buffer
+// while the folders in it are listed.
+constexpr int kMaxNesting = 32;
+
 // With the slash: /models does not hold /models-old.
 bool LiesIn(std::string_view real, std::string_view folder) {
   return folder == "/" || real == folder || absl::StartsWith(real, absl::StrCat(folder, "/"));
@@ -161,7 +165,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
 
 // Adds the paths of files below the open folder, each behind `prefix`. A folder is not entered through a
 // link, so that a link to a folder above ends nothing. What is not a file, nor a link to one, is left out.
-absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t max,
+// `nesting`: how many folders more may lie in each other.
+absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t max, int nesting,
                            std::vector<std::string>& paths) {
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(fdopendir(folder.get()), &closedir);
   if (opened == nullptr) return FileError(errno, "list", prefix);
@@ -180,9 +185,16 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
     // One too many is enough for the caller to see that there are too many.
     if (paths.size() > max) return absl::OkStatus();
     if (!is_link && S_ISDIR(info.st_mode)) {
+      if (nesting == 0) {
+        return absl::InvalidArgumentError(absl::StrCat("list ", QuoteName(absl::StrCat(prefix, name)),
+                                                       ": more than ", kMaxNesting,
+                                                       " folders lie in each other; move what is not of the "
+                                                       "model elsewhere, or put it with --no-files"));
+      }
       UniqueFd below(openat(entry, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!below) return FileError(errno, "list", absl::StrCat(prefix, name));
-      TC_RETURN_IF_ERROR(AddFilesBelow(std::move(below), absl::StrCat(prefix, name, "/"), max, paths));
+      TC_RETURN_IF_ERROR(
+          AddFilesBelow(std::move(below), absl::StrCat(prefix, name, "/"), max, nesting - 1, paths));
     }
     errno = 0;
   }
@@ -275,7 +287,9 @@ absl::StatusOr<std::vector<std::string>> ImportRoots::ListBelow(const std::strin
   UniqueFd opened(open(Behind(entry->get()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened) return Refuse(folder, FileError(errno, "list", folder));
   std::vector<std::string> paths;
-  const absl::Status listed = AddFilesBelow(std::move(opened), "", max, paths);
+  const absl::Status listed = AddFilesBelow(std::move(opened), "", max, kMaxNesting, paths);
+  // What lies too deep was found by listing, which the client may do, so it may learn of it.
+  if (absl::IsInvalidArgument(listed)) return Annotate(listed, folder);
   if (!listed.ok()) return Refuse(folder, listed);
   std::ranges::sort(paths);
   return paths;

@@ -199,6 +199,27 @@ TEST_F(ImportRootsTest, FindWithoutImportRoots_ErrorSaysWhatIsWrong) {
   EXPECT_TRUE(OpenIn(roots, folder_.path(), "models/out").ok());
 }
 
+// Each folder that is open while those below it are listed takes a descriptor.
+TEST_F(ImportRootsTest, ListBelow_RefusesFoldersNestedTooDeep) {
+  std::string deep = root();
+  for (int i = 0; i < 32; ++i) deep += "/a";
+  fs::create_directories(deep);
+  WriteFile(deep + "/file", "bytes");
+  for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
+    const auto found = roots.Find({}, root());
+    ASSERT_TRUE(found.ok()) << found.status();
+    const auto paths = found->folder->ListBelow({}, 10);
+    ASSERT_TRUE(paths.ok()) << paths.status();
+    EXPECT_EQ(paths->size(), 2u);
+  }
+  fs::create_directories(deep + "/a");
+  for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
+    const absl::Status listed = roots.Find({}, root())->folder->ListBelow({}, 10).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(listed)) << listed;
+    EXPECT_THAT(std::string(listed.message()), HasSubstr("more than 32"));
+  }
+}
+
 TEST_F(ImportRootsTest, OnlyRegularFiles_AreOpened) {
   ASSERT_EQ(mkfifo((root() + "/fifo").c_str(), 0600), 0);
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
