@@ -100,15 +100,18 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     const DiskOperation scan("scan");
     std::error_code error;
     // A damaged file is kept and reported. The scan goes on: one bad file must not hide the others.
-    for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
-      const std::string artifact_id = ArtifactIdOfFileName(entry.path().filename().string());
+    std::filesystem::directory_iterator entry(directory_, error);
+    // Not by a range: the operator ++ throws where the disk fails in the middle.
+    for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error)) {
+      const std::filesystem::path& path = entry->path();
+      const std::string artifact_id = ArtifactIdOfFileName(path.filename().string());
       if (artifact_id.empty()) continue;
-      auto file = OpenPackedFile(entry.path().string(), artifact_id);
+      auto file = OpenPackedFile(path.string(), artifact_id);
       if (file.ok()) {
         Add(*std::move(file));
       } else {
         otel::metrics::kDiskErrors.Add(1, {"scan"});
-        LOG(WARNING) << entry.path() << " is left alone and not offered: " << file.status();
+        LOG(WARNING) << path << " is left alone and not offered: " << file.status();
         NoteDamaged(artifact_id, file.status());
       }
     }

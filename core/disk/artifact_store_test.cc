@@ -1,9 +1,13 @@
 #include "core/disk/artifact_store.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <thread>
 
@@ -12,6 +16,24 @@
 #include "core/disk/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+namespace {
+
+// The entries of folders that can still be read; negative: all.
+std::atomic<int> readable_entries = -1;
+
+}  // namespace
+
+// In this program, also for the standard library: a folder that fails while it is read, as on a damaged disk.
+extern "C" dirent* readdir(DIR* folder) {
+  static auto* const real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  if (readable_entries == 0) {
+    errno = EIO;
+    return nullptr;
+  }
+  if (readable_entries > 0) --readable_entries;
+  return real(folder);
+}
 
 namespace tensorcast::artifact_store_test {
 namespace {
@@ -310,6 +332,18 @@ TEST_F(DiskTier, DamagedFile_IsForgottenWhenItOrItsArtifactIsRemoved) {
   store = Open();
   EXPECT_TRUE(absl::IsNotFound(store->Remove(artifact_id))) << "it is not a file of ours";
   EXPECT_EQ(store->Damaged().size(), 1u);
+}
+
+TEST_F(DiskTier, FolderThatFailsWhileItIsRead_EndsTheScanAlone) {
+  for (const uint32_t seed : {10, 11, 12, 13}) Pack(*Open(), Pattern(4096, seed));
+  // The folder is read twice: for partial files, and for packed ones. "." and ".." count.
+  for (const int entries : {3, 9}) {
+    readable_entries = entries;
+    const auto store = Open();
+    readable_entries = -1;
+    EXPECT_LT(store->List().size(), 4u);
+  }
+  EXPECT_EQ(Open()->List().size(), 4u);
 }
 
 TEST_F(DiskTier, OpenArtifactStore_FailsWhenFolderCannotBeMade) {

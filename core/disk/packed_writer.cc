@@ -214,8 +214,10 @@ absl::Status PartialFile::Rename(const std::string& path) {
 
 void RemoveAbandonedPartials(const std::string& directory) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    const std::string path = entry.path().string();
+  std::filesystem::directory_iterator entry(directory, error);
+  // Not by a range: the operator ++ throws where the disk fails in the middle.
+  for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path().string();
     if (!absl::EndsWith(path, kPartialExtension)) continue;
     const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;  // its writer lives
