@@ -211,10 +211,10 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     {
       absl::MutexLock lock(
           &mutex_);  // so that a Remove at the same time sees both the name and the entry, or neither
-      // Opened anew by its name, for reading only: the partial file's descriptor can write and goes with the
-      // writer.
+      // Opened anew, for reading only: the partial file's descriptor can write and goes with the writer.
+      // Before it is renamed: a file that has its name but cannot be opened would stay, and not be listed.
+      TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(partial.path()));
       TC_RETURN_IF_ERROR(partial.Rename(path));
-      TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
       file = std::make_shared<PackedFile>(path, std::move(fd), partial.image_offset(), manifest);
       replaced = std::exchange(files_[manifest->id()], file);
       // The new file is whole, and stands where the damaged one was.

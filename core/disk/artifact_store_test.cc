@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -344,6 +345,26 @@ TEST_F(DiskTier, FolderThatFailsWhileItIsRead_EndsTheScanAlone) {
     EXPECT_LT(store->List().size(), 4u);
   }
   EXPECT_EQ(Open()->List().size(), 4u);
+}
+
+TEST_F(DiskTier, CommitWithoutDescriptor_LeavesNoFile) {
+  const std::string image = Pattern(4096, 14);
+  const auto store = Open();
+  auto writer = Create(*store, image.size());
+  const ConstHostSpan span = Bytes(image);
+  ASSERT_TRUE(writer->Write(0, {&span, 1}).ok());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = dup(STDOUT_FILENO);
+  close(free);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(free), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status refused = writer->Commit(ManifestOf(image)).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  writer.reset();
+  EXPECT_THAT(folder_.Names(), IsEmpty());
+  EXPECT_EQ(Pack(*store, image)->manifest()->id(), ManifestOf(image)->id());
 }
 
 TEST_F(DiskTier, OpenArtifactStore_FailsWhenFolderCannotBeMade) {

@@ -33,6 +33,7 @@ class PartialFile {
   absl::Status Finish(std::string_view manifest);
   absl::Status Rename(const std::string& path);
 
+  const std::string& path() const { return path_; }           // "" once renamed
   uint64_t written_bytes() const { return written_.load(); }  // of the image
   uint64_t image_offset() const { return header_.image_offset; }
 
