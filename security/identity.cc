@@ -240,17 +240,18 @@ struct Identity::State {
   absl::Mutex mutex;
   std::vector<Stamp> stamps ABSL_GUARDED_BY(mutex);
   Loaded loaded ABSL_GUARDED_BY(mutex);
+  absl::Status said;  // the outcome of the last look; used by its thread alone
 
   // The stamps are taken before the files are read, so a change during the read is seen at the next look.
-  // What cannot be used is not tried again until it changes.
-  // A key and its certificate are replaced one after the other. A look between the two finds a pair that does
-  // not fit and keeps the last one; the second file brings the next look.
+  // They are kept only where all was read well. What cannot be used is tried again at each look: what is
+  // wrong may pass without a change of a file, as when no descriptor is free for a moment. A key and its
+  // certificate are replaced one after the other. A look between the two finds a pair that does not fit and
+  // keeps the last one; the second file brings the next look.
   absl::Status Read(const Files& files) {
     std::vector<Stamp> found = StampsOf(files);
     {
       absl::MutexLock lock(&mutex);
       if (found == stamps) return absl::OkStatus();
-      stamps = std::move(found);
     }
     // The denied names are read first and count at once, also where the certificates cannot be used now.
     absl::StatusOr<std::set<std::string, std::less<>>> names = ReadDenied(files.denied);
@@ -259,13 +260,17 @@ struct Identity::State {
     TC_ASSIGN_OR_RETURN(Loaded fresh, LoadCertificates(files, admission));
     absl::MutexLock lock(&mutex);
     loaded = std::move(fresh);
+    if (listed.ok()) stamps = std::move(found);
     return listed;
   }
 
   void Look(const Files& files) {
-    if (const absl::Status read = Read(files); !read.ok()) {
+    const absl::Status read = Read(files);
+    // Said once for each kind of failure, and not at each look.
+    if (!read.ok() && read != said) {
       LOG(ERROR) << "security: files changed, and what was read before is still used: " << read.message();
     }
+    said = read;
     Certificate self;
     {
       absl::MutexLock lock(&mutex);

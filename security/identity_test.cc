@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 #include <sys/stat.h>
 
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -161,6 +162,24 @@ TEST(Identity, UnusableReplacedFiles_KeepPreviousIdentity) {
   ASSERT_TRUE(Eventually([&] { return !identity->CheckName(denied).ok(); }));
   EXPECT_EQ(identity->self().serial_number, before);
   EXPECT_TRUE(Connects(*identity, *identity));
+}
+
+// Neither a descriptor that was not free for a moment nor a mode changes a file's content or its time.
+TEST(Identity, KeyThatIsMadePrivateLater_IsUsed) {
+  const TestAuthority authority;
+  const auto files = authority.Issue("node/a");
+  const auto renewed = authority.Issue("node/b");
+  const auto identity = *Identity::Load(files, absl::Milliseconds(10));
+  ASSERT_EQ(chmod(renewed.key.c_str(), 0644), 0);
+  ASSERT_EQ(rename(renewed.key.c_str(), files.key.c_str()), 0);
+  ASSERT_EQ(rename(renewed.certificate.c_str(), files.certificate.c_str()), 0);
+  // The denied names are read in the same look, so that they tell when it was over.
+  authority.Deny("node/c");
+  const Name denied{.trust_domain = "test.example", .role = Role::kNode, .name = "c"};
+  ASSERT_TRUE(Eventually([&] { return !identity->CheckName(denied).ok(); }));
+  EXPECT_EQ(identity->self().name.name, "a");
+  ASSERT_EQ(chmod(files.key.c_str(), 0600), 0);
+  EXPECT_TRUE(Eventually([&] { return identity->self().name.name == "b"; }));
 }
 
 TEST(Identity, ExpiredCertificate_IsNotLoaded) {
