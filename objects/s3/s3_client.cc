@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/source/object_reader.h"
 #include "objects/http/xml.h"
 #include "objects/s3/sigv4.h"
 
@@ -277,7 +278,11 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
       // What a server adds from outside of the prefix is not believed.
       if (!absl::ConsumePrefix(&listed, name.key)) continue;
       if (folder) listed = absl::StripSuffix(listed, "/");
-      if (!listed.empty()) names.emplace_back(listed);  // the prefix itself may be an object
+      if (listed.empty()) continue;  // the prefix itself may be an object
+      // Consoles mark a folder by an object with a name that ends at a '/'. What is left out counts for
+      // nothing: else hidden objects alone could fill the list.
+      if (delimiter.empty() && (listed.ends_with('/') || IsHiddenPath(listed))) continue;
+      names.emplace_back(listed);
     }
     const std::string next(page->TextOf("NextContinuationToken"));
     if (page->TextOf("IsTruncated") != "true") break;

@@ -97,7 +97,8 @@ class S3Client {
   absl::Status Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
                     const RangedRead& read);
   // The names directly below the prefix `name.key`, without the prefix, ascending; names of folders have no
-  // '/'. Stops asking for pages after `max_names`. With an empty delimiter, all keys below the prefix.
+  // '/'. Stops asking for pages after `max_names`. With an empty delimiter, the keys of all objects below the
+  // prefix, as ObjectFolder::ListBelow has them.
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& context, const S3Name& name,
                                                 size_t max_names = ~size_t{0},
                                                 std::string_view delimiter = "/");

@@ -128,6 +128,24 @@ TEST(S3Client, LongList_IsReadToItsEnd) {
   EXPECT_THAT(*names, ElementsAre("a", "b", "c", "d <&>"));
 }
 
+// The page of the server is larger than the list may be, so that hidden names alone could fill it.
+TEST(S3Client, HiddenObjects_TakeNoRoomInListBelow) {
+  FakeS3 s3({.page = 1000});
+  for (int i = 0; i < 20; ++i) s3.Put(absl::StrCat("m/.git/", i), "");
+  for (int i = 0; i < 20; ++i) s3.Put(absl::StrCat("m/a", i, "/"), "");
+  for (const char* const key : {"m/config.json", "m/tokenizer/vocabulary.json"}) s3.Put(key, "");
+  const auto store = MakeS3Store(Http(), {.endpoint = s3.url()});
+  const auto found = store->Find({}, "s3://bucket/m");
+  ASSERT_TRUE(found.ok()) << found.status();
+  const auto paths = found->folder->ListBelow({}, 10);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  EXPECT_THAT(*paths, ElementsAre("config.json", "tokenizer/vocabulary.json"));
+  // More than may be listed are more, and not fewer.
+  const auto more = found->folder->ListBelow({}, 1);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_GT(more->size(), 1);
+}
+
 TEST(S3Client, VersionedObject_IsReadByItsVersion) {
   FakeS3 s3({.keeps_versions = true});
   s3.Put("a", "old bytes");

@@ -34,13 +34,8 @@ class Folder final : public ObjectFolder {
   }
   absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
                                                      size_t max) const override {
-    TC_ASSIGN_OR_RETURN(std::vector<std::string> paths,
-                        // One more than asked for, since the prefix itself may be an object and is left out
-                        // below.
-                        client_->List(context, prefix_, max + 1, /*delimiter=*/""));
-    // Consoles mark a folder by an object with a name that ends at a '/'.
-    std::erase_if(paths, [](const std::string& path) { return path.ends_with('/') || IsHiddenPath(path); });
-    return paths;
+    // One more than asked for says that there are more.
+    return client_->List(context, prefix_, max + 1, /*delimiter=*/"");
   }
   absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                      const std::string& name) const override {
