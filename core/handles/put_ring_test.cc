@@ -396,6 +396,7 @@ TEST_F(PutRingTest, HandOverThatBreaksTheRules_IsRefused) {
       {{whole, memory.get()}, {PartsFrame{{{0, 1, 2 * kMiB}}}, -1}},
       {{whole, memory.get()}, {PartsFrame{{{0, ~uint64_t{0}, 1}}}, -1}},
       {{whole, memory.get()}, {PartsFrame{{{0, 1, ~uint64_t{0}}}}, -1}},
+      {{whole, memory.get()}, {PartsFrame{}, -1}},  // any number of them would fit
       {{whole, memory.get()}, {ClaimFrame{"ticket"}, -1}},
       Sent(kMaxHandedMemories + 1, {whole, memory.get()}),
   };

@@ -341,6 +341,10 @@ absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, Foreig
 absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
   // The state kHandsOver says that there is one.
   HandedMemory& memory = handed_.back();
+  // Each frame takes some of the bounded number of parts, so a client cannot keep the server's thread busy.
+  if (frame.parts.empty()) {
+    return absl::InvalidArgumentError("hand memory over: a frame has no parts; send at least one");
+  }
   if (frame.parts.size() > kMaxHandedParts - handed_parts_) {
     return absl::InvalidArgumentError(
         absl::StrCat("hand memory over: a put has at most ", kMaxHandedParts, " parts; stream the rest"));
