@@ -32,9 +32,10 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   TC_RETURN_IF_ERROR(shape.Check());
   UniqueFd memory(memfd_create("tc-put-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) return ErrnoStatus(errno, "create", "the ring of a put");
-  // Both descriptors are taken for the peer, which must leave the reserve alone.
+  // Both descriptors are taken for the peer, which must leave the reserve alone. Without the connection End
+  // would end nothing, and the client could keep its room.
   const DescriptorUser user = DescriptorUserAt(connection.get());
-  if (IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
+  if (!connection || IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("create the ring of a put: the daemon has no file descriptor left (its limit is ",
                      DescriptorLimit(), "); raise its limit of open files"));

@@ -31,7 +31,8 @@ namespace tensorcast {
 class PutRing {
  public:
   // `connection` is the client's; End closes it. A client that fills no requested slot for `stall_timeout` is
-  // given up. RESOURCE_EXHAUSTED if this process lacks memory or descriptors.
+  // given up. RESOURCE_EXHAUSTED if this process lacks memory or descriptors; an empty `connection` says that
+  // it lacked one for that.
   static absl::StatusOr<std::shared_ptr<PutRing>> Create(RingShape shape, absl::Duration stall_timeout,
                                                          RingRoom::Hold room, UniqueFd connection);
   // Gives the memory of the slots back to the system, whatever the client still has mapped.

@@ -226,6 +226,12 @@ TEST_F(PutRingTest, DroppedPutRing_IsReleased) {
   EXPECT_TRUE(testing::Eventually([&] { return recv(raw.socket.get(), &byte, 1, MSG_DONTWAIT) == 0; }));
 }
 
+// As the duplicate of the client's socket is where no descriptor is free.
+TEST_F(PutRingTest, PutRingWithoutConnection_IsNotMade) {
+  const auto ring = PutRing::Create(RingShape::For(kMiB), absl::Seconds(1), /*room=*/nullptr, UniqueFd());
+  EXPECT_TRUE(absl::IsResourceExhausted(ring.status())) << ring.status();
+}
+
 TEST_F(PutRingTest, ClosedConnection_EndsPutRingAwait) {
   Start();
   auto filler = Open(8 * kMiB);
