@@ -210,9 +210,12 @@ class Store(Administration, calls.Closing):
             raise InvalidArgumentError("get: from_ is for tensors that are written, and none are given; pass into=")
         if into is not None and arguments.location(device) != "cpu":
             raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
-        if live and (pin or tensors is not None or arguments.location(device) != "cpu"):
-            raise InvalidArgumentError("get: live weights are all tensors of a replica in host memory, and not pinned; leave out "
-                                       "device, tensors and pin")
+        if live and arguments.location(device) != "cpu":
+            raise InvalidArgumentError(f"get {artifact}: live weights are in host memory, not at {arguments.location(device)}; leave device "
+                                       "out, or follow the key and write each version into tensors on the GPU with Version.apply()")
+        if live and (pin or tensors is not None):
+            raise InvalidArgumentError(f"get {artifact}: live weights are all tensors of a replica, and not pinned; leave out tensors "
+                                       "and pin")
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, advance, options)
         weights = Weights((yield call, f"get {artifact}" if progress else None), self)
         if live:

@@ -192,8 +192,8 @@ def test_what_cannot_change_is_refused_by_name(store, other, key):
     put = store.put(state, key=key, base="auto")
     with other.get(put.artifact_id) as weights, pytest.raises(tc.FailedPreconditionError, match="live=True"):
         weights.commit(put)
-    for wrong in ({"device": "gpu:0"}, {"tensors": "half"}, {"pin": True}):
-        with pytest.raises(tc.InvalidArgumentError, match="live"):
+    for wrong in ({"tensors": "half"}, {"pin": True}):
+        with pytest.raises(tc.InvalidArgumentError, match="leave out tensors and pin"):
             other.get(put.artifact_id, live=True, **wrong)
     with other.get(put.artifact_id, live=True) as weights:
         shorter = store.put({**state, "half": state["half"][:-1]})
@@ -203,3 +203,11 @@ def test_what_cannot_change_is_refused_by_name(store, other, key):
         with other.get(target.artifact_id), pytest.raises(tc.FailedPreconditionError, match="in other host memory"):
             weights.prepare(target)
         assert equal(weights.numpy(), state) and weights.artifact_id == put.artifact_id
+
+
+def test_live_weights_on_a_gpu_are_refused_with_another_way(store, other, key):
+    put = store.put(first(65), key=key)
+    with pytest.raises(tc.InvalidArgumentError, match=r"in host memory, not at gpu:0; .*Version.apply\(\)"):
+        other.get(put.artifact_id, live=True, device="gpu:0")
+    with other.get(put.artifact_id, live=True) as weights, pytest.raises(tc.InvalidArgumentError, match="in host memory"):
+        other.follow(key, live=weights, device="gpu:0")
