@@ -107,8 +107,8 @@ def main():
             assert got.artifact_id == put.artifact_id
             assert all(np.array_equal(array, state[name]) for name, array in got.numpy().items())
         print(f"{arguments.mib} MiB, a difference of {put.difference['image_bytes'] / 2**20:.1f} MiB, {peaks.samples} samples; bar {BAR_MIB} MiB")
-        for name, was, most in zip(("pool", "memory", "resident"), before, highest):
-            print(f"{name + ':':10} {was / 2**20:8.1f} MiB before, {most / 2**20:8.1f} at its peak: {(most - was) / 2**20:+.1f} MiB")
+        for name, was, peak in zip(("pool", "memory", "resident"), before, highest):
+            print(f"{name + ':':10} {was / 2**20:8.1f} MiB before, {peak / 2**20:8.1f} at its peak: {(peak - was) / 2**20:+.1f} MiB")
 
 
 if __name__ == "__main__":
