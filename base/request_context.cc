@@ -137,9 +137,10 @@ absl::Status RequestContext::Check(std::string_view what) const {
   if (deadline == SteadyTime::InfiniteFuture()) return absl::OkStatus();
   const absl::Duration late = SteadyNow() - deadline;
   if (late < absl::ZeroDuration()) return absl::OkStatus();
-  return absl::DeadlineExceededError(
-      absl::StrCat(what, ": the deadline passed ",
-                   absl::FormatDuration(absl::Trunc(late, absl::Milliseconds(1))), " ago; allow more time"));
+  const absl::Duration shown = absl::Trunc(late, absl::Milliseconds(1));
+  const std::string ago =
+      shown > absl::ZeroDuration() ? absl::StrCat(" ", absl::FormatDuration(shown), " ago") : "";
+  return absl::DeadlineExceededError(absl::StrCat(what, ": the deadline passed", ago, "; allow more time"));
 }
 
 }  // namespace tensorcast
