@@ -14,7 +14,7 @@ import transformers
 from cluster import Cluster
 
 # The trainer of this process has a connection, which a forked engine could not use.
-os.environ |= {"VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+os.environ |= {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
 
 import vllm  # noqa: E402
 from vllm.distributed.parallel_state import cleanup_dist_env_and_memory  # noqa: E402
