@@ -26,10 +26,11 @@ constexpr uint64_t kChunkBytes = kGranuleBytes;
 
 class LiveAdvance : public EngineFixture {
  protected:
-  LiveAdvance() {
-    // Room for one image, one buffer and the changed values: there is none for a second image.
-    Start({.host_granules = kChunks + 2, .staging_buffers = 0, .disk = false, .guard = true});
+  // Room for one image, one buffer and the changed values: there is none for a second image.
+  explicit LiveAdvance(int host_granules = kChunks + 2) {
+    Start({.host_granules = host_granules, .staging_buffers = 0, .disk = false, .guard = true});
     Place(base_);
+    held_replica_ = ReplicaOf(base_);
   }
 
   static TestArtifact Next(TestArtifact artifact) {
@@ -46,17 +47,23 @@ class LiveAdvance : public EngineFixture {
     MustGet(artifact, kCpu);
     WaitUntilIdle();
   }
-  std::shared_ptr<LiveLease> Hold() {
-    auto lease = engine_->LeaseArtifact(base_.manifest->id(), kCpu);
+  std::unique_ptr<ReplicaLease> Lease(const TestArtifact& artifact) const {
+    auto lease = engine_->LeaseArtifact(artifact.manifest->id(), kCpu);
     CHECK_OK(lease.status());
-    return std::make_shared<LiveLease>(*std::move(lease));
+    return *std::move(lease);
   }
+  std::string ReplicaOf(const TestArtifact& artifact) const { return Lease(artifact)->replica_id(); }
+  std::shared_ptr<LiveLease> Hold() const { return std::make_shared<LiveLease>(Lease(base_)); }
   std::unique_ptr<PendingReplica> Begin(const std::shared_ptr<SourceProvider>& sources) {
-    auto pending =
-        engine_->Ingest(ContextFor(), {.manifest = target_.manifest,
-                                       .location = kCpu,
-                                       .sources = sources,
-                                       .advance = std::make_shared<Advance>(base_.manifest->id(), gate_)});
+    return Begin(base_, target_, sources);
+  }
+  std::unique_ptr<PendingReplica> Begin(const TestArtifact& from, const TestArtifact& to,
+                                        const std::shared_ptr<SourceProvider>& sources) {
+    auto pending = engine_->Ingest(
+        ContextFor(), {.manifest = to.manifest,
+                       .location = kCpu,
+                       .sources = sources,
+                       .advance = std::make_shared<Advance>(from.manifest->id(), held_replica_, gate_)});
     CHECK_OK(pending.status());
     return *std::move(pending);
   }
@@ -77,6 +84,13 @@ class LiveAdvance : public EngineFixture {
   absl::Notification staged_;
   const std::shared_ptr<CommitGate> gate_ = std::make_shared<CommitGate>([this] { staged_.Notify(); });
   std::vector<ConstHostSpan> mapped_;
+  std::string held_replica_;  // the replica that is advanced
+};
+
+// A node that has the wanted version, too: a trainer's own, for example.
+class LiveAdvanceBesideTarget : public LiveAdvance {
+ protected:
+  LiveAdvanceBesideTarget() : LiveAdvance(2 * kChunks + 2) { Place(target_); }
 };
 
 TEST_F(LiveAdvance, TwoHoldersThatEnter_SeeTargetInSameMemory) {
@@ -179,6 +193,54 @@ TEST_F(LiveAdvance, WrongBytes_ChangeNothing) {
   EXPECT_TRUE(Mapped() == base_.image);
   EXPECT_TRUE(gate_->Leave(one.get()));
   EXPECT_NE(one->lease(), nullptr);
+}
+
+TEST_F(LiveAdvanceBesideTarget, OtherReplica_IsSourceAndGoesAfterItsReaders) {
+  const auto one = Hold();
+  Map(*one);
+  auto reader = Lease(target_);
+  const std::string other = reader->replica_id();
+  auto pending = Begin(nullptr);  // there is no other source
+  staged_.WaitForNotification();
+  EXPECT_EQ(ReplicaOf(target_), other) << "until the commit";
+  EXPECT_TRUE(Mapped() == base_.image);
+  gate_->Enter(one);
+  const auto lease = pending->Wait(ContextFor());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Mapped() == target_.image);
+  EXPECT_EQ((*lease)->HostSpans(0, 1).front().data(), mapped_.front().data());
+  EXPECT_EQ(ReplicaOf(target_), (*lease)->replica_id());
+  EXPECT_NE((*lease)->replica_id(), other);
+  EXPECT_EQ(engine_->ListReplicas().size(), 2u) << "a process reads the other one";
+  reader.reset();
+  EXPECT_EQ(engine_->ListReplicas().size(), 1u);
+}
+
+TEST_F(LiveAdvanceBesideTarget, PinOfOtherReplica_StaysOnTheOneThatReplacesIt) {
+  const auto one = Hold();
+  ASSERT_TRUE(engine_->SetPinned(ReplicaOf(target_), true).ok());
+  const auto pending = Begin(nullptr);
+  gate_->Enter(one);
+  ASSERT_TRUE(pending->Wait(ContextFor()).ok());
+  ASSERT_EQ(engine_->ListReplicas().size(), 1u);
+  EXPECT_TRUE(engine_->ListReplicas().front().pinned);
+}
+
+// Its holders would be counted as those of the replica that took its place.
+TEST_F(LiveAdvanceBesideTarget, ReplacedReplica_IsNotAdvancedAgain) {
+  const auto one = Hold();
+  const auto other = std::make_shared<LiveLease>(Lease(target_));
+  const std::string replaced = other->lease()->replica_id();
+  {
+    const auto pending = Begin(nullptr);
+    gate_->Enter(one);
+    ASSERT_TRUE(pending->Wait(ContextFor()).ok());
+  }
+  held_replica_ = replaced;
+  const TestArtifact later = Next(target_);
+  const absl::Status refused = Begin(target_, later, GoodProvider(later))->Wait(ContextFor()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("has taken the place of replica " + replaced));
 }
 
 TEST_F(LiveAdvance, PinnedReplica_IsRefused) {

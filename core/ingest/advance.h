@@ -25,6 +25,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "core/ingest/ingest_request.h"
 #include "core/replicas/commit_gate.h"
 #include "core/replicas/replica_table.h"
 
@@ -40,11 +41,17 @@ class Advance {
   // version's. If the replica cannot be advanced, the ingest fails with the reason if `required`, else it
   // makes the wanted version beside it.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
-  // While it is attached: required, once all holders are in `gate`.
-  Advance(std::string base_id, std::shared_ptr<CommitGate> gate)
-      : base_id_(std::move(base_id)), required_(true), gate_(std::move(gate)) {}
+  // While it is attached: required, once all holders of the replica `held_replica` are in `gate`. Another
+  // replica of the wanted version at the same place is a source, and goes when this one has become it.
+  Advance(std::string base_id, std::string held_replica, std::shared_ptr<CommitGate> gate)
+      : base_id_(std::move(base_id)),
+        held_replica_(std::move(held_replica)),
+        required_(true),
+        gate_(std::move(gate)) {}
 
   const std::string& base_id() const { return base_id_; }
+  // The id of the replica that is attached; empty without a gate.
+  const std::string& held_replica() const { return held_replica_; }
   bool required() const { return required_; }
   CommitGate* gate() const { return gate_.get(); }  // null: nothing may be attached
 
@@ -68,10 +75,16 @@ class Advance {
 
  private:
   const std::string base_id_;
+  const std::string held_replica_;
   const bool required_;
   const std::shared_ptr<CommitGate> gate_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<const RetiredReplica> base_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The replica under live leases that the ingest writes over; empty: none.
+inline std::string HeldReplicaOf(const IngestRequest& request) {
+  return request.advance != nullptr ? request.advance->held_replica() : std::string();
+}
 
 }  // namespace tensorcast

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/ingest/advance.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 
@@ -62,10 +63,13 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
     if (request.manifest != nullptr) {
       const std::string& artifact_id = request.manifest->id();
       // What is there is looked at before what runs: a job keeps its place until after its replica is ready,
-      // so that no request falls between the two and makes a second one.
-      absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
-          table_->LeaseAt(artifact_id, request.location, request.chunks);
-      if (there.ok()) return std::make_unique<PendingReplica>(table_, *std::move(there), request.bytes());
+      // so that no request falls between the two and makes a second one. A replica under live leases becomes
+      // the artifact in its own memory, whatever is there.
+      if (HeldReplicaOf(request).empty()) {
+        absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
+            table_->LeaseAt(artifact_id, request.location, request.chunks);
+        if (there.ok()) return std::make_unique<PendingReplica>(table_, *std::move(there), request.bytes());
+      }
       job = JoinAny(request, context.deadline);
       shared = job != nullptr;
     }

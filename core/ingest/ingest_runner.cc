@@ -39,6 +39,7 @@ class IngestRun {
       : options_(options),
         job_(job),
         request_(job.request()),
+        is_held_(!HeldReplicaOf(request_).empty()),
         on_wait_(on_wait),
         sources_(request_.artifact_id(), request_.sources.get()) {}
 
@@ -62,7 +63,9 @@ class IngestRun {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> MakeReplica() {
     // For any place: a replica that was kept in host memory is the nearest source.
     if (request_.manifest != nullptr) options_.kept->Settle(request_.artifact_id());
-    if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
+    if (!is_held_) {
+      if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
+    }
     Plan();
     // After the destination: the memory that a replica leaves at its end is free then.
     const absl::Cleanup end_advance = [this] {
@@ -104,6 +107,7 @@ class IngestRun {
                                                            .artifact_store = options_.artifact_store,
                                                            .fan_out = options_.fan_out,
                                                            .wide_broadcasts = options_.wide_broadcasts,
+                                                           .same_location = is_held_,
                                                            .receiver = std::move(receiver)}));
     sources_.Add(std::make_unique<EqualChunks>(EqualChunksOptions{.table = options_.table,
                                                                   .manifest = request_.manifest,
@@ -274,12 +278,14 @@ class IngestRun {
     // between.
     const NameLocks::Held held = on_disk ? options_.disk_names->Acquire(manifest->id()) : NameLocks::Held();
     TC_ASSIGN_OR_RETURN(ReplicaStorage storage, destination.Finish(manifest));
-    return options_.table->Complete(job_.replica_id(), std::move(manifest), std::move(storage));
+    return options_.table->Complete(job_.replica_id(), std::move(manifest), std::move(storage),
+                                    /*replaces=*/is_held_);
   }
 
   const IngestRunnerOptions& options_;
   IngestJob& job_;
   const IngestRequest& request_;
+  const bool is_held_;  // it writes over a replica under live leases, though a ready one may be there
   const std::function<void(bool)>& on_wait_;
   ProviderChain sources_;
   ReplicaTable::Part part_;                      // of the replica that it has taken over

@@ -1,4 +1,5 @@
-// The sources of one ingest on this node: replicas of the artifact, ready or being made, at other locations.
+// The sources of one ingest on this node: replicas of the artifact, ready or being made, at other locations,
+// and at the same one where the ingest writes over a replica under live leases.
 //
 // A local replica is read under a lease. If its bytes do not match the manifest, the replica is withdrawn, so
 // that it serves no other reader. A packed file stays on disk until it is written again or the artifact is
@@ -35,6 +36,7 @@ struct LocalSourcesOptions {
   ArtifactStore* artifact_store = nullptr;  // hears of a packed file with wrong bytes; may be null
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
+  bool same_location = false;  // a replica at the receiver's location is a source, too
   // The ingest that the sources are for. If it writes to a GPU, `receiver` has that memory, and the ingest
   // takes part in broadcasts.
   BroadcastReceiver receiver;
@@ -43,7 +45,9 @@ struct LocalSourcesOptions {
 class LocalSources final : public NodeProvider {
  public:
   explicit LocalSources(LocalSourcesOptions options)
-      : options_(std::move(options)), receiver_(options_.receiver), tried_({options_.receiver.location}) {}
+      : options_(std::move(options)), receiver_(options_.receiver) {
+    if (!options_.same_location) tried_.insert(options_.receiver.location);
+  }
 
   void ObserveWaits(const WaitObserver& observer) override { on_wait_ = observer; }
   Given Next(const RequestContext& context) override;

@@ -243,6 +243,11 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
       options_.table->LeaseAt(advance.base_id(), kHostMemory);
   if (!lease.ok()) return Annotate(lease.status(), what);
   std::unique_ptr<ReplicaLease> leased = *std::move(lease);
+  if (advance.gate() != nullptr && leased->replica_id() != advance.held_replica()) {
+    return absl::FailedPreconditionError(absl::StrCat(what, ": replica ", leased->replica_id(),
+                                                      " has taken the place of replica ",
+                                                      advance.held_replica(), "; get the weights again"));
+  }
   if (partial) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": this node holds a part of ", request.artifact_id(),
@@ -255,12 +260,14 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
         absl::StrCat(what, ": its image is cut otherwise; get without --advance"));
   }
   if (!IsOwn(*leased->memory().host)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, ": its memory was taken back from an earlier daemon, and is read-only ",
-                     "(daemon.keep_pool); evict it, or get without --advance"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ": its memory was taken back from an earlier daemon, and is read-only ", "(daemon.keep_pool); ",
+        advance.gate() != nullptr ? "evict it, and get the weights again"
+                                  : "evict it, or get without --advance"));
   }
   TC_ASSIGN_OR_RETURN(StagingRing* const staging, FindBuffers(request.layout(), space, own));
   RetirementRequest retirement{.artifact_id = advance.base_id(),
+                               .replica_id = advance.held_replica(),
                                .wait = request.wait_for_space,
                                .context = space.context,
                                .on_wait = space.on_wait,

@@ -28,8 +28,9 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
                                                       Refusal& refusal) const {
   const std::string what = absl::StrCat("advance ", request.artifact_id);
   const std::vector<ReplicaInfo> replicas = table_->FindArtifact(request.artifact_id);
-  const auto replica = std::ranges::find_if(replicas, [](const ReplicaInfo& info) {
-    return info.location == kHostMemory && info.state == ReplicaState::kReady;
+  const auto replica = std::ranges::find_if(replicas, [&](const ReplicaInfo& info) {
+    return info.location == kHostMemory && info.state == ReplicaState::kReady &&
+           (request.replica_id.empty() || info.id == request.replica_id);
   });
   if (replica == replicas.end()) {
     refusal = {.why = absl::NotFoundError(absl::StrCat(

@@ -26,7 +26,8 @@ namespace tensorcast {
 
 struct RetirementRequest {
   std::string artifact_id;
-  bool wait = false;  // for leases to end and for the guard to agree, to the context's deadline
+  std::string replica_id = {};  // only this one; empty: any
+  bool wait = false;            // for leases to end and for the guard to agree, to the context's deadline
   // Gives the current context: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   WaitObserver on_wait;  // may be null

@@ -139,11 +139,12 @@ void ReplicaTable::Fail(std::string_view id, const absl::Status& why) {
 }
 
 // Where two ingests made the same artifact at one location (a first ingest learns its artifact id only now,
-// and an ingest that is being cancelled may still end well), the first one here wins. Look-up and move are
-// under one lock, so that there is never a second ready replica.
+// and an ingest that is being cancelled may still end well), the first one here wins, unless processes hold
+// the memory of the later one. Look-up and move are under one lock, so that there is never a second ready
+// replica.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string_view id,
                                                                      std::shared_ptr<const Manifest> manifest,
-                                                                     ReplicaStorage storage) {
+                                                                     ReplicaStorage storage, bool replaces) {
   std::unique_ptr<ReplicaLease> lease;
   ReplicaStates::Rest rest;
   ReplicaStates::Rest replaced;
@@ -155,7 +156,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
     const ReplicaRecordPtr ready = states_.records.FindIn(ReplicaState::kReady, manifest->id(), pool);
     // One that is not verified whole goes for one that is.
     const bool gives_way =
-        ready != nullptr && ready->info.chunks_unverified > 0 && record->info.chunks_unverified == 0;
+        ready != nullptr &&
+        (replaces || (ready->info.chunks_unverified > 0 && record->info.chunks_unverified == 0));
     record->storage = std::move(storage);
     if (ready != nullptr && !gives_way) {
       // OK: the chunks were right, and a reader of them finds all in the other replica.
@@ -169,17 +171,19 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
         record->manifest = std::move(manifest);
       }
       states_.Touch(*record);
+      ReplicaRecordPtr other;
       if (all) {
         // It ends with OK, the default of `rest.end`: every chunk is there.
         rest.availability = std::exchange(record->availability, nullptr);
         // At one place there is one replica of an artifact: what this one replaces drains.
-        const ReplicaRecordPtr other =
-            gives_way ? ready
-                      : states_.records.FindIn(ReplicaState::kPartial, record->info.artifact_id, pool);
-        if (other != nullptr) replaced = states_.Drain(other);
+        other = gives_way ? ready
+                          : states_.records.FindIn(ReplicaState::kPartial, record->info.artifact_id, pool);
+        record->info.pinned |= replaces && other != nullptr && other->info.pinned;
         record->info.ready_since = SteadyNow();
       }
+      // In this order, so that listeners see a copy at any time.
       states_.Move(*record, all ? ReplicaState::kReady : ReplicaState::kPartial);
+      if (other != nullptr) replaced = states_.Drain(other);
       lease = states_.Lease(record);
     }
   }

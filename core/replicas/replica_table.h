@@ -90,11 +90,12 @@ class ReplicaTable {
   // filling -> ready, or -> partial if unwanted chunks are missing. Returns a lease on the replica. If a
   // ready replica of the same artifact is already at the location, this one fails instead, its storage is
   // dropped, and the lease is on the other replica. A partial replica there drains when this one is ready; so
-  // does a replica with unverified chunks, if this one has none.
-  // DATA_LOSS if the replica was withdrawn meanwhile; it then stays filling.
+  // does a replica with unverified chunks, if this one has none. With `replaces` a ready replica drains in
+  // any case, and this one takes over its pin. DATA_LOSS if the replica was withdrawn meanwhile; it then
+  // stays filling.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
-                                                         ReplicaStorage storage);
+                                                         ReplicaStorage storage, bool replaces = false);
   // Adds a ready replica of the previous daemon, in its old memory and fully verified, unless another ready
   // replica exists by now. Returns a lease on the ready replica.
   std::unique_ptr<ReplicaLease> AddKept(const std::shared_ptr<const Manifest>& manifest,

@@ -132,7 +132,8 @@ std::pair<std::string, std::shared_ptr<LiveLease>> LiveReplicas::MakeHold(
   return {std::move(name), held};
 }
 
-absl::StatusOr<std::shared_ptr<LiveLease>> LiveReplicas::Find(const std::string& hold) const {
+absl::StatusOr<std::shared_ptr<LiveLease>> LiveReplicas::Find(const std::string& hold,
+                                                              std::string_view what) const {
   std::shared_ptr<LiveLease> lease;  // where it is the last reference it goes after the lock
   {
     absl::MutexLock lock(&state_->mutex);
@@ -141,8 +142,8 @@ absl::StatusOr<std::shared_ptr<LiveLease>> LiveReplicas::Find(const std::string&
     }
   }
   if (lease != nullptr) return lease;
-  return absl::NotFoundError(
-      "the live lease is over, with its connection or its daemon; get the weights again");
+  return absl::NotFoundError(absl::StrCat(
+      what, ": the live lease ended with its connection or with its daemon; get the weights live again"));
 }
 
 absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLiveRequest& request) {
@@ -161,9 +162,25 @@ absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLive
   return response;
 }
 
+absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id) const {
+  const absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
+      options_.engine->LeaseArtifact(artifact_id, Location{LocationKind::kCpu, 0});
+  if (!there.ok()) return absl::OkStatus();
+  const std::string replica_id = (*there)->replica_id();
+  absl::MutexLock lock(&state_->mutex);
+  const bool held = std::ranges::any_of(
+      state_->holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
+  if (!held) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("other processes hold it live in replica ", replica_id, "; get it to share theirs"));
+}
+
 void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update) {
-  absl::StatusOr<std::unique_ptr<PendingReplica>> begun =
-      options_.materializer->BeginLive(context, update->artifact_id, base, update->gate);
+  const auto begin = [&]() -> absl::StatusOr<std::unique_ptr<PendingReplica>> {
+    TC_RETURN_IF_ERROR(CheckNotHeldElsewhere(update->artifact_id));
+    return options_.materializer->BeginLive(context, update->artifact_id, base, update->gate);
+  };
+  absl::StatusOr<std::unique_ptr<PendingReplica>> begun = begin();
   std::shared_ptr<PendingReplica> pending;
   {
     absl::MutexLock lock(&state_->mutex);
@@ -257,10 +274,12 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
 
 absl::StatusOr<v1::PrepareVersionResponse> LiveReplicas::Prepare(const RequestContext& context,
                                                                  const v1::PrepareVersionRequest& request) {
-  TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold()));
+  const std::string what = absl::StrCat("prepare ", request.artifact_id());
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold(), what));
   const std::shared_ptr<const ReplicaLease> base = holder->lease();
   if (base == nullptr) {
-    return absl::UnavailableError("prepare a version: the replica is being rewritten; prepare it again");
+    return absl::UnavailableError(
+        absl::StrCat(what, ": the replica is being rewritten; prepare the version again"));
   }
   if (base->manifest()->id() != request.artifact_id()) {
     TC_RETURN_IF_ERROR(Stage(context, base, request.artifact_id()).status());
@@ -288,9 +307,11 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
   const auto ended = [&] { return update->ended; };
   state_->Await(context, ended);
   std::shared_ptr<PendingReplica> pending;
+  absl::Status error;
   const auto look = [&] {
     absl::MutexLock lock(&state_->mutex);
     pending = update->pending;
+    error = update->error;
     return update->ended;
   };
   if (!look()) {
@@ -300,20 +321,24 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
       stopping = state_->stopping;
     }
     // While this holder is among those that have entered.
-    const absl::Status error = NameMissing(WhyEnded(context, what, stopping), *update);
+    const absl::Status missing = NameMissing(WhyEnded(context, what, stopping), *update);
     if (update->gate->Leave(holder.get())) {
       std::shared_ptr<PendingReplica> dropped;
       absl::MutexLock lock(&state_->mutex);
-      if (state_->stopping && update->gate->empty()) dropped = state_->Remove(update, error);
-      return error;
+      if (state_->stopping && update->gate->empty()) dropped = state_->Remove(update, missing);
+      return missing;
     }
     // It is too late to leave. Nothing that fails is between here and the end.
     absl::MutexLock lock(&state_->mutex);
     state_->mutex.Await(absl::Condition(&ended));
     pending = update->pending;
+    error = update->error;
   }
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = update->error;
-  if (pending != nullptr) lease = pending->Wait(RequestContext());
+  const auto wait = [&]() -> absl::StatusOr<std::unique_ptr<ReplicaLease>> {
+    if (pending == nullptr) return error;  // it was removed with a reason
+    return pending->Wait(RequestContext());
+  };
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = wait();
   {
     absl::MutexLock lock(&state_->mutex);
     state_->Remove(update, absl::OkStatus());
@@ -334,11 +359,12 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
 
 absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestContext& context,
                                                                const v1::CommitVersionRequest& request) {
-  TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold()));
+  const std::string what = absl::StrCat("commit to ", request.artifact_id());
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold(), what));
   std::shared_ptr<const ReplicaLease> lease = holder->lease();
   if (lease == nullptr) {
     return absl::UnavailableError(
-        "commit to a version: the replica is being rewritten for an earlier call; commit again");
+        absl::StrCat(what, ": the replica is being rewritten for an earlier call; commit again"));
   }
   if (lease->manifest()->id() != request.artifact_id()) {
     RequestContext waits = context;

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -63,7 +64,8 @@ class LiveReplicas {
   struct State;
   using UpdatePtr = std::shared_ptr<Update>;
 
-  absl::StatusOr<std::shared_ptr<LiveLease>> Find(const std::string& hold) const;
+  // `what` names the call in errors.
+  absl::StatusOr<std::shared_ptr<LiveLease>> Find(const std::string& hold, std::string_view what) const;
   // Makes a hold for the lease. Returns its name and the lease.
   std::pair<std::string, std::shared_ptr<LiveLease>> MakeHold(std::unique_ptr<ReplicaLease> lease) const;
   // Stages the artifact for the replica of `base`, and returns the update when it is staged.
@@ -71,6 +73,8 @@ class LiveReplicas {
                                   const std::shared_ptr<const ReplicaLease>& base,
                                   const std::string& artifact_id);
   void Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update);
+  // FAILED_PRECONDITION where processes hold another replica live that is of this artifact: it would go.
+  absl::Status CheckNotHeldElsewhere(const std::string& artifact_id) const;
   // Keeps the holder in the update's gate until the replica is rewritten; then the holder has a new lease.
   absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);

@@ -299,15 +299,11 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
         absl::StrCat("replica ", base.replica_id(), " is pinned; unpin it first"));
   }
   const Location host{LocationKind::kCpu, 0};
-  const auto beside = [&] {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this node has it in other host memory; evict that replica first, or get it there"));
-  };
-  if (options_.engine->LeaseArtifact(artifact_id, host).ok()) return beside();
-  IngestRequest ingest{.manifest = manifest,
-                       .location = host,
-                       .sources = options_.sources->Find({.manifest = manifest, .destination = host}),
-                       .advance = std::make_shared<Advance>(base.manifest()->id(), std::move(gate))};
+  IngestRequest ingest{
+      .manifest = manifest,
+      .location = host,
+      .sources = options_.sources->Find({.manifest = manifest, .destination = host}),
+      .advance = std::make_shared<Advance>(base.manifest()->id(), base.replica_id(), std::move(gate))};
   if (options_.differences != nullptr) {
     ingest.sources = options_.differences->Prepare(context, manifest, std::move(ingest.sources)).sources;
   }
@@ -315,11 +311,12 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
   own.deadline = SteadyTime::InfiniteFuture();  // its holders commit when they like
   // The ingest ends with its PendingReplica, not with the call that began it.
   own.cancellation = Cancellation();
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      options_.engine->Ingest(own, std::move(ingest)));
-  // Another request has begun to bring it since the look above.
-  if (pending->shared()) return beside();
-  return pending;
+  while (true) {
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending, options_.engine->Ingest(own, ingest));
+    if (!pending->shared()) return pending;
+    // Another request brings it to this node. The replica that this makes is then the source.
+    TC_RETURN_IF_ERROR(pending->Wait(context).status());
+  }
 }
 
 absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(const RequestContext& context,

@@ -52,9 +52,9 @@ class Materializer {
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
   // Begins to bring an artifact, in order to write it over the replica that `base` leases once its holders
-  // are in `gate`. Brings differences first, within `context`; the ingest has no deadline.
-  // FAILED_PRECONDITION where it has other tensors, or is on this node already, or comes there by another
-  // request.
+  // are in `gate`. Brings differences first, within `context`; the ingest has no deadline. A replica of the
+  // artifact that this node has is its source, and goes once that of `base` has become the artifact; one that
+  // another request is making is awaited, within `context`. FAILED_PRECONDITION where it has other tensors.
   absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
                                                             const std::string& artifact_id,
                                                             const ReplicaLease& base,

@@ -199,9 +199,6 @@ def test_what_cannot_change_is_refused_by_name(store, other, key):
         shorter = store.put({**state, "half": state["half"][:-1]})
         with pytest.raises(tc.FailedPreconditionError, match="tensors are not those"):
             weights.prepare(shorter)
-        target = store.put(after(state, 61), key=key, base="auto")
-        with other.get(target.artifact_id), pytest.raises(tc.FailedPreconditionError, match="in other host memory"):
-            weights.prepare(target)
         assert equal(weights.numpy(), state) and weights.artifact_id == put.artifact_id
 
 
