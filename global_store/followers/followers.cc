@@ -62,15 +62,23 @@ absl::StatusOr<FollowPlan> Followers::Prepare(const FollowRequest& request, absl
 
 UnfollowPlan Followers::PrepareRemove(std::string_view key, const std::vector<TaskTarget>& targets,
                                       size_t limit) const {
+  // The names of now: the record of a follower has the name that its node had at that time. No location is
+  // checked, since a follower at a GPU that is gone must be removable.
+  std::vector<TaskTarget> nodes = targets;
+  for (TaskTarget& target : nodes) target.location = {};
+  const std::vector<absl::StatusOr<NamedNode>> found = tasks_.FindNodes(nodes);
+  const auto names = [&](size_t i, const FollowerRecord& record) {
+    if (targets[i].location != record.location) return false;
+    if (found[i].ok()) return found[i]->id == record.node_id;
+    return targets[i].node == record.node_id || targets[i].node == record.node_name;
+  };
   std::vector<FollowerRecord> removed;
   const std::string first = absl::StrCat(key, "\n");
   for (auto at = followers_.lower_bound(first); at != followers_.end() && removed.size() < limit; ++at) {
     const FollowerRecord& record = at->second.record;
     if (record.key != key) break;
-    const bool named = targets.empty() || std::ranges::any_of(targets, [&](const TaskTarget& target) {
-                         return (target.node == record.node_id || target.node == record.node_name) &&
-                                target.location == record.location;
-                       });
+    bool named = targets.empty();
+    for (size_t i = 0; i < targets.size() && !named; ++i) named = names(i, record);
     if (named) removed.push_back(record);
   }
   return Removing(std::move(removed));

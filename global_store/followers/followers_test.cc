@@ -171,6 +171,28 @@ TEST_F(FollowersTest, RemovedFollower_EndsItsTaskUnlessAnotherKeyWantsIt) {
   EXPECT_EQ(directory_.followers().size(), 0u);
 }
 
+TEST_F(FollowersTest, RenamedNode_IsUnfollowedByItsNewName) {
+  Follow("k", {"a", "b"});
+  NodeFacts renamed = SomeNode("a", 2);
+  renamed.name = "new";
+  Register(renamed);
+  NodeFacts heir = SomeNode("b", 2);
+  heir.name = "name-a";
+  Register(heir);
+  const auto removed = [this](const std::string& node) {
+    std::vector<std::string> ids;
+    for (const FollowerRecord& record :
+         directory_.followers().PrepareRemove("k", {{.node = node}}, 100).followers) {
+      ids.push_back(record.node_id);
+    }
+    return ids;
+  };
+  EXPECT_THAT(removed("new"), ElementsAre("a"));
+  EXPECT_THAT(removed("name-a"), ElementsAre("b")) << "it is the name of the other node now";
+  EXPECT_THAT(removed("a"), ElementsAre("a"));
+  EXPECT_THAT(removed("name-b"), ElementsAre("b")) << "no node has the name, so the last one that had it";
+}
+
 TEST_F(FollowersTest, ForgottenNode_LosesItsFollowers) {
   Follow("k", {"a", "b"});
   Follow("l", {"a"});
