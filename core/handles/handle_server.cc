@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <deque>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -72,7 +73,12 @@ class HandleServer::Loop {
   absl::Status Start() {
     TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, listener_->fd(), EPOLLIN, kListenerId));
     TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
-    thread_ = std::thread([this] { Run(); });
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(absl::StrCat("serve ", options.path, ": no thread can be started (",
+                                                       error.what(), "); raise the limit of threads"));
+    }
     pthread_setname_np(thread_.native_handle(), "tc-handles");
     return absl::OkStatus();
   }

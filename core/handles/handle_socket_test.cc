@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/testing/eventually.h"
+#include "base/testing/no_threads.h"
 #include "core/handles/codec.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/handle_server.h"
@@ -595,6 +596,14 @@ TEST_F(HandleSocket, SocketMode_FollowsAllowedGroups) {
   auto server = HandleServer::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ(mode(options.path), 0660u);
+}
+
+TEST_F(HandleSocket, ServerWithoutThread_IsRefused) {
+  const bool tried = testing::WithoutThreads([this] {
+    const absl::Status started = HandleServer::Start({.path = folder_.File("other.sock")}).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(started)) << started;
+  });
+  if (!tried) GTEST_SKIP() << "the kernel does not let this test refuse threads";
 }
 
 }  // namespace
