@@ -34,13 +34,15 @@ std::vector<std::string> Nearest(const fs::path& adapters, const std::vector<std
   std::vector<std::string> nearest;
   size_t max = 0;
   std::error_code error;
-  for (const fs::directory_entry& adapter : fs::directory_iterator(adapters, error)) {
-    const size_t shared = Shared(way, WayTo(adapter.path() / "device"));
+  fs::directory_iterator adapter(adapters, error);
+  // Not by a range: the operator ++ throws where the folder cannot be read to its end.
+  for (const fs::directory_iterator end; !error && adapter != end; adapter.increment(error)) {
+    const size_t shared = Shared(way, WayTo(adapter->path() / "device"));
     if (shared == 0 || shared < max) continue;
     // Adapters that are equally near all count.
     if (shared > max) nearest.clear();
     max = shared;
-    nearest.push_back(adapter.path().filename());
+    nearest.push_back(adapter->path().filename());
   }
   std::ranges::sort(nearest);
   return nearest;
