@@ -76,6 +76,12 @@ std::pair<std::string, std::string> SplitName(std::string_view name) {
   return absl::StrSplit(name, absl::MaxSplits('\n', 1));
 }
 
+// Null where no node has it. A name goes before an id.
+const Node* FindNamedOrById(const Membership& nodes, const std::string& name) {
+  const Node* named = nodes.FindNamed(name);
+  return named != nullptr ? named : nodes.Find(name);
+}
+
 std::vector<DifferenceEdge> DifferencesOf(const Catalog::Artifact& artifact, const Differences& differences) {
   std::vector<DifferenceEdge> edges;
   if (const DifferenceEdge* own = differences.Find(artifact.record.artifact_id)) edges.push_back(*own);
@@ -184,11 +190,11 @@ NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std
   std::string last;  // that is on this page
   // The nodes come in the order of their names, which is also that of the token.
   for (auto name = names.upper_bound(after); name != names.end(); ++name) {
-    const Node* live = nodes.FindNamed(*name);
-    if (const auto by_id = nodes.nodes().find(*name); live == nullptr && by_id != nodes.nodes().end()) {
-      live = &by_id->second;
-    }
+    const Node* live = FindNamedOrById(nodes, *name);
     if (live == nullptr) continue;
+    // What is asked for by its name and by its id is listed at the first of the two.
+    const std::string& other = *name == live->facts.node_id ? live->facts.name : live->facts.node_id;
+    if (other < *name && names.contains(other) && FindNamedOrById(nodes, other) == live) continue;
     NodeView view = live->View(now);
     if (page.nodes.size() == bounds.entries || !Take(room, SizeOf(view), page.nodes.empty())) {
       page.next = last;

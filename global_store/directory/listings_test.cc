@@ -145,6 +145,14 @@ TEST_F(Listings, NodesById_AreLookedUpAndComeInPages) {
   EXPECT_THAT(found, ElementsAre("a", "c", "b"));
 }
 
+TEST_F(Listings, NodeThatIsNamedByNameAndId_IsListedOnce) {
+  for (const char* id : {"a", "b", "z"}) Register(id);
+  const std::set<std::string, std::less<>> asked = {"a", "name-a", "name-z", "z"};
+  EXPECT_THAT(IdsOf(FindNodesNamed(directory_.membership(), asked, "", {}, now_)), ElementsAre("a", "z"));
+  const NodePage first = FindNodesNamed(directory_.membership(), asked, "", {.entries = 1}, now_);
+  EXPECT_THAT(IdsOf(FindNodesNamed(directory_.membership(), asked, first.next, {}, now_)), ElementsAre("z"));
+}
+
 TEST_F(Listings, DrainingNodes_AreCounted) {
   for (const char* id : {"a", "b", "c"}) Register(id);
   ASSERT_TRUE(directory_.DrainNode("b", true).ok());
