@@ -285,6 +285,12 @@ absl::StatusOr<std::string> HelperProcess::version() const {
   return library_;
 }
 
+absl::Status HelperProcess::CheckPause() const {
+  if (SteadyNow() >= not_before_) return absl::OkStatus();
+  return absl::UnavailableError(
+      "open a group: the last one could not form, and none is tried yet; try again later");
+}
+
 absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const RequestContext& context) {
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
@@ -296,6 +302,7 @@ absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const
     mutex_.AwaitWithTimeout(absl::Condition(&free), TimeLeft(context.deadline));
     if (state_ == State::kUnavailable) return unavailable_;
     if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
+    TC_RETURN_IF_ERROR(CheckPause());
     state_ = State::kInUse;
   }
   // Made before what can fail: its destructor gives the state back.
@@ -308,10 +315,7 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   {
     absl::MutexLock lock(&mutex_);
     if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
-    if (SteadyNow() < not_before_) {
-      return absl::UnavailableError(
-          "open a group: the last one could not form, and none is tried yet; try again later");
-    }
+    TC_RETURN_IF_ERROR(CheckPause());
     state_ = State::kInUse;
   }
   auto group = std::make_unique<Group>(this);

@@ -44,8 +44,9 @@ struct HelperOptions {
   absl::Duration progress_timeout = absl::Seconds(10);
   // Max time to form a communicator with ranks on other nodes. Shorter, since another node may have gone.
   absl::Duration wide_forming_timeout = absl::Seconds(20);
-  // No other group is tried for this time after a group could not form. A driver or library that does not
-  // work will not work for the next request, and each attempt would cost its caller up to forming_timeout.
+  // No other group is tried for this time after a group of this node's GPUs could not form, nor one with
+  // other nodes. A driver or library that does not work will not work for the next request, and each attempt
+  // would cost its caller up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
 
   void FromConfig(ConfigReader& config);
@@ -75,6 +76,8 @@ class HelperProcess final : public DeviceBroadcaster {
   };
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
   static std::string_view WhyNot(State state);  // no group can be opened
+  // UNAVAILABLE until pause_after_failure has passed.
+  absl::Status CheckPause() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // Only the thread that made the state kStarting or kInUse may call these.
   absl::Status EnsureChild();
