@@ -243,15 +243,24 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
     return;
   }
   // Loading the library takes seconds, for which the start of a daemon does not wait.
-  starting_ = std::thread([this] {
-    const absl::Status hello = AwaitHello();
-    // A host without the library is not a fault in itself; what each GPU needs it copies.
-    if (hello.ok()) return SetState(State::kIdle);
-    LOG(LEVEL(options_.names_library() ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
-        << "no broadcasts between the GPUs of this node: " << hello.message();
+  try {
+    starting_ = std::thread([this] {
+      const absl::Status hello = AwaitHello();
+      // A host without the library is not a fault in itself; what each GPU needs it copies.
+      if (hello.ok()) return SetState(State::kIdle);
+      LOG(LEVEL(options_.names_library() ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
+          << "no broadcasts between the GPUs of this node: " << hello.message();
+      child_->Kill();
+      SetUnavailable(hello);
+    });
+  } catch (const std::system_error& error) {
+    const absl::Status none =
+        absl::ResourceExhaustedError(absl::StrCat("await the helper process: no thread can be started (",
+                                                  error.what(), "); raise the limit of threads"));
+    LOG(WARNING) << "no broadcasts between the GPUs of this node: " << none.message();
     child_->Kill();
-    SetUnavailable(hello);
-  });
+    SetUnavailable(none);
+  }
 }
 
 // The thread that starts may still wait for the process's first message. The process's end ends that wait.
