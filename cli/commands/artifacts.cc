@@ -270,8 +270,8 @@ Command RemoveCommand() {
 Command GcCommand() {
   return {.name = "gc",
           .help =
-              "Delete artifacts that no key names or keeps as an earlier version, also in the daemon's\n"
-              "archives, and abort the uploads there that a crash left unfinished",
+              "Delete artifacts that no key names or keeps as an earlier version, also from the daemon's\n"
+              "archives, and abort unfinished uploads to these archives",
           .spanned = true,
           .bind = Bind(AddFlags, Gc)};
 }

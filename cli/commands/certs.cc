@@ -116,7 +116,7 @@ Command CertsCommand() {
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Init)},
                        {.name = "issue",
-                        .help = "Make a certificate and its key, in place of an earlier one of that name",
+                        .help = "Make a certificate and its key; earlier ones of that name are replaced",
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Issue)},
                        {.name = "show",

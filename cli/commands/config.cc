@@ -50,7 +50,7 @@ Command ConfigCommand() {
                     .role = Role::kSilent,
                     .bind = Bind(AddFlags, RunConfigCheck)},
                    {.name = "show",
-                    .help = "Print the configuration in force, defaults included, with what each key is for",
+                    .help = "Print the configuration in force, defaults included, with the help of each key",
                     .role = Role::kSilent,
                     .bind = Bind(RunConfigShow)}}};
 }

@@ -226,8 +226,8 @@ int Doctor(const CommonFlags& common, const DoctorFlags& flags) {
 void AddFlags(Flags& flags, DoctorFlags& values) {
   flags.Add(
       "--cluster", values.cluster,
-      "Check all nodes, max 256 of them, and the connections between max 16 of them; by default only the "
-      "daemon's own node, and the connections from it");
+      "Check up to 256 nodes of the cluster, and the connections between up to 16 of them; without it: only "
+      "the daemon's own node, and the connections from that node");
   flags.Add("--verbose", values.verbose, "Show also the checks that found nothing to change");
 }
 
@@ -235,7 +235,7 @@ void AddFlags(Flags& flags, DoctorFlags& values) {
 
 Command DoctorCommand() {
   return {.name = "doctor",
-          .help = "Check a node or the cluster, and say what to change; exit code 1 where a check failed",
+          .help = "Check a node or the cluster, and say what to change; the exit code is 1 if a check failed",
           .spanned = true,
           .bind = Bind(AddFlags, Doctor)};
 }

@@ -133,8 +133,8 @@ void AddFlags(Flags& flags, ExplainFlags& values) {
             "last, the first characters of a transfer's id or of its replica's id, a key, or an artifact id",
             {.show_default = true});
   flags.Add("--rollout", values.rollout,
-            "Key or artifact id: show, in place of one transfer, how this artifact reached all nodes: the "
-            "tree, the slowest receivers with the cause, and the hop that delayed the end most",
+            "Show how the artifact of this key or id reached all nodes, instead of one transfer: the tree, "
+            "the slowest receivers with the cause, and the hop that delayed the end most",
             {.not_empty = true});
   flags.Add("--since", values.since,
             "With --rollout: only transfers that began within this time, such as 10m", {.min = 0});

@@ -225,16 +225,16 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--out", values.out,
       "File for the tensors, if its name ends in .safetensors; else folder for the tensors and for the\n"
-      "files that the key binds with them (config.json, tokenizer). With an artifact id, the files of its\n"
-      "keys are written if all its keys that have files bind the same ones",
+      "files that the key binds with them (config.json, tokenizer). With an artifact id, files are written\n"
+      "only if all keys that bind files with this artifact bind the same files",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
             "Wait for space in the pool, and with --advance for readers of the earlier version, instead of\n"
             "failing at once");
   flags.Add(
       "--advance", values.get.advance,
-      "Write the version over the replica of an earlier one in host memory, which then holds one image\n"
-      "instead of two. Fails where that replica is in use or is a last copy, and names the reason");
+      "Write the version over the replica of an earlier version in host memory: the node then needs memory\n"
+      "for one image instead of two. Fails with the reason if that replica is in use or is a last copy");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});

@@ -100,7 +100,7 @@ Command NodeCommand() {
           .help = "Work with the nodes of the cluster",
           .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(ListNodes)},
                        {.name = "drain",
-                        .help = "Give a node no new replicas, and let it evict those that other nodes have",
+                        .help = "Give a node no new replicas; let it evict replicas that other nodes have",
                         .spanned = true,
                         .bind = Bind(AddNodeFlag, SetDraining<true>)},
                        {.name = "undrain",

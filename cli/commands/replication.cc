@@ -270,7 +270,7 @@ Command ReplicationCommand() {
 
 Command FollowerCommand() {
   return {.name = "follower",
-          .help = "Work with followers, which `replicate --follow` makes: places at a key's newest version",
+          .help = "Work with followers: places that `replicate --follow` keeps at a key's newest version",
           .commands = {{.name = "ls",
                         .help = "List the followers of keys and which revision each has",
                         .spanned = true,

@@ -199,22 +199,23 @@ struct MoreFlags {
 };
 
 void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
-  flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.min = 1});
+  flags.Add("--runs", values.runs,
+            "Number of runs; each measures the benchmark and its reference once (bench memory: one transfer)",
+            {.min = 1});
   flags.Add("--bytes", values.bytes, "Size of the artifact, such as 1GiB", {.size = true});
-  flags.Add("--smoke", values.smoke,
-            "Run a tiny, short version that proves the benchmark runs and measures nothing");
+  flags.Add("--smoke", values.smoke, "Run a tiny, short version, which only proves that the benchmark works");
 }
 
 void AddControlFlags(Flags& flags, ControlFlags& values) {
   AddFlagsOfAll(flags, values.common);
   flags.Add(
       "--tls", values.common.tls,
-      "Use mutual TLS: compare a caller with a certificate with one in clear; with --nodes, a certificate "
-      "for each node");
+      "Use mutual TLS: compare callers with certificates and callers without TLS; with --nodes, give each "
+      "node a certificate");
   flags.Add(
       "--nodes", values.fleet.nodes,
-      "Simulate so many nodes of a global store that is killed, in place of ResolveKey: the time until all "
-      "are back, and what they cost the store",
+      "Simulate this number of nodes, instead of ResolveKey calls: kill their global store, measure the time "
+      "until all nodes are back, and what they cost the store",
       {.min = 1});
   flags.Add("--replicas", values.fleet.replicas, "Replicas of each simulated node",
             {.show_default = true, .min = 1});
@@ -228,7 +229,8 @@ void AddExplainFlags(Flags& flags, ExplainFlags& values) {
   AddFlagsOfAll(flags, values.common);
   flags.Add("--seed", values.seed, "Seed of the bottlenecks' kinds and strengths",
             {.show_default = true, .min = 0});
-  flags.Add("--bottleneck", values.bottlenecks, "Repeatable: try only these bottlenecks, together",
+  flags.Add("--bottleneck", values.bottlenecks,
+            "Make only these bottlenecks, all at once; may be given several times",
             {.choices = bench::BottleneckNames()});
 }
 
@@ -277,8 +279,8 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   flags.Add("--artifacts", fan_out.artifacts, "Number of models, which every receiver gets at the same time",
             {.show_default = true, .min = 1});
   flags.Add("--fault", values.fault,
-            "kill or stop, the source or a receiver that feeds others, @ and the share of the image that the "
-            "receivers have together then: kill-source@1, stop-receiver@0.5");
+            "Kill or stop the source, or a receiver that feeds others, when the receivers together have this "
+            "share of the image: kill-source@1, stop-receiver@0.5");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
@@ -303,51 +305,57 @@ Command BenchCommand() {
       .name = cli::kBench.name,
       .help = cli::kBench.help,
       .commands = {
-          BenchmarkCommand("p2p",
-                           "Host to host between two daemons, verified, beside a plain copy and iperf3",
-                           bench::RunP2p,
-                           {.lanes = transport::LaneNames(),
-                            .lanes_help = "Repeatable; local and tcp by default, tcp with --tls",
-                            .tls_help = "Measure nodes with certificates beside nodes in clear"}),
-          BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
-                           bench::RunAttach),
+          BenchmarkCommand(
+              "p2p", "Measure verified transfers between two daemons beside a plain copy and iperf3",
+              bench::RunP2p,
+              {.lanes = transport::LaneNames(),
+               .lanes_help =
+                   "Lane to measure; may be given several times; local and tcp by default, tcp with --tls",
+               .tls_help = "Measure nodes with certificates beside nodes without TLS"}),
+          BenchmarkCommand(
+              "attach", "Measure how long a client takes to map a large ready replica, beside one of 1 MiB",
+              bench::RunAttach),
           {.name = "control",
-           .help = "ResolveKey by 64 callers, beside a call that does nothing; or a fleet of simulated nodes",
+           .help = "Measure ResolveKey by 64 callers beside a call that does nothing, or a fleet of "
+                   "simulated nodes",
            .role = Role::kLocal,
            .bind = Bind(AddControlFlags, MeasureControl)},
-          BenchmarkCommand("load", "A file to a ready replica, cold and warm, beside fio", bench::RunLoad),
+          BenchmarkCommand("load", "Measure a load from a file to a ready replica, cold and warm, beside fio",
+                           bench::RunLoad),
           {.name = "fan-out",
-           .help = "A model from one node to many, each behind a link of its own (takes root), beside a "
-                   "plain copy",
+           .help =
+               "Measure a model on its way from one node to many, each behind its own link, beside a plain "
+               "copy (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddFanOutFlags, MeasureFanOut)},
           {.name = "explain",
            .help =
-               "Whether explain names bottlenecks that were made on purpose (takes root), and their share "
-               "of the time",
+               "Check whether explain names bottlenecks that were made on purpose, and their share of the "
+               "time (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddExplainFlags, MeasureExplain)},
           {.name = "versions",
-           .help = "A new version for nodes that have the one before: puts with a base, gets by difference, "
-                   "a fleet that follows a key (takes root)",
+           .help = "Measure updates to a new version: puts with a base, gets by difference, a fleet that "
+                   "follows a key (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddVersionsFlags, MeasureVersions)},
           {.name = "gpu",
-           .help = "Onto GPUs of this machine and between them, beside plain copies and NCCL alone",
+           .help = "Measure copies to and between this machine's GPUs, beside plain copies and NCCL alone",
            .role = Role::kLocal,
            .bind = Bind(AddGpuFlags, MeasureGpu)},
-          BenchmarkCommand(
-              "put",
-              "Arrays of a client to a ready replica: its first put and later ones, beside a plain copy",
-              bench::RunPut),
-          BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
+          BenchmarkCommand("put", "Measure puts of arrays, the first one and later ones, beside a plain copy",
+                           bench::RunPut),
+          BenchmarkCommand("memory",
+                           "Measure a daemon's resident memory beyond its pools, idle and after transfers",
                            bench::RunMemory),
-          BenchmarkCommand("telemetry",
-                           "Transfers and calls with everything observed, beside the same with telemetry off",
-                           bench::RunTelemetry,
-                           {.lanes = observed,
-                            .lanes_help = "Repeatable; local, tcp and ResolveKey by default",
-                            .ratio_help = "Share of the traces that is recorded"}),
+          BenchmarkCommand(
+              "telemetry",
+              "Measure transfers and calls with full telemetry, beside transfers and calls without",
+              bench::RunTelemetry,
+              {.lanes = observed,
+               .lanes_help =
+                   "What to measure; may be given several times; local, tcp and ResolveKey by default",
+               .ratio_help = "Share of traces to record"}),
           ServerCommand("empty-server", bench::ServeEmptyCalls),
           ServerCommand("collector", bench::ServeCollector)}};
 }

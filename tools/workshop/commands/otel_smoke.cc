@@ -28,9 +28,9 @@ struct OtelSmokeFlags {
 void AddFlags(Flags& flags, OtelSmokeFlags& values) {
   flags.Add(
       "--endpoint", values.endpoint,
-      "Send to this OTLP collector, http://host:port, instead of a receiver of its own: over HTTP where the "
-      "port is 4318, else over gRPC; --set observability.otel.exporter=otlp_http or otlp_grpc decides "
-      "otherwise");
+      "Send to this OTLP collector, http://host:port, instead of to a receiver that otel-smoke starts. Port "
+      "4318 means HTTP, any other port gRPC; --set observability.otel.exporter=otlp_http or otlp_grpc "
+      "overrides that");
 }
 
 int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
