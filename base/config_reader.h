@@ -33,15 +33,15 @@ class ConfigReader {
  public:
   virtual ~ConfigReader() = default;
 
-  // Each sets `value` to the value of the key, such as "daemon.host_pool". A number that the configuration
-  // writes as an empty text leaves `value` as it was, the default. REQUIRES: proto/config.proto declares the
-  // key with this type.
+  // Each sets `value` to the value of the key, such as "daemon.host_pool". If the configuration has an empty
+  // text for a number, `value` keeps the default that it has. REQUIRES: proto/config.proto declares the key
+  // with this type.
   virtual void Read(std::string_view key, bool& value) = 0;
   virtual void Read(std::string_view key, int& value) = 0;
   virtual void Read(std::string_view key, uint64_t& value) = 0;  // a size or a rate, in bytes
   virtual void Read(std::string_view key, absl::Duration& value) = 0;
   virtual void Read(std::string_view key, std::string& value) = 0;
-  // The texts of a list. For a key that is not a list: its text, or none when that is empty.
+  // The texts of a list. For a key that is not a list: its one text, or no text if it is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
   // For values that have the form of their key but cannot be read.

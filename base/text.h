@@ -19,15 +19,15 @@ bool IsValidUtf8(std::string_view text);
 // replaced by '?'. For text in protobuf messages and JSON, which refuse a whole message for one such byte.
 std::string_view ValidUtf8(std::string_view text, std::string& storage);
 
-// The first `max_bytes` bytes of `text` at most, not cut within a character.
+// The start of `text`, of at most `max_bytes` bytes, not cut within a character.
 std::string_view CutUtf8(std::string_view text, size_t max_bytes);
 
-// The name in double quotes, made safe for a message: control characters and invalid bytes escaped, long
-// names cut.
+// The name in double quotes, made safe for a message: control characters and invalid bytes are escaped, and
+// long names are cut.
 std::string QuoteName(std::string_view name);
 
-// Whether the text is well-formed UTF-8 without control characters: neither those of ASCII nor U+0080 to
-// U+009F, which may begin a terminal command too.
+// Whether the text is well-formed UTF-8 without control characters: without ASCII control characters and
+// without U+0080 to U+009F, which may begin a terminal command too.
 bool IsPrintable(std::string_view text);
 
 // Makes text that another process wrote safe for a terminal and a log: escapes control characters and bytes

@@ -18,8 +18,8 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text);
 // Formats in the shortest exact form with a binary unit: 68719476736 -> "64GiB", 1000 -> "1000B".
 std::string FormatSize(uint64_t bytes);
 
-// Parses "250ms", "1h30m", "1.5s", "7d", "0": absl's units and days. INVALID_ARGUMENT for any other or a
-// negative text.
+// Parses "250ms", "1h30m", "1.5s", "7d", "0": absl's units and days. INVALID_ARGUMENT for any other text, and
+// for a negative duration.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
 
 // Formats in the shortest exact form that ParseDuration reads: "250ms", "1h30m", "0s", and "7d" for whole

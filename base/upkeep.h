@@ -1,5 +1,5 @@
-// Marks the trace of work that a clock starts and no request asks for: reports to the global store, purges.
-// The mark is in the trace state, so that it travels to other processes. A span in such a trace is recorded
+// Marks the trace of work that a timer starts, without a request: reports to the global store, purges. The
+// mark is in the trace state, so it travels to other processes. A span in such a trace is recorded
 // only when it fails or takes long (otel/api/span.cc).
 #pragma once
 

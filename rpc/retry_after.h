@@ -16,11 +16,11 @@ inline constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
 // The error of a server that did not begin the call: the caller retries after `delay` at the earliest.
 absl::Status RetryLater(std::string_view message, absl::Duration delay);
-// That delay, between zero and kMaxRetryAfter; nullopt if the error has none.
+// The delay in the error of RetryLater, between zero and kMaxRetryAfter; nullopt if the error has none.
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// How long to wait after this error: one to one and a half times the delay that the server asked for, if it
-// did; else the backoff's next step.
+// How long to wait after this error: 1 to 1.5 times the delay that the server asked for; the backoff's next
+// step if the error has no delay.
 absl::Duration WaitAfter(const absl::Status& error, Backoff& backoff);
 
 }  // namespace tensorcast::rpc

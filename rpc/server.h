@@ -37,21 +37,21 @@ inline constexpr int kMaxConnections = 16384;
 
 struct ServerOptions {
   std::vector<std::string> listen;       // host:port (port 0 picks one) or unix:/path
-  std::vector<gid_t> unix_groups;        // that may use the unix paths, besides the process's own user
+  std::vector<gid_t> unix_groups;        // may use the unix paths, besides the process's own user
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
-  // At each address. Further connections, and those for which only reserved descriptors are left, are refused
-  // with UNAVAILABLE and the reason. Over TCP the oldest connection without an admitted call is ended first
-  // to make room.
+  // Max connections at each address. A further connection is refused with UNAVAILABLE and the reason, and so
+  // is a connection for which only reserved descriptors are left. Over TCP the oldest connection without an
+  // admitted call is ended first to make room.
   int max_connections = kMaxConnections;
-  // For host:port; null: those are in clear, and every peer may make every call (access.h).
+  // For host:port; null: connections there have no TLS, and every peer may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;
   // The roles of callers over a unix path.
   security::RoleSet unix_roles = security::kEveryRole;
   // Path of the socket that grants the operator role, told to callers that `unix_roles` refuse; may be empty.
   std::string operator_socket;
-  // Called before each call to our services, and again before it is answered: its error ends the call. Empty:
-  // all calls are admitted.
+  // Runs before each call to our services, and again before the call is answered. An error that it returns
+  // ends the call. Empty: all calls are admitted.
   std::function<absl::Status()> admit;
   Epoch epoch;  // sent with each answer of our services; number 0: not sent
 };
@@ -62,7 +62,7 @@ class Server {
   // ALREADY_EXISTS when a process already listens on a unix path, UNAVAILABLE when an address cannot be
   // bound, INVALID_ARGUMENT for a text that is not an address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
-  // Shuts down at once. Returns when every call has ended; their Executor must still live.
+  // Shuts down at once. Returns when every call has ended; the Executor of the calls must still exist.
   ~Server();
 
   Server(const Server&) = delete;
@@ -73,7 +73,8 @@ class Server {
   // Blocks until Shutdown.
   void Wait();
 
-  // The share of connections, by a sample, with bytes that the server did not read yet; zero if it keeps up.
+  // The share of connections with bytes that the server has not read yet, estimated from a sample; zero if
+  // the server keeps up.
   double UnreadShare() const;
 
   // The addresses for MakeChannel, in the order of `listen`, with the chosen ports.
@@ -82,7 +83,7 @@ class Server {
  private:
   Server();
 
-  // For the certificate, if there is one.
+  // The remaining time of the certificate, if there is one.
   std::optional<otel::GaugeRegistration> certificate_gauge_;
   std::unique_ptr<AccessControl> access_;  // used by the server's calls; null: callers are not checked
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;

@@ -1,6 +1,6 @@
-// Which callers may bind which keys (security.keys): prefixes, and for each the names that may bind keys with
-// that prefix. The longest matching prefix decides; without a match, every caller that may bind keys may bind
-// the key.
+// Which callers may bind which keys (security.keys): each prefix has the names that may bind keys with that
+// prefix. The longest matching prefix decides. If no prefix matches a key, every caller that may bind keys
+// may bind it.
 //
 // A name is the part of a certificate's name after ".../tensorcast/": "client/trainer", "operator/ada".
 // "client" and "operator" without a further part are callers without a name, such as those of a host's
@@ -29,8 +29,8 @@ class KeyRules {
 
   // PERMISSION_DENIED, with the prefix and the allowed names, unless this caller may bind the key. `peer` is
   // the name in the peer's certificate, empty if it has none; `asking` is the name that asked for the call,
-  // as in rpc::Caller. An operator that calls itself may bind every key. An operator that a node calls for
-  // counts only by its name, since any node can claim one.
+  // as in rpc::Caller. An operator that makes the call itself may bind every key. If a node calls for an
+  // operator, the operator's name must be in the rule, since any node can claim to call for an operator.
   absl::Status Check(std::string_view key, std::string_view peer, std::string_view asking) const;
 
   bool empty() const { return names_.empty(); }

@@ -18,13 +18,13 @@ bool IsOwnAddress(const HostPort& address);
 // Checks that this host has the address host:port to listen on.
 void CheckListen(std::string_view key, const std::string& listen, Findings& findings);
 
-// Checks that no file but a socket is at `path`; CheckSocketPath checks the rest. The start of a server makes
-// the folder.
+// Checks that `path` is free or a socket; CheckSocketPath checks the rest. The start of a server makes the
+// folder.
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
-// Checks a folder that the start of a server makes, or makes private: no file that is not a folder is in its
-// place, and no other user may write to it. `own_entry` as for MakePrivateFolder. The default folder may be
-// missing with all folders above it.
+// Checks a folder that the start of a server makes, or makes private: `path` is free or a folder, and no
+// other user may write to it. `own_entry` as for MakePrivateFolder. The default folder may be missing with
+// all folders above it.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

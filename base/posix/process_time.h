@@ -3,8 +3,8 @@
 //
 // One object per process, with a thread that ticks while there is a watch and sleeps otherwise. The
 // scheduler's figures (/proc/self/task/*/schedstat) distinguish a thread that wants a CPU (its run delay
-// grows) from a process that is stopped (the tick is late, and the run delay does not grow). Where the kernel
-// keeps no such figures, these uses stay zero. Thread-safe.
+// grows) from a process that is stopped (the tick is late, and the run delay does not grow). If the kernel
+// keeps no such figures, the times that depend on them stay zero. Thread-safe.
 #pragma once
 
 #include <sys/types.h>

@@ -20,10 +20,10 @@ std::string ReadEnvironment(const char* name);
 std::string DefaultStateFolder();
 
 // Makes sure that a folder exists at `path` which only this process's user can use. A missing folder is made
-// with mode 0700; missing folders above it get the umask's mode. A folder of this user that is empty or
-// contains `own_entry` loses the permissions of all other users except `others`, the bits that other users
-// get (0011: to pass through). Other users that may only pass through keep that permission, since another
-// process that shares the folder gave it to them. A folder with other content is left unchanged.
+// with mode 0700; missing folders above it get the umask's mode. In a folder of this user that is empty or
+// contains `own_entry`, other users keep at most the permission bits in `others` (0011: to pass through).
+// Other users that may only pass through keep that permission in any case, since another process that shares
+// the folder gave it to them. A folder with other content is left unchanged.
 //
 // PERMISSION_DENIED when another user than this one and root owns the folder or may write to it: that user
 // could exchange its content. Other errors as ErrnoStatus.
@@ -44,9 +44,9 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
 // Returns when the names in the folder are on the disk.
 absl::Status SyncFolder(const std::string& path);
 
-// Reserves disk space by a file of padding. A process releases the space when it starts, writes what a start
-// writes, and reserves it again. Without it, a full file system would keep a process from starting that then
-// would only read.
+// Reserves disk space by a file of padding. A process that starts releases the space, writes its files, and
+// reserves the space again. Without the reserved space, a process could not start on a full file system, even
+// if it would only read afterwards.
 
 // Releases the space that is reserved at `path`; does nothing when there is none.
 void ReleaseSpace(const std::string& path);

@@ -8,7 +8,7 @@
 
 namespace tensorcast::cli {
 
-// The program that has the command in this line (Command::program); empty: this program.
+// The program that has the command of this command line (Command::program); empty: this program.
 std::string OtherProgram(const std::vector<Command>& commands, int argc, const char* const* argv);
 
 inline constexpr char kAbout[] = "TensorCast: store model weights once and bring them to every node";

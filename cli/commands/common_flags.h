@@ -19,7 +19,7 @@ struct CommonFlags {
   std::string daemon;             // overrides client.daemon and TENSORCAST_DAEMON
   bool json = false;
   bool tracing = false;       // observability.otel.enabled
-  std::string otlp_endpoint;  // sets the same, and observability.otel.endpoint
+  std::string otlp_endpoint;  // sets observability.otel.enabled and observability.otel.endpoint
   std::string trace_file;     // observability.trace_file
 
   // The result of LoadConfig; null before. Private to LoadConfig.

@@ -19,7 +19,7 @@ namespace tensorcast::cli {
 using ReplicationTarget = v1::ReplicateArtifactRequest::Target;
 using ReplicationTargets = google::protobuf::RepeatedPtrField<ReplicationTarget>;
 
-// In place of a location: each GPU of a node.
+// Stands in place of a location: each GPU of a node.
 inline constexpr std::string_view kAllGpus = "gpu:all";
 
 struct PlaceFlags {
@@ -36,7 +36,7 @@ absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::s
 absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFlags& flags,
                       ReplicationTargets* targets);
 
-// The id of an artifact named by its id, or by a key, which the global store then confirms.
+// The id of an artifact that is named by its id or by a key. The global store confirms the key.
 absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact);
 

@@ -1,5 +1,6 @@
-// The commands for users that tensorcast-bench runs (tools/workshop): the program `tensorcast` does not link
-// the clusters and models that they need. Both programs list these names.
+// The commands for users that the program tensorcast-bench runs (tools/workshop), since the program
+// `tensorcast` does not link the clusters and models that these commands need. Both programs list these
+// names.
 #pragma once
 
 namespace tensorcast::cli {

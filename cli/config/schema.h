@@ -1,6 +1,6 @@
-// Reads by reflection what proto/config.proto declares of a key beyond its type (proto/config_key.proto): its
-// default, its limits and its help; and writes valid values into a configuration. No key is known by name
-// here. Private to this folder.
+// Reads by reflection what proto/config.proto declares of a key beyond its type (proto/config_key.proto): the
+// default, the limits and the help. Writes valid values into a configuration. This code knows no key by name.
+// Private to this folder.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -37,7 +37,8 @@ absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string
 absl::Status SetScalar(google::protobuf::Message& section, const google::protobuf::FieldDescriptor& field,
                        const std::string& text);
 
-// Does --set: `path` is "daemon.host_pool"; the text of a list is a YAML list, or items separated by commas.
+// Does --set: `path` is such as "daemon.host_pool"; the text of a list is a YAML list, or items separated by
+// commas.
 absl::Status SetByPath(google::protobuf::Message& config, std::string_view path, const std::string& text);
 
 }  // namespace tensorcast::config

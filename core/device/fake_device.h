@@ -28,9 +28,9 @@ class FakeDeviceHooks {
   virtual absl::Status CheckHealth(int device) = 0;
 };
 
-// Only a test's own build of a program defines this function; no product does. In such a program, every fake
-// runtime that is created without hooks uses these. A test can thus inject faults into a daemon in another
-// process, while the daemon of the product has no switch for faults.
+// Only a program that is built for a test defines this function; no product does. In such a program, every
+// fake runtime that is created without hooks uses these hooks. So a test can inject faults into a daemon in
+// another process, and the product's daemon has no switch for faults.
 [[gnu::weak]] std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram();
 
 struct FakeDeviceOptions {

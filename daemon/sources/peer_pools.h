@@ -44,15 +44,15 @@ class PeerPools {
  public:
   explicit PeerPools(absl::Duration idle_limit = absl::Minutes(10)) : idle_limit_(idle_limit) {}
 
-  // The mappings of the segments that these handles name, in their order; missing ones are made now, from the
-  // descriptors that came with the handles. `peer` owns the pool: a peer has one at a time, and another pool
-  // id means that the peer was restarted. REQUIRES: the handles are valid.
+  // The mappings of the segments that these handles name, in their order. Makes missing mappings from the
+  // descriptors that came with the handles. `peer` owns the pool. A peer has one pool at a time, so another
+  // pool id means that the peer was restarted. REQUIRES: the handles are valid.
   absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> Get(const std::string& peer,
                                                                    const HostHandles& handles,
                                                                    std::span<const UniqueFd> fds);
 
-  // Drops the mappings of peers without a mapping in use, if they are idle for long or the peer is not
-  // `alive`.
+  // Drops all mappings of a peer if none of them is in use, and they were idle for `idle_limit` or the peer
+  // is not `alive`.
   void Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive);
   int size() const;  // number of peers
 
@@ -70,8 +70,8 @@ class PeerPools {
   std::map<std::string, Entry> by_peer_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Whether a daemon listens on this handle socket, for Sweep's `alive`. True where this process lacks a
-// descriptor to find out.
+// Whether a daemon listens on this handle socket, for Sweep's `alive`. Also true if this process has no free
+// descriptor with which to find out.
 bool HasListener(const std::string& handle_socket);
 
 }  // namespace tensorcast::daemon

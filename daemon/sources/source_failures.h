@@ -16,9 +16,9 @@ class SourceFailures {
  public:
   // Keeps the last failure of each source, and whether its bytes were ever wrong.
   void Note(const SourceFailure& failure);
-  // The last answer of the global store.
+  // Keeps the last answer of the global store.
   void NoteAnswer(const v1::RequestReplicaTransportResponse& answer);
-  // The transfer now waits for what the global store named. Returns that as text for people.
+  // Keeps that the transfer now waits for what the last answer named, and returns that as text for people.
   std::string NoteWait();
 
   // NOT_FOUND if nothing failed and the transfer did not wait. Else the code of the failure that decides:

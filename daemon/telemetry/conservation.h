@@ -1,8 +1,8 @@
 // Conservation: compares the bytes that the two ends of a pull report. The receiver compares when it has
-// closed the pull at its source: the source has served at least the bytes that arrived, and at most those
-// requested. In a complete pull the three are equal; in one that was cut short they differ by the bytes under
-// way. A larger difference is a defect of one of the ends: it is counted (tc_conservation_checks_total),
-// logged, and shown by `status`. Thread-safe.
+// closed the pull at its source: the source has served at least the bytes that arrived, and at most the bytes
+// that were requested. In a complete pull the three numbers are equal. In a pull that was cut short they
+// differ by the bytes under way. A larger difference is a defect of one of the ends: it is counted
+// (tc_conservation_checks_total), logged, and shown by `status`. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -21,13 +21,13 @@ namespace tensorcast::global_store {
 
 inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 
-// A training loop leaves a tombstone per step. To keep the metadata small, tombstones of versions only live
-// as long as an absent node is remembered, and only the newest ones, up to this number.
+// A training loop leaves a tombstone per step. To keep the metadata small, tombstones of versions live only
+// as long as an absent node is remembered, and only the newest kMaxVersionTombstones of them.
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// The place of an origin, of which an artifact has at most one origin: the node of files, or the first URI of
-// shared objects, whichever node imported them.
+// The place of an origin: for files their node, for shared objects their first URI, whichever node imported
+// them. An artifact has at most one origin per place.
 std::string_view PlaceOf(const Origin& origin);
 // Whether two origins of an artifact have the same place and the same objects: then a finding about one holds
 // for the other.
@@ -44,9 +44,9 @@ struct ArtifactRecord {
   std::vector<Origin> origins;  // sorted by place
   bool deleted = false;         // a tombstone: only artifact_id, `updated` and `versioned` are meaningful
   absl::Time updated;
-  // It is a version of keys: once no key names or keeps it, it may be deleted with its last replica. False
-  // for an artifact that was put without a key, or lost its last key by deletion: it stays. Files are always
-  // versions, since only keys name them.
+  // Whether the artifact is a version of keys: once no key names or keeps it, it may be deleted with its last
+  // replica. False for an artifact that was put without a key, or that lost its last key by deletion: it
+  // stays. Files are always versions, since only keys name them.
   bool versioned = false;
   // For kind kDifference: its base and target (differences.h). Always a version, as files are.
   std::string base_id = {};
@@ -72,8 +72,8 @@ struct KeyRecord {
   uint32_t keep = 0;  // versions to keep, from the last put that gave a number; 0: none gave one
   std::vector<KeyVersion> earlier = {};  // still kept, newest first; all of different artifacts
   std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
-  // Ids of the versions before `earlier`, newest first: no longer kept, but differences between them may be.
-  // The artifacts may be gone.
+  // Ids of the versions before `earlier`, newest first. The key no longer keeps these versions, and the
+  // artifacts may be gone, but differences between them may still be kept.
   std::vector<std::string> past = {};
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
@@ -87,12 +87,12 @@ struct NodeBinding {
 
 enum class TaskState : uint8_t { kOpen, kDone, kFailed };
 
-// A task to make an artifact's replica at a place. It is requested once, so a replica that is evicted later
-// is not made again. There is at most one task per artifact, node and location; it names the artifact,
-// whatever the key means later.
+// A task to make an artifact's replica at a place. A task makes the replica once: if the replica is evicted
+// later, it is not made again. There is at most one task per artifact, node and location. The task names the
+// artifact, so a later binding of the key does not change it.
 struct TaskRecord {
-  std::string task_id;  // new each time that the task is requested again, so that reports on an earlier one
-                        // do not apply to this one
+  std::string task_id;  // new each time that the task is requested again, so that reports on an earlier
+                        // task do not apply to this task
   std::string artifact_id;
   std::string node_id;
   Location location;

@@ -1,12 +1,12 @@
 // Evictions: decides whether a replica may go, and which other replicas count as copies. A difference always
 // may go.
 //
-// A node is trusted only about itself. Its own other replicas count as it reports them. A replica on another
-// node counts only if that node has just proven that it has the bytes (ProveCopies in
-// global_store/service/daemon_calls.h): a false report costs nothing, and the last copy would be evicted for
-// it. The same holds for files that another node imported, and for shared objects, which the evicting node
-// reads itself: another node said that they are the artifact. The proof is an answer equal to that of the
-// evicting node, which can only harm its own replica by a lie.
+// A node is trusted only about itself. The other replicas of the evicting node count as that node reports
+// them. A replica on another node counts only if that node has just proven that it has the bytes (ProveCopies
+// in global_store/service/daemon_calls.h): otherwise a false report could cause the eviction of the last
+// copy. Files that another node imported need the same proof. So do shared objects, since another node may
+// have said that they are the artifact; the evicting node reads them itself. A proof is an answer that equals
+// the answer of the evicting node. By a lie the evicting node can only harm its own replica.
 //
 // Has no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
 #pragma once
@@ -32,24 +32,24 @@ class Evictions {
             Inventory* inventory)
       : origin_finding_age_(origin_finding_age), nodes_(nodes), catalog_(catalog), inventory_(inventory) {}
 
-  // Granted unless it is the last copy; copies on other nodes count where `proofs` names them as proven.
-  // NOT_FOUND, and an inventory is wanted, for a replica that the node has not reported yet. A replica
-  // granted for eviction is no longer offered.
+  // Granted unless the replica is the last copy; copies on other nodes count if `proofs` names them as
+  // proven. For a replica that the node has not reported yet: NOT_FOUND, and the node is asked for an
+  // inventory. A replica granted for eviction is no longer offered.
   absl::StatusOr<EvictionDecision> Request(const NodeIdentity& node, std::string_view replica_id,
                                            SteadyTime now, const Proofs& proofs = {});
   // The node kept a replica that it was allowed to evict: it counts again.
   absl::Status Withdraw(const NodeIdentity& node, std::string_view replica_id);
   // The replicas that a draining node is asked to evict.
   std::vector<std::string> EvictableOn(std::string_view node_id) const;
-  // Facts that delete the artifact, a version that no key keeps, of which this replica is the last copy;
-  // empty if it may not, or need not, be deleted.
+  // If this replica is the last copy of a version that no key keeps: the facts that delete the artifact.
+  // Empty if the artifact may not, or need not, be deleted.
   DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
 
  private:
   // The artifact's other replicas that outlive this replica.
   struct Copies {
-    bool counted = false;               // one is on the node itself, or proven
-    std::vector<CopyToProve> to_prove;  // otherwise: some that may count
+    bool counted = false;               // a copy is on the node itself, or proven
+    std::vector<CopyToProve> to_prove;  // if not counted: copies that may count
     std::string unproven;               // which ones did not prove their bytes: "node b"
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
@@ -60,7 +60,7 @@ class Evictions {
   // Adds the origins that were found intact.
   void AddOrigins(const OriginsAsCopies& origins, const HeldReplica& replica, const Proofs& proofs,
                   Copies& copies) const;
-  // nullopt: it may go.
+  // nullopt: the replica may go.
   std::optional<EvictionDecision> Refuse(const HeldReplica& replica, const Proofs& proofs,
                                          SteadyTime now) const;
 

@@ -14,10 +14,10 @@ namespace tensorcast::global_store {
 
 inline constexpr char kLocalLane[] = "local";
 
-// The labels for a node's place,
+// The labels of a node's place.
 inline constexpr char kRackLabel[] = "rack";
 inline constexpr char kZoneLabel[] = "zone";
-// and for the rate of its link to other hosts, each way, in Mbit/s.
+// The label of the rate of a node's link to other hosts, each way, in Mbit/s.
 inline constexpr char kLinkLabel[] = "link_mbit";
 
 // The scheduler's facts of a node.
@@ -37,18 +37,19 @@ struct SourceCandidate {
   const LaneEnd* end = nullptr;
   LocationKind place = LocationKind::kCpu;
   bool filling = false;
-  bool rooted = true;    // is a node that can make the bytes, or has sources that lead to one
+  bool rooted = true;    // its node can make the bytes, or has sources that lead to such a node
   bool partial = false;  // serves its chunks, and no transfer brings the rest
-  bool slow = false;     // this receiver gave it up before
+  bool slow = false;     // this receiver gave up this source before
   bool draining = false;
-  bool overtaken = false;      // recently, a receiver got nothing from it in time
-  uint32_t uploads = 0;        // grants of the node for this artifact: they take its slots
-  uint32_t active_grants = 0;  // grants of the node for all artifacts: they share its links
+  bool overtaken = false;      // a receiver recently got nothing from this source in time
+  uint32_t uploads = 0;        // grants of the node for this artifact, which take its slots
+  uint32_t active_grants = 0;  // grants of the node for all artifacts, which share its links
   uint64_t tie = 0;
 };
 
-// What a receiver does about sources in other zones. A thin link may join two zones, and the image should
-// cross it once: one node of a zone pulls from other zones, and the other nodes of the zone pull from it.
+// What a receiver does about sources in other zones. The link between two zones may be slow, so the image
+// should cross it once: one node of a zone pulls from other zones, and the other nodes of the zone pull from
+// that node.
 enum class ZoneRole : uint8_t {
   kFree,    // the receiver has no zone, or already pulls from another zone
   kPuller,  // no other node of its zone has the image or pulls it from another zone
@@ -63,9 +64,9 @@ struct SourceQuery {
   std::span<const std::string> filling_lanes;  // lanes over which a filling replica serves
   uint32_t wanted = 1;                         // max number of sources
   uint32_t wanted_slow = 1;                    // max number of sources with a slow link
-  bool has_source = false;                     // already, other than partial replicas
-  bool stalls = false;                         // it reports that all its sources are slow
-  bool has_source_on_host = false;             // already, on its own host
+  bool has_source = false;                     // the receiver has a source that is not partial
+  bool stalls = false;                         // the receiver reports that all its sources are slow
+  bool has_source_on_host = false;             // the receiver has a source on its own host
   ZoneRole zone_role = ZoneRole::kFree;
 };
 

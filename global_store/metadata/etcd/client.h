@@ -1,10 +1,11 @@
 // Calls to etcd's API (v3, 3.4 or newer: KV, Lease, Maintenance, Auth) on any of its members.
 //
 // A call that fails for a transient reason (a member is away or stopped, the cluster has no leader) is
-// repeated on the next member until its deadline; then the last error is returned as UNAVAILABLE. A change
-// may thus be made twice, or after its error was returned: callers only make changes that allow it (store.h
-// says how). Other errors are etcd's own, as absl::Status; an exceeded quota is RESOURCE_EXHAUSTED and says
-// what to do. Thread-safe; calls block. Source: https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/
+// repeated on the next member until its deadline; then the last error is returned as UNAVAILABLE. So etcd may
+// make a change twice, or after its error was returned: callers only make changes for which both are harmless
+// (store.h says how). Other errors are etcd's own, as absl::Status; an exceeded quota is RESOURCE_EXHAUSTED
+// and says what to do. Thread-safe; calls block. Source:
+// https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class Client {
     absl::Duration ttl;  // as granted by etcd
   };
   absl::StatusOr<Lease> Grant(const RequestContext& context, absl::Duration ttl);
-  // Returns how long the lease holds, counted from the begin of this call; NOT_FOUND once it has ended.
+  // Returns how long the lease holds, counted from the beginning of this call; NOT_FOUND once it has ended.
   absl::StatusOr<absl::Duration> KeepAlive(const RequestContext& context, int64_t lease);
   absl::Status Revoke(const RequestContext& context, int64_t lease);
 

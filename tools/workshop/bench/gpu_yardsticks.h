@@ -22,7 +22,7 @@ namespace tensorcast::bench {
 
 class GpuYardsticks {
  public:
-  // Copies have `bytes`. UNAVAILABLE if this host has no GPU.
+  // Each copy has `bytes`. UNAVAILABLE if this host has no GPU.
   static absl::StatusOr<std::unique_ptr<GpuYardsticks>> Open(uint64_t bytes);
   ~GpuYardsticks();
   GpuYardsticks(const GpuYardsticks&) = delete;
@@ -31,11 +31,12 @@ class GpuYardsticks {
   DeviceRuntime& devices() { return *devices_; }
   int device_count() const { return static_cast<int>(devices_->devices().size()); }
 
-  // Each returns GB/s, from the enqueueing to the end.
+  // Each returns the rate in GB/s, from the enqueueing to the end.
   absl::StatusOr<double> ToDevice(int device);
   absl::StatusOr<double> ToHost(int device);
   absl::StatusOr<double> Copy(int from, int to);
-  // The max rate at which the device can read its memory, from a copy within it, which reads and writes.
+  // The max rate at which the device can read its memory, derived from a copy within the device: a copy reads
+  // and writes.
   absl::StatusOr<double> Read(int device);
   // UNIMPLEMENTED if the device has no kernel.
   absl::StatusOr<double> Digest(int device);

@@ -30,7 +30,7 @@ class Invariants {
   void Acknowledge(const std::string& key, const std::string& artifact_id, const std::string& model);
   void Forget(const std::string& key);
 
-  // Waits until every daemon runs, and it and the global store know each other.
+  // Waits until every daemon runs, and each daemon and the global store know each other.
   absl::Status AwaitWhole(SteadyTime deadline);
   absl::Status CheckAcknowledged(SteadyTime deadline);
   // Attaches to each ready host and GPU replica of each node and compares it. Artifacts that were not

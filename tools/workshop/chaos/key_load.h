@@ -26,8 +26,8 @@ struct KeyLoadOptions {
   int keys = 3;
   int threads = 4;
   uint32_t seed = 1;
-  // `pace` is the pause between two calls of a thread. Most calls wait `patience` for an answer, and one in
-  // eight less than a second, so that some get none.
+  // `pace` is the pause between two calls of a thread. Most calls wait `patience` for an answer. One call in
+  // eight waits less than a second, so that some calls get no answer.
   absl::Duration pace = absl::Milliseconds(20);
   absl::Duration patience = absl::Seconds(20);
 };
