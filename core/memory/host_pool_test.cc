@@ -20,6 +20,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/testing/no_threads.h"
 #include "core/memory/host_limits.h"
 
 namespace tensorcast::host_pool_test {
@@ -357,7 +358,7 @@ TEST(HostPoolDeathTest, InvalidRangeAndOutlivedPool_Die) {
   EXPECT_DEATH(pool.reset(), "outlives its pool");
 }
 
-class SegmentedPool : public testing::Test {
+class SegmentedPool : public ::testing::Test {
  protected:
   static constexpr uint64_t kSegment = 4 * kMiB;
   std::unique_ptr<HostPool> pool_ =
@@ -418,7 +419,7 @@ TEST_F(SegmentedPool, SegmentedPool_IsPrefaultedWhole) {
   EXPECT_GE(ResidentBytes(**pool), 80 * kMiB);
 }
 
-class SealedPool : public testing::Test {
+class SealedPool : public ::testing::Test {
  protected:
   SealedPool() : pool_(MakePool(4 * kMiB)) {
     // The strongest thing that a process with the descriptor could try.
@@ -487,6 +488,15 @@ TEST(HostPoolPrefault, PoolWithoutPrefaultThreads_GetsPagesAtFirstTouch) {
   EXPECT_EQ(ResidentBytes(**pool), 0u);
   (*pool)->base()[5 * kMiB] = std::byte{1};
   EXPECT_GT(ResidentBytes(**pool), 0u);
+}
+
+TEST(HostPoolPrefault, PrefaultWithoutThreads_LeavesPagesToFirstTouch) {
+  const bool tried = testing::WithoutThreads([] {
+    const auto pool = MakePool(4 * kMiB, /*prefault_threads=*/2);
+    pool->WaitPrefaulted();
+    EXPECT_EQ(ResidentBytes(*pool), 0u);
+  });
+  if (!tried) GTEST_SKIP() << "the kernel does not let this test refuse threads";
 }
 
 TEST(HostPoolPrefault, Prefault_KeepsBytesInUse) {

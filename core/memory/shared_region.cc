@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -125,8 +126,20 @@ absl::Status SharedRegion::Replace(size_t segment) {
 
 // Each thread takes the next step of the region until none is left. The number of running threads falls to
 // zero at the end, after an error and after stop_ alike, and Wait sleeps for that.
-Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region), running_(threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region) {
+  for (int i = 0; i < threads; ++i) {
+    // Under the lock, so that no thread ends before it is counted.
+    absl::MutexLock lock(&mutex_);
+    try {
+      threads_.emplace_back([this] { Run(); });
+    } catch (const std::system_error& error) {
+      LOG(ERROR) << "pre-faulting " << Describe(region.bytes()) << ": only " << i << " of " << threads
+                 << " threads can be started (" << error.what()
+                 << "), and without any its pages appear at first touch; raise the limit of threads";
+      return;
+    }
+    ++running_;
+  }
 }
 
 Prefaulter::~Prefaulter() {
