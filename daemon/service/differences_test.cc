@@ -1,15 +1,12 @@
 // Puts with a base, and gets of what they stored, on one node: difference_maker and difference_paths.
-#include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/difference/difference_artifact.h"
 #include "core/replica/transfer_report.h"
-#include "daemon/service/service_fixture.h"
+#include "daemon/service/versions_fixture.h"
 #include "daemon/service/wrong_differences.h"
 
 namespace tensorcast::daemon::differences_test {
@@ -22,46 +19,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class DifferencesTest : public ServiceTest {
+class DifferencesTest : public VersionsTest {
  protected:
-  // A model with the artifact's tensors, in which one percent of the bytes differ between versions.
-  std::string WriteVersion(int version) {
-    testing::TestArtifact next = artifact;
-    for (uint64_t i = 0; i < next.image.size(); i += 100) next.image[i] ^= static_cast<std::byte>(version);
-    return Write(absl::StrCat("v", version), next);
-  }
   // In which all bytes differ.
   std::string WriteOther() {
     return Write("other", testing::MakeTestArtifact(2, {kMinChunkBytes, kMinChunkBytes, kMinChunkBytes}));
-  }
-  std::string Write(const std::string& name, const testing::TestArtifact& model) {
-    std::string path = absl::StrCat(folder, "/models/", name, ".safetensors");
-    const absl::Status written = WriteSafetensors(path, model.layout, {}, model.image);
-    EXPECT_TRUE(written.ok()) << written;
-    return path;
-  }
-  absl::StatusOr<v1::PutArtifactResult> PutVersion(const std::string& path, const std::string& base,
-                                                   bool required = false, const std::string& key = "policy",
-                                                   bool durable = false) {
-    v1::ImportArtifactRequest request;
-    request.set_path(path);
-    request.set_durable(durable);
-    if (!key.empty()) request.mutable_binding()->set_key(key);
-    request.mutable_difference()->set_base(base);
-    request.mutable_difference()->set_required(required);
-    auto result = ingester->Import(context, request, /*asking=*/"", nullptr);
-    if (result.ok() && !key.empty()) Bind(key, result->artifact_id(), ++revision_);
-    return result;
-  }
-  void EvictAll(const std::string& artifact_id) { Evict(artifact_id, std::nullopt); }
-  // Evicts the replicas at places of this kind, or at all places.
-  void Evict(const std::string& artifact_id, std::optional<LocationKind> kind) {
-    for (const ReplicaInfo& replica : engine->ListReplicas()) {
-      if (replica.artifact_id == artifact_id &&
-          replica.location.kind == kind.value_or(replica.location.kind)) {
-        EXPECT_TRUE(engine->Evict(replica.id, /*force=*/true).ok());
-      }
-    }
   }
   absl::StatusOr<v1::MaterializeReplicaResult> Get(const std::string& artifact_id, bool advance = false) {
     v1::MaterializeReplicaRequest request;
@@ -69,27 +31,6 @@ class DifferencesTest : public ServiceTest {
     request.set_advance(advance);
     return materializer->Materialize(context, request, nullptr);
   }
-  // Two versions of which this node has the first, and the difference to the second. Their ids.
-  std::pair<std::string, std::string> PutTwoAndKeepFirst() {
-    const auto base = PutVersion(WriteVersion(0), "none");
-    EXPECT_TRUE(base.ok()) << base.status();
-    const auto next = PutVersion(WriteVersion(1), "auto");
-    EXPECT_TRUE(next.ok() && next->has_difference()) << next.status();
-    const auto manifest = engine->FindManifest(next->artifact_id());
-    EXPECT_TRUE(manifest.ok()) << manifest.status();
-    store.With([&](FakeGlobalStore& it) {
-      it.manifests[next->artifact_id()] = (*manifest)->bytes();
-      it.differences[next->artifact_id()] = {next->difference()};
-    });
-    EvictAll(next->artifact_id());
-    return {base->artifact_id(), next->artifact_id()};
-  }
-  size_t CountHere(const std::string& artifact_id) const {
-    return std::ranges::count(engine->ListReplicas(), artifact_id, &ReplicaInfo::artifact_id);
-  }
-
- private:
-  uint64_t revision_ = 0;
 };
 
 TEST_F(DifferencesTest, PutWithBase_PublishesBothInOneCall) {
