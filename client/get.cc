@@ -191,7 +191,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   }
   // A mapping of host memory outlives the daemon, so its lease is taken again from the next one. GPU memory
   // and packed files have nothing to take again.
-  if (!state->image.empty()) session_->leases.Watch(state->artifact_id(), state->claimed);
+  if (!state->image.empty()) session_->leases.Watch(state->claimed);
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));
 }

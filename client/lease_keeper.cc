@@ -37,9 +37,9 @@ LeaseKeeper::~LeaseKeeper() {
   getpid() == process_ ? thread.join() : thread.detach();
 }
 
-void LeaseKeeper::Watch(const std::string& artifact_id, const std::shared_ptr<ClaimedReplica>& claimed) {
+void LeaseKeeper::Watch(const std::shared_ptr<ClaimedReplica>& claimed) {
   absl::MutexLock lock(&mutex_);
-  watched_.push_back({artifact_id, claimed});
+  watched_.push_back(claimed);
   if (thread_.joinable() || stopping_) return;
   process_ = getpid();
   try {
@@ -55,7 +55,7 @@ void LeaseKeeper::Watch(const std::string& artifact_id, const std::shared_ptr<Cl
 // reached (asked again with each round); or it is over, and leaves the list.
 void LeaseKeeper::Run() {
   while (true) {
-    std::vector<Watched> watched;
+    std::vector<std::weak_ptr<ClaimedReplica>> watched;
     {
       absl::MutexLock lock(&mutex_);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
@@ -65,10 +65,9 @@ void LeaseKeeper::Run() {
     }
     // Kept: what still has its lease, and what lost it while the daemon was away. Dropped: replicas that
     // their owner has let go, and those with a lease that no daemon can give back.
-    std::erase_if(watched, [this](const Watched& one) {
-      const std::shared_ptr<ClaimedReplica> claimed = one.claimed.lock();
-      return claimed == nullptr ||
-             (claimed->lost() && TakeAgain(one.artifact_id, *claimed).ok() && claimed->lost());
+    std::erase_if(watched, [this](const std::weak_ptr<ClaimedReplica>& one) {
+      const std::shared_ptr<ClaimedReplica> claimed = one.lock();
+      return claimed == nullptr || (claimed->lost() && TakeAgain(*claimed).ok() && claimed->lost());
     });
     absl::MutexLock lock(&mutex_);
     std::ranges::move(watched, std::back_inserter(watched_));
@@ -77,7 +76,8 @@ void LeaseKeeper::Run() {
 
 // Two steps, as for a get: AttachReplica gives a ticket, and the ticket is claimed. TakeOver then checks that
 // the new lease is on the very memory that is mapped here, and refuses any other.
-absl::Status LeaseKeeper::TakeAgain(const std::string& artifact_id, ClaimedReplica& claimed) {
+absl::Status LeaseKeeper::TakeAgain(ClaimedReplica& claimed) {
+  const std::string artifact_id = claimed.artifact_id();  // of live weights: that of the last commit
   RequestContext context;
   context.deadline = SteadyNow() + kTimeout;
   context.cancellation = stop_;

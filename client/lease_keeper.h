@@ -8,7 +8,6 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,25 +28,20 @@ class LeaseKeeper {
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  // Watches the lease of `claimed`, a replica of this artifact in host memory. Holds only a weak pointer.
-  void Watch(const std::string& artifact_id, const std::shared_ptr<ClaimedReplica>& claimed);
+  // Watches the lease of `claimed`, a replica in host memory. Holds only a weak pointer.
+  void Watch(const std::shared_ptr<ClaimedReplica>& claimed);
 
  private:
-  struct Watched {
-    std::string artifact_id;
-    std::weak_ptr<ClaimedReplica> claimed;
-  };
-
   void Run();
   // Takes the lease once more. An error means that the keeper should retry. OK means that it should not: the
   // lease was taken, or cannot be taken any more.
-  absl::Status TakeAgain(const std::string& artifact_id, ClaimedReplica& claimed);
+  absl::Status TakeAgain(ClaimedReplica& claimed);
 
   DaemonLink* const link_;
   Cancellation stop_;
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Watched> watched_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<ClaimedReplica>> watched_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
   pid_t process_ = -1;  // the process that runs the thread; a forked child has a copy of this object only
 };

@@ -41,7 +41,10 @@ struct OfferedMemory::Offering {
 
 ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles,
                                std::vector<UniqueFd> fds)
-    : channel_(std::move(channel)), handles_(std::move(handles)), fds_(std::move(fds)) {
+    : channel_(std::move(channel)),
+      artifact_id_(handles.artifact_id),
+      handles_(std::move(handles)),
+      fds_(std::move(fds)) {
   const auto* host = std::get_if<HostHandles>(&handles_.memory);
   if (host == nullptr) return;
   for (const SegmentExtent& extent : host->extents) {
@@ -73,7 +76,13 @@ absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
   absl::MutexLock lock(&mutex_);
   absl::MutexLock other(&again->mutex_);
   channel_.swap(again->channel_);
+  artifact_id_ = again->artifact_id_;
   return absl::OkStatus();
+}
+
+std::string ClaimedReplica::artifact_id() const {
+  absl::MutexLock lock(&mutex_);
+  return artifact_id_;
 }
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std::string& socket_path,

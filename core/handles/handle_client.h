@@ -43,6 +43,8 @@ class ClaimedReplica {
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;
 
   const ReplicaHandles& handles() const { return handles_; }
+  // The artifact of the lease: that of the handles, or of the claim that was taken over last.
+  std::string artifact_id() const;
   // The pool's segments (host), in the order of the handles, or the packed file (disk); none for device
   // memory. Owned by this object.
   const std::vector<UniqueFd>& fds() const { return fds_; }
@@ -78,9 +80,9 @@ class ClaimedReplica {
   // True after the daemon closed the connection (it stopped or died). The mapping stays readable; the lease
   // is over until TakeOver.
   bool lost() const;
-  // Continues with the lease of `again`, a claim on a restarted daemon. FAILED_PRECONDITION unless both
-  // claims are on the same host memory, both are whole, and Follow was not called on this one. May be called
-  // on any thread.
+  // Continues with the lease of `again`, a claim on a restarted daemon, or on the version that a replica
+  // under a live lease has become. FAILED_PRECONDITION unless both claims are on the same host memory, both
+  // are whole, and Follow was not called on this one. May be called on any thread.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
@@ -104,6 +106,7 @@ class ClaimedReplica {
   // Declared before the mapping, so that it closes after the mapping is gone: the daemon may reuse the memory
   // as soon as the connection is closed.
   std::unique_ptr<ClientChannel> channel_ ABSL_GUARDED_BY(mutex_);
+  std::string artifact_id_ ABSL_GUARDED_BY(mutex_);
   const ReplicaHandles handles_;
   std::vector<Piece> pieces_;  // of host memory
   std::vector<UniqueFd> fds_;

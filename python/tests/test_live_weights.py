@@ -208,3 +208,16 @@ def test_live_weights_on_a_gpu_are_refused_with_another_way(store, other, key):
         other.get(put.artifact_id, live=True, device="gpu:0")
     with other.get(put.artifact_id, live=True) as weights, pytest.raises(tc.InvalidArgumentError, match="in host memory"):
         other.follow(key, live=weights, device="gpu:0")
+
+
+def test_version_in_other_memory_of_the_node_is_scattered(store, key):
+    states = [first(80), after(first(80), 81)]
+    puts = [store.put(states[0], key=key)]
+    with store.get(key, live=True) as weights:  # on the trainer's own node, where each put leaves a replica
+        puts.append(store.put(states[1], key=key))
+        with store.get(key) as reader:
+            weights.commit(puts[1], timeout=60)
+            assert equal(weights.numpy(), states[1]) and equal(reader.numpy(), states[1])
+            assert weights.replica_id != reader.replica_id
+        assert weights.artifact_id == puts[1].artifact_id
+    assert puts[0].artifact_id not in {replica.artifact_id for replica in store.replicas()}

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <random>
@@ -23,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/testing/eventually.h"
+#include "client/live.h"
 #include "daemon/keeper/keeper.h"
 #include "tests/e2e/helper_processes.h"
 #include "tests/e2e/process_memory.h"
@@ -237,6 +239,130 @@ TEST_F(Comeback, KilledWhileAdvancing_ServesNoWrongBytesAndFinishesLater) {
   TC_ASSERT_OK(Compare(*earlier, first).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto newest, client(0).Get(Context(), "m", {}));
   TC_ASSERT_OK(Compare(*newest, second).status());
+}
+
+// A replica that a client holds live, and its client.
+struct LiveReplica {
+  std::unique_ptr<client::LiveClient> live;
+  std::unique_ptr<client::Replica> replica;
+  std::string hold;
+
+  absl::Status Commit(const RequestContext& context, const std::string& artifact_id) {
+    TC_ASSIGN_OR_RETURN(const auto committed,
+                        live->Commit(context, hold, artifact_id, kStepTimeout / 2, *replica));
+    client::LiveClient::Adopt(committed, *replica);
+    hold = committed.hold;
+    return absl::OkStatus();
+  }
+};
+
+class LiveComeback : public Comeback {
+ protected:
+  // The first node keeps its pool. The second one has both versions, so that the first may drop either.
+  void StartWithTwoVersions(uint64_t mib) {
+    ClusterOptions options = KeptOptions();
+    options.daemons = 2;
+    options.settings_of_daemon = {{HostPool(4 * mib)}, {HostPool(3 * mib), "daemon.keep_pool=off"}};
+    StartRobustCluster(options);
+    for (const int version : {0, 1}) {
+      models_[version] =
+          MakeModel(absl::StrCat("v", version, ".safetensors"), mib << 20, 1, /*seed=*/version + 1);
+      TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(1, "m", models_[version]));
+      ids_[version] = put.artifact_id;
+    }
+  }
+  absl::StatusOr<LiveReplica> HoldLive(const std::string& artifact_id) {
+    LiveReplica held;
+    TC_ASSIGN_OR_RETURN(held.live, client::LiveClient::Connect({cluster_->addresses(0).unix_socket}));
+    TC_ASSIGN_OR_RETURN(held.replica, client(0).Get(Context(), artifact_id, {}));
+    TC_ASSIGN_OR_RETURN(held.hold, held.live->MakeLive(Context(), *held.replica));
+    return held;
+  }
+  bool Shows(const client::Replica& replica, int version) { return Compare(replica, models_[version]).ok(); }
+  // Kills the daemon once it has begun to write another version to this memory; false: it was given up.
+  bool KillOnceWritten(const client::Replica& replica, const std::atomic<bool>& give_up) {
+    constexpr uint64_t kStep = 1 << 20;
+    std::vector<uint64_t> before;
+    const auto word = [&](uint64_t at) {
+      return *reinterpret_cast<const volatile uint64_t*>(replica.image().data() + at);
+    };
+    for (uint64_t at = 0; at + kStep <= replica.image().size(); at += kStep) before.push_back(word(at));
+    const pid_t daemon = cluster_->daemon(0).pid();
+    while (!give_up) {
+      for (size_t i = 0; i < before.size(); ++i) {
+        if (word(i * kStep) == before[i]) continue;
+        return kill(daemon, SIGKILL) == 0;
+      }
+    }
+    return false;
+  }
+
+  std::string models_[2];
+  std::string ids_[2];
+};
+
+TEST_F(LiveComeback, KilledWhileScattering_ServesNoTornBytes) {
+  StartWithTwoVersions(/*mib=*/96);
+  bool torn = false;
+  // Where this process saw the first value too late, the kill came after the last one.
+  for (int round = 0; round < 10 && !torn; ++round) {
+    SCOPED_TRACE(round);
+    TC_ASSERT_OK_AND_ASSIGN(LiveReplica held, HoldLive(ids_[0]));
+    TC_ASSERT_OK(held.live->Prepare(Context(), held.hold, ids_[1]));
+    std::atomic<bool> give_up = false;
+    std::future<bool> killed =
+        std::async(std::launch::async, [&] { return KillOnceWritten(*held.replica, give_up); });
+    const absl::Status committed = held.Commit(Context(), ids_[1]);
+    give_up = true;
+    if (killed.get()) {
+      TC_ASSERT_OK(cluster_->daemon(0).Wait(Soon()).status());
+      torn = !Shows(*held.replica, 0) && !Shows(*held.replica, 1);
+      Return();
+    }
+    if (!torn) {
+      TC_ASSERT_OK(DropReplicas(0, ids_[1]));
+      continue;
+    }
+    EXPECT_FALSE(committed.ok());
+    EXPECT_TRUE(held.replica->lost());
+    const absl::Status again = held.Commit(Context(), ids_[1]);
+    EXPECT_EQ(again.code(), absl::StatusCode::kNotFound) << again;
+    EXPECT_THAT(std::string(again.message()), HasSubstr("get the weights live again"));
+    // Neither version has a record any more, so the next daemon takes no bytes for one of them.
+    EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 100),
+                Not(HasSubstr("does not match its digests")));
+    for (const int version : {0, 1}) {
+      TC_ASSERT_OK(AwaitReplicas(0, ids_[version], 1));
+      TC_ASSERT_OK_AND_ASSIGN(const auto got, client(0).Get(Context(), ids_[version], {}));
+      EXPECT_TRUE(Shows(*got, version));
+    }
+  }
+  EXPECT_TRUE(torn) << "no kill came between two values";
+  TC_ASSERT_OK_AND_ASSIGN(LiveReplica held, HoldLive(ids_[0]));
+  TC_ASSERT_OK(held.Commit(Context(), ids_[1]));
+  EXPECT_TRUE(Shows(*held.replica, 1));
+}
+
+TEST_F(LiveComeback, RestartAfterCommit_ClientHoldsCommittedVersion) {
+  StartWithTwoVersions(/*mib=*/20);
+  TC_ASSERT_OK_AND_ASSIGN(LiveReplica held, HoldLive(ids_[0]));
+  TC_ASSERT_OK(held.Commit(Context(), ids_[1]));
+  Kill();
+  EXPECT_TRUE(held.replica->lost());
+  TC_ASSERT_OK(cluster_->RestartDaemon(0));
+  EXPECT_TRUE(testing::Eventually([&] { return !held.replica->lost(); }));
+  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.awaited_holders() == 0; }));
+  EXPECT_TRUE(Shows(*held.replica, 1));
+  const absl::Status ended = held.live->Prepare(Context(), held.hold, ids_[0]);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kNotFound) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("get the weights live again"));
+  // What an earlier daemon made is read-only in this one.
+  Reconnect(0);
+  TC_ASSERT_OK_AND_ASSIGN(const LiveReplica again, HoldLive(ids_[1]));
+  const absl::Status refused = again.live->Prepare(Context(), again.hold, ids_[0]);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("evict it, and get the weights again"));
+  EXPECT_TRUE(Shows(*again.replica, 1));
 }
 
 TEST_F(Comeback, AttachedClient_KeepsItsBytesAfterRestartAndFullPool) {
