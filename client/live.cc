@@ -94,7 +94,7 @@ absl::StatusOr<std::string> LiveClient::MakeLive(const RequestContext& context, 
   const std::string what = absl::StrCat("make the lease on replica ", replica.replica_id(), " live");
   if (replica.image().empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": only a whole replica in host memory can be; get all tensors at cpu, attached"));
+        absl::StrCat(what, ": the replica is not attached whole in host memory; get all tensors at \"cpu\""));
   }
   return InSpan(
       "Client/MakeLive", context, [&](const RequestContext& operation) -> absl::StatusOr<std::string> {

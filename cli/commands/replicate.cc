@@ -265,9 +265,9 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
         absl::StrCat("replicate ", flags.places.artifact, ": --where chooses among all nodes; add --all"));
   }
   if (flags.all == !flags.places.to.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicate ", flags.places.artifact, ": it needs either --to or --all; `tensorcast ",
-                     "replication ls ", flags.places.artifact, "` lists the tasks there are"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "replicate ", flags.places.artifact, ": the targets are missing or given twice; give either --to or ",
+        "--all (`tensorcast replication ls ", flags.places.artifact, "` lists tasks)"));
   }
   if (flags.follow && (IsArtifactId(flags.places.artifact) || flags.lane != "auto")) {
     return absl::InvalidArgumentError(

@@ -89,8 +89,9 @@ absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
         range.bytes <= layout.image_bytes - range.offset &&
         (range.bytes % layout.chunk_bytes == 0 || range.offset + range.bytes == layout.image_bytes);
     if (!whole || range.bytes == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "bytes ", range.offset, " to ", range.offset + range.bytes, " are not chunks; try again"));
+      return absl::InvalidArgumentError(absl::StrCat("read the chunks of a broadcast: bytes ", range.offset,
+                                                     " to ", range.offset + range.bytes,
+                                                     " of the image are not whole chunks; try again"));
     }
     for (uint64_t at = range.offset; at < range.offset + range.bytes; at += layout.chunk_bytes) {
       chunks.push_back(static_cast<uint32_t>(at / layout.chunk_bytes));

@@ -65,7 +65,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   // Before the digest, which may lie elsewhere in a later version.
   if (version > kPackedVersion) {
     return absl::UnimplementedError(absl::StrCat("decode a packed file: it has format ", version,
-                                                 "; use a build that reads more than ", kPackedVersion));
+                                                 "; use a build that reads formats above ", kPackedVersion));
   }
   const Digest digest = ComputeDigest(bytes.first(kDigestAt));
   const auto stored = bytes.subspan(kDigestAt, digest.bytes.size());

@@ -20,9 +20,9 @@ absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& reques
 absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uint64_t image_bytes) {
   const ByteRange& range = request.range;
   if (range.offset <= image_bytes && range.bytes <= image_bytes - range.offset) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": it has ", image_bytes,
+  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": the image has ", image_bytes,
                                             " bytes, not ", range.bytes, " at ", range.offset,
-                                            "; ask for a range inside it"));
+                                            "; ask for a range inside the image"));
 }
 
 }  // namespace tensorcast

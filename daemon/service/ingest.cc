@@ -203,10 +203,12 @@ absl::Status Ingester::PackToDisk(const RequestContext& context, const ReplicaLe
 absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(Annotate(options_.link->CheckNotReplaced(), "put at this daemon"));
-  if (has_binding && binding.key().empty()) return absl::InvalidArgumentError("the key to bind is empty");
+  if (has_binding && binding.key().empty()) {
+    return absl::InvalidArgumentError("put: the key to bind is empty; give its name");
+  }
   if (durable && !options_.disk_tier) {
     return absl::FailedPreconditionError(
-        "durable was asked for, but this node has no disk tier: set disk_dir");
+        "put with durable: this node has no disk tier; set daemon.disk_dir, or put without durable");
   }
   return absl::OkStatus();
 }

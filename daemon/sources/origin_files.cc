@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Opened opened, const Origi
   if (!SameImage(opened.layout, manifest.layout())) {
     return absl::DataLossError(
         absl::StrCat("open ", origin.objects[0].uri,
-                     ": it is no longer what was imported, its tensors changed; import it again"));
+                     ": the model is no longer what was imported: its tensors changed; import it again"));
   }
   return MakeObjectSource(std::move(opened.objects), std::move(opened.extents), manifest.layout().image_bytes,
                           std::move(info));

@@ -164,7 +164,7 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const
   if (artifact.kind != ArtifactKind::kTensors) {
     return absl::InvalidArgumentError(
         absl::StrCat("bind key ", request.key, ": artifact ", request.artifact_id, " is of kind ",
-                     ArtifactKindName(artifact.kind), "; bind the artifact of their tensors"));
+                     ArtifactKindName(artifact.kind), "; bind an artifact of kind tensors"));
   }
   if (request.keep.has_value()) {
     TC_RETURN_IF_ERROR(Annotate(CheckKeep(*request.keep), absl::StrCat("bind key ", request.key)));

@@ -115,8 +115,9 @@ absl::StatusOr<v1::ExplainRolloutResponse> Handlers::ExplainRollout(
     return absl::InvalidArgumentError("explain a rollout: no artifact was named; name its id, or a key");
   }
   if (request.slowest() > kMaxSlowest) {
-    return absl::InvalidArgumentError(absl::StrCat("explain a rollout: the ", request.slowest(),
-                                                   " slowest were asked for; ask for at most ", kMaxSlowest));
+    return absl::InvalidArgumentError(absl::StrCat("explain a rollout: the call asks for the ",
+                                                   request.slowest(), " slowest nodes; ask for at most ",
+                                                   kMaxSlowest));
   }
   TC_ASSIGN_OR_RETURN(Remembered remembered,
                       coordinator_.WithDirectory([&](const Directory& directory, SteadyTime now) {

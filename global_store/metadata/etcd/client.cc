@@ -62,7 +62,7 @@ absl::Status ToStatus(const grpc::Status& status) {
         "(etcdctl alarm disarm)"));
   }
   return {static_cast<absl::StatusCode>(status.error_code()),
-          absl::StrCat("call etcd: ", status.error_message(), "; see its log")};
+          absl::StrCat("call etcd: ", status.error_message(), "; see etcd's log")};
 }
 
 // Whether another member, or the same one a little later, may do what this one did not.
@@ -146,7 +146,7 @@ absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, 
   const grpc::Status status = pb::Auth::NewStub(member.channel)->Authenticate(&call, request, &response);
   if (Passes(status)) {
     return absl::UnavailableError(
-        absl::StrCat("authenticate with etcd: ", status.error_message(), "; see its log"));
+        absl::StrCat("authenticate with etcd: ", status.error_message(), "; see etcd's log"));
   }
   TC_RETURN_IF_ERROR(Annotate(ToStatus(status), absl::StrCat("authenticate with etcd as ", options.user)));
   absl::MutexLock lock(&mutex);

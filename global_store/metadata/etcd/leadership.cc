@@ -58,9 +58,10 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   const auto& counter = seen.responses(1).response_range();
   const auto& format = seen.responses(2).response_range();
   if (format.kvs_size() > 0 && format.kvs(0).value() != kFormat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("lead by etcd: what is below ", options.prefix, " has format ", format.kvs(0).value(),
-                     ", this program writes ", kFormat, "; run one that knows it, or set another prefix"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "lead by etcd: the store below ", options.prefix, " has format ", format.kvs(0).value(),
+        ", and this program only uses format ", kFormat,
+        "; run a program that uses the format of the store, or set another global_store.etcd.prefix"));
   }
   if (leader.kvs_size() > 0) {
     record::Leader found;
