@@ -257,7 +257,7 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   if (layout.image_bytes != request.layout().image_bytes ||
       layout.chunk_bytes != request.layout().chunk_bytes) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": its image is cut otherwise; get without --advance"));
+        absl::StrCat(what, ": the two versions differ in image size or chunk size; get without --advance"));
   }
   if (!IsOwn(*leased->memory().host)) {
     return absl::FailedPreconditionError(absl::StrCat(
