@@ -43,7 +43,7 @@ class LiveReplicasTest : public VersionsTest {
                                        .servings = servings.get(),
                                        .handle_socket = handles->path()});
   }
-  // The versions 0, whose replica this node has, and 1, which it can rebuild.
+  // Version 0, of which this node has a replica, and version 1, which it can rebuild.
   void PutTwo() { std::tie(base, target) = PutTwoAndKeepFirst(); }
 
   std::unique_ptr<ClaimedReplica> Claim(const std::string& ticket) const {
