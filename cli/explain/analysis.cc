@@ -229,7 +229,7 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
   if (parts.moving >= longest.took && !report.stages.empty()) {
     Bound bound = StageBound(report, details);
-    if (bound.cause.share >= of_start.share) return bound;
+    if (bound.share >= of_start.share) return bound;
   } else if (longest.part != "start" || of_start.name.empty()) {
     Bound bound{.part = std::string(longest.part), .share = absl::FDivDuration(longest.took, parts.total())};
     bound.why = absl::StrCat(Took(longest.took, parts), "went by ", longest.why);

@@ -24,8 +24,7 @@ constexpr double kCloseCauses = 0.1;
 // Reading a disk, an object store or memory takes time where nothing is wrong with it, too. So what an end
 // recorded of itself is named before it where it is this close.
 constexpr double kCloseToReading = 0.2;
-// A source that sent more than this share of its bytes to other receivers is busy with them; one that sent
-// less has a slow link, which they share.
+// Other receivers that cost more than this share are named in place of the link that they share.
 constexpr double kMostlyOthers = 0.55;
 // A thread waits for about a quarter of the time for the thread that hands bytes to it or takes them. So
 // without what holds it back a transfer takes this much longer than its busiest thread.
@@ -87,7 +86,7 @@ std::optional<WallTime> TimeOf(const SourceDetails& detail) {
   return time.whole > absl::ZeroDuration() ? std::make_optional(time) : std::nullopt;
 }
 
-// Chunks for host memory are fetched to their place, without staging memory: such a transfer only waits for
+// Most chunks for host memory are fetched to their place, without staging memory: such a transfer waits for
 // memory before its first chunk.
 double SpaceShare(const TransferReport& report, absl::Duration total) {
   return report.destination.kind == LocationKind::kCpu ? Ratio(report.wall_time[TimeUse::kBuffers], total)
@@ -412,7 +411,8 @@ class Causes {
 }  // namespace
 
 Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start) {
-  const double share = SpaceShare(report, total);
+  // A transfer that advances a replica also waits for staging memory later: that is no part of the start.
+  const double share = std::min(SpaceShare(report, total), Ratio(start, total));
   if (share * 2 < Ratio(start, total) || share <= 0) return {};
   return {.name = "space", .share = share, .why = EndWhy("space", kThisNode, share, "the time", "")};
 }
