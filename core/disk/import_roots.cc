@@ -171,9 +171,12 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(fdopendir(folder.get()), &closedir);
   if (opened == nullptr) return FileError(errno, "list", prefix);
   folder.release();  // closed with `opened`
-  // readdir tells an error from the end by errno alone.
-  errno = 0;
-  while (const dirent* one = readdir(opened.get())) {
+  // readdir tells an error from the end by errno alone, which the calls below may have set.
+  const auto next = [&] {
+    errno = 0;
+    return readdir(opened.get());
+  };
+  while (const dirent* one = next()) {
     const std::string name = one->d_name;
     if (IsHiddenPath(name)) continue;
     struct stat info{};
@@ -196,7 +199,6 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
       TC_RETURN_IF_ERROR(
           AddFilesBelow(std::move(below), absl::StrCat(prefix, name, "/"), max, nesting - 1, paths));
     }
-    errno = 0;
   }
   return errno == 0 ? absl::OkStatus() : FileError(errno, "list", prefix);
 }
