@@ -169,14 +169,14 @@ class IngestRun {
       TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
       return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
     }
-    // Nothing is requested yet: what this takes is told as waiting for memory.
-    job_.progress().BeginBufferWait();
-    const absl::Cleanup end_wait = [this] { job_.progress().EndBufferWait(); };
     TC_ASSIGN_OR_RETURN(
         std::unique_ptr<Destination> over_base,
         options_.advancer->TakeBase(request_, space, part_.memory != nullptr, job_.progress()));
     advances_ = over_base != nullptr;
     if (advances_) return over_base;
+    // Nothing is requested yet: what this takes is told as waiting for memory.
+    job_.progress().BeginBufferWait();
+    const absl::Cleanup end_wait = [this] { job_.progress().EndBufferWait(); };
     TC_ASSIGN_OR_RETURN(HostAllocation memory, AllocateHost(space));
     return MakeHostDestination(std::move(memory));
   }
@@ -279,7 +279,7 @@ class IngestRun {
     const NameLocks::Held held = on_disk ? options_.disk_names->Acquire(manifest->id()) : NameLocks::Held();
     TC_ASSIGN_OR_RETURN(ReplicaStorage storage, destination.Finish(manifest));
     return options_.table->Complete(job_.replica_id(), std::move(manifest), std::move(storage),
-                                    /*replaces=*/is_held_);
+                                    /*replaces=*/is_held_ && advances_);
   }
 
   const IngestRunnerOptions& options_;

@@ -318,8 +318,9 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::TakeBase(const Ing
                                                                        ProgressTracker& progress) const {
   if (request.advance == nullptr) return nullptr;
   absl::StatusOr<std::unique_ptr<Destination>> taken = Take(request, space, partial);
-  // Without the earlier version one image is held in any case.
-  const bool fails = request.advance->required() && !absl::IsNotFound(taken.status());
+  // Without the earlier version one image is held in any case, but no process would hold it live.
+  const bool is_live = request.advance->gate() != nullptr;
+  const bool fails = request.advance->required() && (is_live || !absl::IsNotFound(taken.status()));
   if (taken.ok() || fails) return taken;
   progress.AddUnopened(InfoOf(*request.advance), taken.status());
   return nullptr;
