@@ -171,16 +171,15 @@ absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id)
   const bool held = std::ranges::any_of(
       state_->holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
   if (!held) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("other processes hold it live in replica ", replica_id, "; get it to share theirs"));
+  return absl::FailedPreconditionError(absl::StrCat("other processes hold ", artifact_id, " live in replica ",
+                                                    replica_id,
+                                                    "; get that version live, to share the replica"));
 }
 
 void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update) {
-  const auto begin = [&]() -> absl::StatusOr<std::unique_ptr<PendingReplica>> {
-    TC_RETURN_IF_ERROR(CheckNotHeldElsewhere(update->artifact_id));
-    return options_.materializer->BeginLive(context, update->artifact_id, base, update->gate);
-  };
-  absl::StatusOr<std::unique_ptr<PendingReplica>> begun = begin();
+  absl::StatusOr<std::unique_ptr<PendingReplica>> begun =
+      options_.materializer->BeginLive(context, update->artifact_id, base, update->gate,
+                                       [&] { return CheckNotHeldElsewhere(update->artifact_id); });
   std::shared_ptr<PendingReplica> pending;
   {
     absl::MutexLock lock(&state_->mutex);

@@ -284,7 +284,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
 
 absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
     const RequestContext& context, const std::string& artifact_id, const ReplicaLease& base,
-    std::shared_ptr<CommitGate> gate) const {
+    std::shared_ptr<CommitGate> gate, absl::FunctionRef<absl::Status()> check) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
                       FindManifest(context, *options_.engine, *options_.global_store, artifact_id));
@@ -312,10 +312,13 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
   // The ingest ends with its PendingReplica, not with the call that began it.
   own.cancellation = Cancellation();
   while (true) {
+    TC_RETURN_IF_ERROR(check());
     TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending, options_.engine->Ingest(own, ingest));
     if (!pending->shared()) return pending;
-    // Another request brings it to this node. The replica that this makes is then the source.
-    TC_RETURN_IF_ERROR(pending->Wait(context).status());
+    // Another request brings it to this node. The replica that this makes is then the source. Where that
+    // request fails, this one brings the version itself.
+    const absl::Status brought = pending->Wait(context).status();
+    if (!brought.ok()) TC_RETURN_IF_ERROR(context.Check("bring the version"));
   }
 }
 

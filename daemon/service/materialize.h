@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
@@ -54,11 +55,13 @@ class Materializer {
   // Begins to bring an artifact, in order to write it over the replica that `base` leases once its holders
   // are in `gate`. Brings differences first, within `context`; the ingest has no deadline. A replica of the
   // artifact that this node has is its source, and goes once that of `base` has become the artifact; one that
-  // another request is making is awaited, within `context`. FAILED_PRECONDITION where it has other tensors.
+  // another request is making is awaited, within `context`. `check` is called before each attempt; its error
+  // ends the call. FAILED_PRECONDITION where the artifact has other tensors.
   absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
                                                             const std::string& artifact_id,
                                                             const ReplicaLease& base,
-                                                            std::shared_ptr<CommitGate> gate) const;
+                                                            std::shared_ptr<CommitGate> gate,
+                                                            absl::FunctionRef<absl::Status()> check) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
                                                    const v1::AttachReplicaRequest& request,
                                                    const std::string& receiver = "") const;
