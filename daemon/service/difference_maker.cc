@@ -25,6 +25,7 @@ namespace {
 namespace attr = otel::attr;
 
 constexpr Location kHostMemory{LocationKind::kCpu};
+constexpr absl::Duration kMaxBring = absl::Minutes(10);  // of a base for a put that does not require it
 
 // The first way in which the tensors of two versions differ, beside their bytes; empty: in none.
 std::string FindMismatch(const ImageLayout& base, const ImageLayout& target) {
@@ -171,7 +172,10 @@ absl::Status DifferenceMaker::BringBase(const RequestContext& context, const std
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(base_id);
   request.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
-  return Annotate(options_.materializer->Materialize(context, request, nullptr).status(), missing);
+  RequestContext bring = context;
+  // A put that goes on without a difference keeps time for itself, also where no source gives the base.
+  if (!required) bring.deadline = SteadyNow() + std::min(kMaxBring, TimeLeft(context.deadline) / 2);
+  return Annotate(options_.materializer->Materialize(bring, request, nullptr).status(), missing);
 }
 
 absl::StatusOr<std::unique_ptr<IngestRequest>> DifferenceMaker::Encode(const RequestContext& context,
