@@ -30,8 +30,7 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   options_.status->FillUnhealthyDevices(heartbeat->mutable_unhealthy_devices());
 }
 
-// Runs on the link's thread, so the next heartbeat waits for all of it. What may take long comes last: an
-// eviction asks the global store for its consent.
+// Runs on the link's thread, so the next heartbeat waits for all of it.
 void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
   const std::vector<std::string> revoked(response.revoked_grants().begin(), response.revoked_grants().end());
   options_.servings->Revoke(revoked);

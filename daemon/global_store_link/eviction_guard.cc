@@ -33,7 +33,9 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
     const absl::Status known = link_->CheckIn(call.deadline);
     decision = known.ok() ? client_->RequestEviction(call, request) : known;
   }
-  if (!decision.ok() || decision->granted()) {
+  const bool is_answer_lost =
+      absl::IsDeadlineExceeded(decision.status()) || absl::IsCancelled(decision.status());
+  if (is_answer_lost || (decision.ok() && decision->granted())) {
     absl::MutexLock lock(&mutex_);
     // The global store does not offer the replica any more from its consent on. Remembered, to be taken back
     // where the eviction does not come about after all: a client leased the replica, or the answer was lost.
