@@ -16,6 +16,9 @@
 namespace tensorcast::objects {
 namespace {
 
+// Hidden objects take no room in a list. This bounds the requests where a prefix has hardly anything else.
+constexpr int kMaxPagesWithoutNames = 1000;
+
 // Once for the credentials, and for a bucket that is found by its region and then by its endpoint.
 constexpr int kMaxSends = 4;
 
@@ -258,6 +261,7 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
   // A list is a request about the bucket, with the prefix in the query.
   const S3Name bucket{.bucket = name.bucket};
   std::vector<std::string> names;
+  int pages_without_names = 0;  // in a row
   std::string token;
   do {
     S3Call call{.verb = "list", .name = bucket};
@@ -271,6 +275,7 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
     const absl::StatusOr<XmlElement> page = ParseXml(reply.body);
     if (!page.ok()) return absl::UnavailableError(absl::StrCat(subject, ": ", page.status().message()));
+    const size_t names_before = names.size();
     for (const XmlElement& child : page->children) {
       const bool folder = child.name == "CommonPrefixes";
       if (!folder && child.name != "Contents") continue;
@@ -289,6 +294,12 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     // A server that repeats its token would keep this loop going for ever.
     if (next.empty() || next == token) {
       return absl::UnavailableError(absl::StrCat(subject, ": the list does not go on; check the endpoint"));
+    }
+    pages_without_names = names.size() > names_before ? 0 : pages_without_names + 1;
+    if (pages_without_names == kMaxPagesWithoutNames) {
+      return absl::UnavailableError(absl::StrCat(subject, ": ", pages_without_names,
+                                                 " pages in a row list nothing but hidden objects; remove "
+                                                 "these, or put with --no-files"));
     }
     token = next;
   } while (names.size() < max_names);
