@@ -125,7 +125,11 @@ class ClusterViewer {
         options.connect_timeout = kNodeTimeout;
         TC_ASSIGN_OR_RETURN(client, client::AdminClient::Connect(options));
       }
-      return client->GetStatus(InterruptibleContext(kNodeTimeout));
+      TC_ASSIGN_OR_RETURN(v1::GetStatusResponse answer,
+                          client->GetStatus(InterruptibleContext(kNodeTimeout)));
+      if (answer.node().node_id() == node.node.node_id()) return answer;
+      return absl::FailedPreconditionError(absl::StrCat(node.node.grpc_address(), " is the address of node ",
+                                                        answer.node().name(), " by now"));
     }();
     if (status.ok()) {
       node.status = *status;
