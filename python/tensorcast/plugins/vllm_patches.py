@@ -112,11 +112,16 @@ def _factors(device: torch.device) -> torch.Tensor:
 
 
 def _all_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers, and what layers keep beside them; not the cache of keys and values."""
+    """Parameters, buffers, and what layers and their helpers (an attention's `impl`) keep; not the cache of keys and values."""
     for prefix, module in model.named_modules():
-        for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items():
-            if isinstance(tensor, torch.Tensor) and name != "kv_cache":
-                yield f"{prefix}.{name}", tensor
+        for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
+            if isinstance(value, torch.Tensor):
+                if name != "kv_cache":
+                    yield f"{prefix}.{name}", value
+            elif not isinstance(value, torch.nn.Module):
+                for inner, tensor in getattr(value, "__dict__", {}).items():
+                    if isinstance(tensor, torch.Tensor) and inner != "kv_cache":
+                        yield f"{prefix}.{name}.{inner}", tensor
 
 
 def _batches(found: changes.Changes, weights: Weights, device: torch.device) -> Iterator[list[CheckpointWeightPatch]]:
