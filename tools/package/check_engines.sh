@@ -22,7 +22,7 @@ while (($#)); do
 done
 [[ -n $wheels && -n $environment ]] || die "--wheels and --environment are needed"
 
-interpreter=$(printf '%s\n' "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9] | grep -v '[*[]' | sort -V | tail -n 1)
+interpreter=$(printf '%s\n' "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9] | grep -v '[*[]' | sort -V | tail -n 1 || true)
 [[ -x $interpreter ]] || die "there is no Python 3.12 or newer; install one from the distribution or with pyenv"
 rm -rf "$environment"
 "$interpreter" -m venv "$environment"

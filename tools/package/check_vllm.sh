@@ -20,7 +20,7 @@ while (($#)); do
 done
 [[ -n $wheels && -n $environment ]] || die "--wheels and --environment are needed"
 
-interpreter=$(printf '%s\n' "$HOME"/.pyenv/versions/3.1[2-4].*/bin/python3 /usr/bin/python3.1[2-4] | grep -v '[*[]' | sort -V | head -n 1)
+interpreter=$(printf '%s\n' "$HOME"/.pyenv/versions/3.1[2-4].*/bin/python3 /usr/bin/python3.1[2-4] | grep -v '[*[]' | sort -V | head -n 1 || true)
 [[ -x $interpreter ]] || die "there is no Python 3.12 to 3.14; install one from the distribution or with pyenv"
 rm -rf "$environment"
 "$interpreter" -m venv "$environment"

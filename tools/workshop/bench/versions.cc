@@ -384,7 +384,8 @@ class VersionsBench {
           options_.context.cancellation.OnCancel([&following] { following.cancellation.Cancel(); });
       std::vector<std::thread> receivers;
       for (int i = 0; i + 1 < kFleet; ++i) {
-        receivers.emplace_back([&, i] { updates[i] = Follow(following, i + 1, base.key_revision, base.artifact_id); });
+        receivers.emplace_back(
+            [&, i] { updates[i] = Follow(following, i + 1, base.key_revision, base.artifact_id); });
       }
       // Every receiver has seen the present revision, so none of them misses the put.
       while (watching_ + 1 < kFleet && following.Check("bench").ok()) absl::SleepFor(kLook);

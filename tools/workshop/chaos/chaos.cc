@@ -157,9 +157,11 @@ absl::Status Chaos::Run() {
   }
   if (status.ok()) status = CheckLoad();
   if (!status.ok()) {
-    absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d --daemons %d --global-stores %d --liars %d\n",
-                  status.ToString(), Logs(), options_.seed, round, options_.daemons, options_.global_stores,
-                  options_.liars);
+    absl::FPrintF(
+        options_.out,
+        "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d --daemons %d --global-stores %d --liars %d\n",
+        status.ToString(), Logs(), options_.seed, round, options_.daemons, options_.global_stores,
+        options_.liars);
     return status;
   }
   absl::FPrintF(options_.out, "%d faults in %s: every invariant held\n", round,
