@@ -35,8 +35,9 @@ absl::StatusOr<std::shared_ptr<const Manifest>> BaseOf(Session& session, const R
       {.what = "get the manifest of the base"}));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(pieces.bytes()));
   if (manifest->id() != artifact_id) {
-    return absl::DataLossError(absl::StrCat("get the manifest of the base: it is that of ", manifest->id(),
-                                            ", not of ", artifact_id));
+    return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id,
+                                            ": the store sent the manifest of ", manifest->id(),
+                                            "; try again, or put without a base"));
   }
   session.manifests.Keep(manifest);
   return manifest;

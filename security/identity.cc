@@ -268,7 +268,8 @@ struct Identity::State {
     const absl::Status read = Read(files);
     // Said once for each kind of failure, and not at each look.
     if (!read.ok() && read != said) {
-      LOG(ERROR) << "security: files changed, and what was read before is still used: " << read.message();
+      LOG(ERROR) << "security: the certificates cannot be read, and the earlier ones stay in use: "
+                 << read.message();
     }
     said = read;
     Certificate self;
