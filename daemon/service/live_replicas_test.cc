@@ -167,7 +167,7 @@ TEST_F(LiveReplicasTest, HolderInCommit_KeepsOthersFromOtherVersions) {
   Holder one = Hold();
   Holder other = Hold();
   ExpectOthersMissing(one, target);
-  // Until it has entered, the preparations of the two take each other's place.
+  // Until it has entered, a preparation of another version takes the place of its own.
   std::future<absl::Status> first = std::async(std::launch::async, [&] {
     absl::Status committed;
     do {
@@ -177,6 +177,8 @@ TEST_F(LiveReplicasTest, HolderInCommit_KeepsOthersFromOtherVersions) {
   });
   absl::Status refused;
   EXPECT_TRUE(testing::Eventually([&] {
+    // Joins the preparation of the first holder, which can enter once this returns.
+    if (!Prepare(other, target).ok()) return false;
     refused = Prepare(other, later);
     return !refused.ok() && !absl::IsAborted(refused);
   }));
@@ -219,7 +221,7 @@ TEST_F(LiveReplicasTest, VersionThatOthersHoldLive_IsRefused) {
   std::optional<Holder> other = Hold(target);
   const absl::Status refused = Prepare(one, target);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("other processes hold it live"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("get that version live, to share the replica"));
   other.reset();
   EXPECT_TRUE(testing::Eventually([&] { return Prepare(one, target).ok(); }));
 }
