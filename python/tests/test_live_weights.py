@@ -212,9 +212,9 @@ def test_live_weights_on_a_gpu_are_refused_with_another_way(store, other, key):
 
 def test_version_in_other_memory_of_the_node_is_scattered(store, key):
     states = [first(80), after(first(80), 81)]
-    puts = [store.put(states[0], key=key)]
+    puts = [store.put(states[0], key=key, keep=1)]
     with store.get(key, live=True) as weights:  # on the trainer's own node, where each put leaves a replica
-        puts.append(store.put(states[1], key=key))
+        puts.append(store.put(states[1], key=key, keep=1))
         with store.get(key) as reader:
             weights.commit(puts[1], timeout=60)
             assert equal(weights.numpy(), states[1]) and equal(reader.numpy(), states[1])
