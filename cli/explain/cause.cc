@@ -411,7 +411,7 @@ class Causes {
 }  // namespace
 
 Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start) {
-  // A transfer that advances a replica also waits for staging memory later: that is no part of the start.
+  // A transfer that advances a replica also waits for staging memory later: the start does not include that.
   const double share = std::min(SpaceShare(report, total), Ratio(start, total));
   if (share * 2 < Ratio(start, total) || share <= 0) return {};
   return {.name = "space", .share = share, .why = EndWhy("space", kThisNode, share, "the time", "")};
