@@ -252,10 +252,22 @@ void KeptPool::AttachHolders(std::set<std::string>& stay) {
   }
   for (const auto& [segment, bytes] : outside_) stay.insert(SegmentName(segment));
   unserved_.Open(pool_, std::move(outside_), std::move(room));
+  // A live commit attaches its process anew to the same memory, which is of another artifact then. Where the
+  // daemon was killed before it dropped the earlier attachment, the later one counts alone.
+  const auto is_here = [&](const Attachment& holder) {
+    return stay.contains(ReplicaName(holder.artifact_id));
+  };
+  std::set<std::pair<pid_t, std::vector<std::string>>> here;
+  for (const Attachment& holder : holders_) {
+    if (holder.pid > 0 && is_here(holder)) here.insert({holder.pid, holder.segments});
+  }
+  std::erase_if(holders_, [&](const Attachment& holder) {
+    return !is_here(holder) && here.contains({holder.pid, holder.segments});
+  });
   for (Attachment& holder : holders_) {
     const std::vector<std::string> names = NamesOf(holder);
     stay.insert(names.begin(), names.end());
-    if (!stay.contains(ReplicaName(holder.artifact_id))) {
+    if (!is_here(holder)) {
       unserved_.Add(std::move(holder));
       continue;
     }
