@@ -347,10 +347,12 @@ TEST_F(LiveComeback, RestartAfterCommit_ClientHoldsCommittedVersion) {
   StartWithTwoVersions(/*mib=*/20);
   TC_ASSERT_OK_AND_ASSIGN(LiveReplica held, HoldLive(ids_[0]));
   TC_ASSERT_OK(held.Commit(Context(), ids_[1]));
-  Kill();
+  // In order: a killed daemon may not have recorded the version yet, and then the lease is lost.
+  Kill(SIGTERM);
   EXPECT_TRUE(held.replica->lost());
   TC_ASSERT_OK(cluster_->RestartDaemon(0));
   EXPECT_TRUE(testing::Eventually([&] { return !held.replica->lost(); }));
+  TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.awaited_holders() == 0; }));
   EXPECT_TRUE(Shows(*held.replica, 1));
   const absl::Status ended = held.live->Prepare(Context(), held.hold, ids_[0]);
   EXPECT_EQ(ended.code(), absl::StatusCode::kNotFound) << ended;
