@@ -39,15 +39,20 @@ double OfTheRest(double share, double of) { return of <= 0 ? 0 : std::clamp(shar
 
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", share * 100); }
 
-// A thread that slept for more of its time than this had nothing to do: that it also waited for a CPU then
-// cost nothing, since bytes arrived meanwhile. From kBusyThread on the waiting counts in full.
+// A thread that slept for more of its time than this had nothing to do: what it did meanwhile cost nothing,
+// since bytes arrived while it did it. From kBusyThread on its time counts in full.
 constexpr double kIdleThread = 0.5;
 constexpr double kBusyThread = 0.75;
 
+// Of the share `part` of a thread that was busy for the share `busy`, and could run for `runs` of the time:
+// what it cost.
+double CostWhereBusy(double part, double busy, double runs) {
+  return part * std::clamp((OfTheRest(busy, runs) - kIdleThread) / (kBusyThread - kIdleThread), 0.0, 1.0);
+}
+
 // Of the share `no_cpu` of a thread that could run for `runs` of the time: what the waiting cost.
 double CostOfWaitingForCpu(double working, double no_cpu, double runs) {
-  const double busy = OfTheRest(working + no_cpu, runs);
-  return no_cpu * std::clamp((busy - kIdleThread) / (kBusyThread - kIdleThread), 0.0, 1.0);
+  return CostWhereBusy(no_cpu, working + no_cpu, runs);
 }
 
 // What a node could not run for, or was held back by. `of`: what `share` is a part of.
@@ -134,7 +139,7 @@ class Causes {
     const double not_working = 1 - OfTheRest(kHandOver * (working + no_cpu), runs);
     AddOwn("limiter", std::clamp(held, 0.0, std::max(not_working, 0.0)) * moving_, Own(TimeUse::kLimiter));
     AddOwn("buffers", short_of_buffers * moving_, Own(TimeUse::kBuffers));
-    AddOwn("cores", working, working);
+    AddOwn("cores", CostWhereBusy(working, working + no_cpu, runs), working);
     for (const SourceDetails& detail : details_) AddSource(detail);
     // Too short for figures of threads: what is left may be work as well as waiting.
     if (working + no_cpu <= 0) return MajorityCause();
