@@ -41,7 +41,8 @@ bool Matches(const std::string& claimed, const std::string& asked) {
 // serving may wait for the receiver. The destructor makes the report.
 ServeRegistry::Served::Served(v1::ServeReport report, const rpc::GrantClaims& claims,
                               const ReplicaLease& lease, std::shared_ptr<ServedReplica> image,
-                              std::unique_ptr<transport::Serving> serving, TraceContext call, ServeLog* ended)
+                              std::unique_ptr<transport::Serving> serving, TraceContext call,
+                              ServeRegistry* registry)
     : asked_(std::move(report)),
       receiver_(claims.receiver_name),
       location_(lease.location().kind),
@@ -49,7 +50,7 @@ ServeRegistry::Served::Served(v1::ServeReport report, const rpc::GrantClaims& cl
       call_(std::move(call)),
       image_(std::move(image)),
       serving_(std::move(serving)),
-      ended_(ended) {}
+      registry_(registry) {}
 
 uint64_t ServeRegistry::Served::End() {
   ingest_ = Availability::Watch();
@@ -75,7 +76,7 @@ ServeRegistry::Served::~Served() {
   serving_.reset();
   image_->Release();
   *report.mutable_closed() = rpc::ToProto(ToWallTime(SteadyNow()));
-  ended_->Add(report);
+  registry_->NoteEnded(this, report);
 }
 
 v1::OpenPullResponse ServeRegistry::Served::Opened() const {
@@ -182,7 +183,7 @@ absl::StatusOr<ServeRegistry::ServedPtr> ServeRegistry::Serve(const v1::OpenPull
   report.set_lane(asked.lane());
   report.set_in_place(image->in_place() || (reached && image->device_image()));
   return std::make_unique<Served>(std::move(report), claims, *lease, std::move(image), *std::move(serving),
-                                  trace, &ended_);
+                                  trace, this);
 }
 
 absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullRequest& asked,
@@ -208,7 +209,9 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   ServedPtr& entry = open_[asked.grant_id()];
   // One grant has one pull: the receiver goes on over another lane.
   replaced = std::exchange(entry, std::move(served));
-  if (replaced != nullptr) replaced->SetEnd(absl::CancelledError("the receiver went on over another lane"));
+  if (replaced != nullptr) {
+    Ends(*replaced, absl::CancelledError("the receiver went on over another lane"));
+  }
   // From here on, since what ends the pull looks for its entry.
   entry->WatchIngest(
       [this, grant_id = asked.grant_id()] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });
@@ -239,8 +242,20 @@ ServeRegistry::ServedPtr ServeRegistry::Take(std::string_view grant_id, absl::St
   closed_[std::string(grant_id)] = options_.now() + kRememberClosed;
   auto taken = open_.extract(std::string(grant_id));
   if (taken.empty()) return nullptr;
-  taken.mapped()->SetEnd(std::move(why));
+  Ends(*taken.mapped(), std::move(why));
   return std::move(taken.mapped());
+}
+
+void ServeRegistry::Ends(Served& served, absl::Status why) {
+  served.SetEnd(std::move(why));
+  ending_[&served] = served.Report();
+}
+
+// Both under one lock: a reader finds the pull in one of them.
+void ServeRegistry::NoteEnded(const Served* served, const v1::ServeReport& report) {
+  absl::MutexLock lock(&mutex_);
+  ending_.erase(served);
+  ended_.Add(report);
 }
 
 absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::string_view caller,
@@ -306,15 +321,14 @@ void ServeRegistry::CloseAll() {
   absl::MutexLock lock(&mutex_);
   // `ended` is declared before the lock, so the pulls are destroyed after it was released.
   ended.swap(open_);
-  for (auto& [id, served] : ended) served->SetEnd(absl::CancelledError("this daemon stopped"));
+  for (auto& [id, served] : ended) Ends(*served, absl::CancelledError("this daemon stopped"));
 }
 
 std::vector<v1::ServeReport> ServeRegistry::Reports() const {
   std::vector<v1::ServeReport> reports;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [id, served] : open_) reports.push_back(served->Report());
-  }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, served] : open_) reports.push_back(served->Report());
+  for (const auto& [served, report] : ending_) reports.push_back(report);
   std::ranges::sort(reports, std::greater<>(),
                     [](const v1::ServeReport& report) { return rpc::FromProto(report.opened()); });
   const std::vector<v1::ServeReport> ended = ended_.Newest();
@@ -323,11 +337,10 @@ std::vector<v1::ServeReport> ServeRegistry::Reports() const {
 }
 
 BytesByLane ServeRegistry::bytes() const {
-  // The ended ones are counted first: a pull that ends in between is missed this once, and never counted
-  // twice.
-  BytesByLane bytes = ended_.bytes();
   absl::MutexLock lock(&mutex_);
+  BytesByLane bytes = ended_.bytes();
   for (const auto& [id, served] : open_) bytes[served->lane()] += served->bytes();
+  for (const auto& [served, report] : ending_) AddBytes(report, &bytes);
   return bytes;
 }
 

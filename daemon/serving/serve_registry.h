@@ -77,7 +77,7 @@ class ServeRegistry {
   std::vector<std::string> OpenGrants() const;
   // Waits until no pull is open; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
-  // The open pulls, then the last ended ones, newest first.
+  // The open pulls and those that end now, then the last ended ones, newest first.
   std::vector<v1::ServeReport> Reports() const;
   // The bytes served since the start.
   BytesByLane bytes() const;
@@ -88,11 +88,11 @@ class ServeRegistry {
   // A serving and its replica; the replica's lease ends right after the serving.
   class Served {
    public:
-    // `report`: the fields known at the opening; this object adds the others. `call`: the opening. `ended`:
-    // the log that gets the final report.
+    // `report`: the fields known at the opening; this object adds the others. `call`: the opening.
+    // `registry` gets the final report from the destructor, which takes the registry's mutex.
     Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
            std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
-           TraceContext call, ServeLog* ended);
+           TraceContext call, ServeRegistry* registry);
     ~Served();
     // Sets why the pull ends, for the destructor to report.
     void SetEnd(absl::Status why) { end_ = std::move(why); }
@@ -124,7 +124,7 @@ class ServeRegistry {
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     absl::Status end_ = absl::CancelledError("it ended while it was being opened");
-    ServeLog* const ended_;
+    ServeRegistry* const registry_;
     Availability::Watch ingest_;
     std::optional<uint64_t> filling_bytes_;  // served before the ingest ended; not set: the ingest runs
   };
@@ -141,10 +141,15 @@ class ServeRegistry {
   // Removes the pull, null where there is none, and remembers that it is closed. The caller destroys it
   // without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Notes why a pull that has left `open_` ends. Until its final report comes, its present one is listed: the
+  // end may wait for the receiver.
+  void Ends(Served& served, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteEnded(const Served* served, const v1::ServeReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   ServeLog ended_;
   mutable absl::Mutex mutex_;
+  std::map<const Served*, v1::ServeReport> ending_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ServedPtr, std::less<>> open_ ABSL_GUARDED_BY(mutex_);  // by grant id
   std::map<std::string, SteadyTime, std::less<>> closed_
       ABSL_GUARDED_BY(mutex_);  // grant id -> when to forget it

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "base/status.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "core/device/fake_device.h"
@@ -23,10 +24,28 @@ namespace {
 using testing::MakeChunkedArtifact;
 using testing::TestArtifact;
 
-// The loopback transport; before it serves the next image it calls the hook, once.
+// A serving that calls the hook before it ends, once.
+class HookedServing : public transport::Serving {
+ public:
+  HookedServing(std::unique_ptr<Serving> serving, std::function<void()>* on_end)
+      : serving_(std::move(serving)), on_end_(*on_end) {}
+  void End() override {
+    if (const auto hook = std::exchange(on_end_, nullptr)) hook();
+    serving_->End();
+  }
+  const std::string& descriptor() const override { return serving_->descriptor(); }
+  transport::ServeStats stats() const override { return serving_->stats(); }
+
+ private:
+  const std::unique_ptr<Serving> serving_;
+  std::function<void()>& on_end_;
+};
+
+// The loopback transport; before it serves the next image, and before that serving ends, it calls a hook, once.
 class HookedTransport : public transport::Transport {
  public:
-  explicit HookedTransport(std::function<void()>* on_serve) : on_serve_(*on_serve) {}
+  HookedTransport(std::function<void()>* on_serve, std::function<void()>* on_end)
+      : on_serve_(*on_serve), on_end_(*on_end) {}
   std::string_view name() const override { return transport_->name(); }
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override {
     return transport_->RegisterMemory(base, bytes);
@@ -35,7 +54,8 @@ class HookedTransport : public transport::Transport {
                                                             std::string_view receiver) override {
     served_to = receiver;
     if (const auto hook = std::exchange(on_serve_, nullptr)) hook();
-    return transport_->Serve(std::move(image), receiver);
+    TC_ASSIGN_OR_RETURN(auto serving, transport_->Serve(std::move(image), receiver));
+    return std::make_unique<HookedServing>(std::move(serving), &on_end_);
   }
   absl::StatusOr<std::unique_ptr<transport::Pull>> Connect(const RequestContext& context,
                                                            std::string_view descriptor) override {
@@ -46,6 +66,7 @@ class HookedTransport : public transport::Transport {
 
  private:
   std::function<void()>& on_serve_;
+  std::function<void()>& on_end_;
   const std::unique_ptr<transport::Transport> transport_ = transport::NewLoopbackTransport();
 };
 
@@ -65,7 +86,7 @@ class ServeRegistryTest : public ::testing::Test {
                                        .staging_buffer_bytes = 2 << 20});
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    lane_ = std::make_unique<HookedTransport>(&on_serve_);
+    lane_ = std::make_unique<HookedTransport>(&on_serve_, &on_end_);
     ASSERT_TRUE(lane_->RegisterMemory(pool_->base(), pool_->bytes()).ok());
     auto staging = StagingBuffers::Create(pool_.get(), 1);
     ASSERT_TRUE(staging.ok()) << staging.status();
@@ -144,6 +165,7 @@ class ServeRegistryTest : public ::testing::Test {
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::function<void()> on_serve_;
+  std::function<void()> on_end_;
   std::unique_ptr<HookedTransport> lane_;
   std::unique_ptr<StoreEngine> engine_;
   std::unique_ptr<ServeRegistry> registry_;
@@ -264,6 +286,22 @@ TEST_F(ServeRegistryTest, ServeReport_ListsOpenAndClosedPulls) {
   EXPECT_GE(rpc::FromProto(registry_->Reports()[0].closed()), rpc::FromProto(open.last_completion()));
   EXPECT_EQ(registry_->Reports()[0].bytes(), artifact_.image.size());
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}})) << "counted once";
+}
+
+TEST_F(ServeRegistryTest, PullThatEndsNow_IsReportedAndCounted) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  ASSERT_TRUE(Pull(descriptor->pull_descriptor()).ok());
+  ASSERT_TRUE(testing::Eventually([&] { return registry_->Reports()[0].bytes() == artifact_.image.size(); }));
+  std::vector<v1::ServeReport> meanwhile;
+  on_end_ = [&] {
+    meanwhile = registry_->Reports();
+    EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}}));
+  };
+  registry_->Close("transport", "b", absl::OkStatus()).IgnoreError();
+  ASSERT_EQ(meanwhile.size(), 1);
+  EXPECT_EQ(meanwhile[0].grant_id(), "transport");
+  EXPECT_EQ(meanwhile[0].bytes(), artifact_.image.size());
 }
 
 // The receiver can have the last piece before this end counts it: a close waits for the count.
