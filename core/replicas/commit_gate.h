@@ -61,6 +61,8 @@ class CommitGate {
   bool empty() const;
   // Why the last attempt did not retire the replica; OK: no attempt yet.
   absl::Status refusal() const;
+  // No holder will enter any more. The ingest ends with `why`, unless it rewrites already.
+  void GiveUp(const absl::Status& why);
 
   // --- called by the ingest
   // The later version is staged whole. `own` is the ingest's own lease on the replica; it counts as one in
@@ -70,6 +72,8 @@ class CommitGate {
   // entered.
   uint32_t Close();
   void Reopen(const absl::Status& why);
+  // Why the holders gave the version up; OK: they did not.
+  absl::Status given_up() const;
   // The replica is retired: ends the leases of the holders in the gate. REQUIRES: closed.
   void EndLeases();
 
@@ -87,6 +91,7 @@ class CommitGate {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool rewriting_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
+  absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

@@ -13,11 +13,11 @@ class CommitGateTest : public ::testing::Test {
   // Leases are counted, not read: core/engine/live_advance_test.cc has real ones.
   static std::shared_ptr<LiveLease> Holder() { return std::make_shared<LiveLease>(nullptr); }
   void Stage() {
-    gate_.Staged(nullptr, [this] { ++entries_; });
+    gate_.Staged(nullptr, [this] { ++wakes_; });
   }
 
   int staged_ = 0;
-  int entries_ = 0;
+  int wakes_ = 0;
   CommitGate gate_{[this] { ++staged_; }};
 };
 
@@ -25,11 +25,11 @@ TEST_F(CommitGateTest, StagedVersion_IsToldOnceAndEntriesWakeTheIngest) {
   const auto early = Holder();
   const auto late = Holder();
   gate_.Enter(early);
-  EXPECT_EQ(entries_, 0) << "nothing is staged";
+  EXPECT_EQ(wakes_, 0) << "nothing is staged";
   Stage();
   EXPECT_EQ(staged_, 1);
   gate_.Enter(late);
-  EXPECT_EQ(entries_, 1);
+  EXPECT_EQ(wakes_, 1);
 }
 
 TEST_F(CommitGateTest, Close_CountsHoldersThatHaveEntered) {
@@ -54,6 +54,14 @@ TEST_F(CommitGateTest, HolderThatLeavesOpenGate_IsOut) {
 }
 
 // Without this a holder could read while the values are written.
+TEST_F(CommitGateTest, VersionThatIsGivenUp_WakesTheIngest) {
+  Stage();
+  EXPECT_TRUE(gate_.given_up().ok());
+  gate_.GiveUp(absl::AbortedError("no holder is left"));
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_EQ(gate_.given_up().message(), "no holder is left");
+}
+
 TEST_F(CommitGateTest, Leave_WaitsForDecisionOfClosedGate) {
   Stage();
   const auto leaver = Holder();

@@ -201,6 +201,23 @@ TEST_F(LiveReplicasTest, LastHolderThatEnds_FreesStagedVersion) {
   EXPECT_THAT(std::string(late.message()), HasSubstr("get the weights live again"));
 }
 
+TEST_F(LiveReplicasTest, VersionThatIsGivenUp_EndsRequestThatJoinedIt) {
+  PutTwo();
+  Holder one = Hold();
+  ASSERT_EQ(Prepare(one, target), absl::OkStatus());
+  std::string bytes;
+  store.With([&](FakeGlobalStore& it) { bytes = it.manifests[target]; });
+  const auto manifest = Manifest::Decode(bytes);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto joined = engine->Ingest(context, {.manifest = *manifest, .location = {}, .sources = nullptr});
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  ASSERT_TRUE((*joined)->shared());
+  one.claimed.reset();
+  const absl::Status ended = (*joined)->Wait(context).status();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kAborted) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("get the version again"));
+}
+
 TEST_F(LiveReplicasTest, VersionOfThisNode_IsWrittenFromItsOtherReplica) {
   base = PutVersion(WriteVersion(0), "none")->artifact_id();
   target = PutVersion(WriteVersion(1), "none")->artifact_id();
