@@ -201,10 +201,29 @@ void StreamingCopy(std::byte* destination, std::span<const std::byte> source) {
   _mm_sfence();
 }
 
+void ReadAndStream(std::byte* buffer, std::span<const std::byte> next, std::byte* destination,
+                   std::span<const std::byte> made) {
+  const bool aligned = reinterpret_cast<uintptr_t>(destination) % kLineBytes == 0;
+  const size_t lines = aligned ? std::min(next.size(), made.size()) / kLineBytes * kLineBytes : 0;
+  for (size_t i = 0; i < lines; i += kLineBytes) {
+    _mm_prefetch(reinterpret_cast<const char*>(next.data() + i) + kPrefetchBytes, _MM_HINT_T0);
+    std::memcpy(buffer + i, next.data() + i, kLineBytes);
+    StreamLine(destination + i, made.data() + i);
+  }
+  if (lines < next.size()) std::memcpy(buffer + lines, next.data() + lines, next.size() - lines);
+  if (lines < made.size()) StreamingCopy(destination + lines, made.subspan(lines));
+}
+
 #else
 
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source) {
   if (!source.empty()) std::memcpy(destination, source.data(), source.size());
+}
+
+void ReadAndStream(std::byte* buffer, std::span<const std::byte> next, std::byte* destination,
+                   std::span<const std::byte> made) {
+  if (!next.empty()) std::memcpy(buffer, next.data(), next.size());
+  StreamingCopy(destination, made);
 }
 
 #endif

@@ -20,13 +20,14 @@
 namespace tensorcast {
 namespace {
 
-// Changed at a time, between the base and the target: it stays in the first cache level, beside what the
+// Changed at a time, between the base and the target: two steps stay in the first cache level, beside what the
 // digest needs. A multiple of kTensorAlignment.
-constexpr size_t kStepBytes = size_t{16} << 10;
+constexpr size_t kStepBytes = size_t{8} << 10;
 constexpr size_t kVisitedAtOnce = 4096;
 
 // A path of differences is applied step by step. Rebuild copies up to kStepBytes of the base to a buffer,
-// lets each record of the path change the elements there, digests the buffer, and writes it to the target.
+// lets each record of the path change the elements there, digests the buffer, and writes it to the target
+// while it reads the next step.
 // RecordReader has checked by then that all positions lie inside the chunk, so a cursor writes without
 // checks. What stays unchecked until the end is only whether there were as many values as steps 255; wrong
 // bytes are found by the target's digest.
@@ -317,7 +318,7 @@ struct ChunkRebuilder::State {
   uint64_t elements = 0;  // of the chunk
   ByteBuffer marks;
   std::vector<uint32_t> offsets;
-  alignas(64) std::array<std::byte, kStepBytes> step;
+  alignas(64) std::array<std::array<std::byte, kStepBytes>, 2> steps;
 
   // Reads the path's records of the chunk, and calls use(part, streams) for each.
   template <typename Use>
@@ -370,29 +371,34 @@ absl::Status ChunkRebuilder::State::Rebuild(DecoderPath path, uint32_t chunk,
   auto run = runs.begin();
   uint64_t offset = 0;
   uint64_t element = 0;
+  // The step that was made last is written while the next one is read (ReadAndStream).
+  size_t turn = 0;
+  std::span<const std::byte> made;
+  std::byte* made_for = nullptr;
   ZipPieces(base, target, [&](std::span<const std::byte> from, std::span<std::byte> to) {
     while (!from.empty()) {
       if (offset == run->offset + run->bytes) ++run;
       const size_t bytes = std::min<uint64_t>({kStepBytes, from.size(), run->offset + run->bytes - offset});
       const Elements elements_here{element, bytes / run->width};
-      // Through the step's buffer also where nothing changes: a copy past the caches from memory that is not
-      // in them is slower than this detour on some processors, and hardly faster on others (README.md). The
-      // buffer also lets base and target be the same memory: each step is read before it is written.
-      std::memcpy(step.data(), from.data(), bytes);
+      std::byte* const step = steps[turn ^= 1].data();
+      // Through a buffer also where nothing changes: base and target may be the same memory, and each step is
+      // read before it is written.
+      ReadAndStream(step, from.first(bytes), made_for, made);
       WithElementType(run->width, [&]<typename U>(U) {
         for (Part& part : active) {
-          part.cursor.template Apply<U>(elements_here, reinterpret_cast<uint8_t*>(step.data()));
+          part.cursor.template Apply<U>(elements_here, reinterpret_cast<uint8_t*>(step));
         }
       });
-      const auto made = std::span(step).first(bytes);
+      made = std::span(step, bytes);
+      made_for = to.data();
       if (digest != nullptr) digest->Update(made);
-      StreamingCopy(to.data(), made);
       offset += bytes;
       element += elements_here.count;
       from = from.subspan(bytes);
       to = to.subspan(bytes);
     }
   });
+  StreamingCopy(made_for, made);
   if (std::ranges::all_of(active, [](const Part& part) { return part.cursor.Complete(); })) {
     return absl::OkStatus();
   }
