@@ -190,6 +190,8 @@ absl::StatusOr<HostAllocation> StoreEngine::AllocateScratch(const RequestContext
   return parts_->allocator.AllocateHost(request, [bytes](HostPool& pool) { return pool.Allocate(bytes); });
 }
 
+void StoreEngine::AwaitListener() const { parts_->notifier->Flush(); }
+
 absl::Status StoreEngine::Evict(std::string_view replica_id, bool force) {
   return parts_->removal.Evict(replica_id, force);
 }

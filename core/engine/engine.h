@@ -113,6 +113,9 @@ class StoreEngine {
   // soon after its availability ends with an error. FAILED_PRECONDITION for a replica with unverified chunks.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
+  // Returns when the listener was told of every change so far. Must not be called by the listener.
+  void AwaitListener() const;
+
   // Host memory for bytes that are not a replica. Evicts as an ingest does, but waits for neither leases nor
   // ingests, since an ingest may wait for this call. Requests that wait for room notice within seconds that
   // this memory was freed. RESOURCE_EXHAUSTED, UNAVAILABLE.

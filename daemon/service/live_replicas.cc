@@ -43,6 +43,31 @@ struct LiveReplicas::State {
     std::string replica_id;
   };
 
+  // An update that was given up. To be destroyed without the mutex: that ends the ingest, also where another
+  // request has joined it.
+  class Dropped {
+   public:
+    Dropped() = default;
+    Dropped(std::shared_ptr<CommitGate> gate, std::shared_ptr<PendingReplica> pending)
+        : gate_(std::move(gate)), pending_(std::move(pending)) {}
+    Dropped(Dropped&&) = default;
+    Dropped& operator=(Dropped&& other) {
+      gate_.swap(other.gate_);
+      pending_.swap(other.pending_);
+      return *this;
+    }
+    ~Dropped() {
+      pending_.reset();
+      if (gate_ == nullptr) return;
+      gate_->GiveUp(absl::AbortedError(
+          "the processes that hold the replica live gave this version up; get the version again"));
+    }
+
+   private:
+    std::shared_ptr<CommitGate> gate_;
+    std::shared_ptr<PendingReplica> pending_;
+  };
+
   // Until `over` holds, under the mutex, or the context has ended.
   void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex) {
     // Taking and leaving the mutex makes Await look at its condition again.
@@ -54,19 +79,18 @@ struct LiveReplicas::State {
     };
     mutex.AwaitWithTimeout(absl::Condition(&ended), TimeLeft(context.deadline));
   }
-  // The next call about the replica begins anew. What is given is to be destroyed without the mutex.
-  std::shared_ptr<PendingReplica> Remove(const UpdatePtr& update, const absl::Status& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  // The next call about the replica begins anew.
+  Dropped Remove(const UpdatePtr& update, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto found = updates.find(update->base_id);
     if (found != updates.end() && found->second == update) updates.erase(found);
-    if (update->ended) return nullptr;
+    if (update->ended) return {};
     update->ended = true;
     update->error = why;
-    return std::move(update->pending);
+    return {update->gate, std::move(update->pending)};
   }
   // A hold ended, with the connection that had it. What was staged for its replica goes with the last.
   void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex) {
-    std::shared_ptr<PendingReplica> dropped;
+    Dropped dropped;
     absl::MutexLock lock(&mutex);
     const auto found = holds.find(name);
     if (found == holds.end()) return;
@@ -105,7 +129,7 @@ LiveReplicas::LiveReplicas(Options options)
 LiveReplicas::~LiveReplicas() { Stop(); }
 
 void LiveReplicas::Stop() {
-  std::vector<std::shared_ptr<PendingReplica>> dropped;
+  std::vector<State::Dropped> dropped;
   absl::MutexLock lock(&state_->mutex);
   state_->stopping = true;
   std::vector<UpdatePtr> updates;
@@ -181,10 +205,11 @@ void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base
       options_.materializer->BeginLive(context, update->artifact_id, base, update->gate,
                                        [&] { return CheckNotHeldElsewhere(update->artifact_id); });
   std::shared_ptr<PendingReplica> pending;
+  State::Dropped dropped;
   {
     absl::MutexLock lock(&state_->mutex);
     if (!begun.ok()) {
-      state_->Remove(update, begun.status());
+      dropped = state_->Remove(update, begun.status());
       return;
     }
     pending = *std::move(begun);
@@ -208,7 +233,7 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
     // where the update ended for a reason that only concerns the call that began it.
     UpdatePtr update;
     bool begins = false;
-    std::shared_ptr<PendingReplica> dropped;
+    State::Dropped dropped;
     {
       absl::MutexLock lock(&state_->mutex);
       if (state_->stopping) return Annotate(DaemonStops(), what);
@@ -240,8 +265,8 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       }
       ++update->calls;
     }
-    // Cancels the ingest of the version that is not wanted any more, with no lock held.
-    dropped.reset();
+    // Ends the ingest of the version that is not wanted any more, with no lock held.
+    { const State::Dropped ends = std::move(dropped); }
     if (begins) Start(context, *base, update);
     state_->Await(context, [&] { return update->staged || update->ended; });
     std::shared_ptr<PendingReplica> pending;
@@ -322,7 +347,7 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
     // While this holder is among those that have entered.
     const absl::Status missing = NameMissing(WhyEnded(context, what, stopping), *update);
     if (update->gate->Leave(holder.get())) {
-      std::shared_ptr<PendingReplica> dropped;
+      State::Dropped dropped;
       absl::MutexLock lock(&state_->mutex);
       if (state_->stopping && update->gate->empty()) dropped = state_->Remove(update, missing);
       return missing;
@@ -373,6 +398,9 @@ absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestCont
     TC_ASSIGN_OR_RETURN(const UpdatePtr update, Stage(waits, lease, request.artifact_id()));
     lease.reset();  // a lease that is held here would be waited for
     TC_RETURN_IF_ERROR(Rewrite(waits, update, holder));
+    // So the keeper has the record of the new version before a holder goes on: a daemon that is killed from
+    // here on comes back with it.
+    options_.engine->AwaitListener();
     lease = holder->lease();
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> own, options_.engine->LeaseReplica(lease->replica_id()));

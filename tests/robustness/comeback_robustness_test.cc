@@ -347,8 +347,7 @@ TEST_F(LiveComeback, RestartAfterCommit_ClientHoldsCommittedVersion) {
   StartWithTwoVersions(/*mib=*/20);
   TC_ASSERT_OK_AND_ASSIGN(LiveReplica held, HoldLive(ids_[0]));
   TC_ASSERT_OK(held.Commit(Context(), ids_[1]));
-  // In order: a killed daemon may not have recorded the version yet, and then the lease is lost.
-  Kill(SIGTERM);
+  Kill();
   EXPECT_TRUE(held.replica->lost());
   TC_ASSERT_OK(cluster_->RestartDaemon(0));
   EXPECT_TRUE(testing::Eventually([&] { return !held.replica->lost(); }));
