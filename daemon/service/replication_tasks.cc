@@ -125,6 +125,7 @@ absl::Status ReplicationTasks::Run(const v1::ReplicationTask& task, const Cancel
 }
 
 void ReplicationTasks::End(const std::string& task_id, const absl::Status& status) {
+  bool report_soon = false;
   {
     absl::MutexLock lock(&mutex_);
     const auto attempt = attempts_.find(task_id);
@@ -135,8 +136,11 @@ void ReplicationTasks::End(const std::string& task_id, const absl::Status& statu
     }
     attempt->second.ended = status;
     if (stopping_) return;
+    // The global store learns of a success by the report of the replica. Beside other tasks the heartbeat
+    // comes soon all the same: more tasks may wait for this one's place.
+    report_soon = !status.ok() || attempts_.size() > 1;
   }
-  on_ended_();
+  if (report_soon) on_ended_();
 }
 
 }  // namespace tensorcast::daemon

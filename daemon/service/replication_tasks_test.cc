@@ -107,6 +107,25 @@ TEST_F(TasksTest, Task_RunsOnceAndIsReportedUntilItsEndIsAcknowledged) {
   EXPECT_THAT(Report(), IsEmpty());
 }
 
+TEST_F(TasksTest, OnlyTaskThatSucceeds_WaitsForTheNextHeartbeat) {
+  const auto ended_calls = [this] {
+    absl::MutexLock lock(&mutex_);
+    return ended_;
+  };
+  Answer({"a"});
+  AwaitRunning({"a"});
+  {
+    absl::MutexLock lock(&mutex_);
+    outcomes_["a"] = absl::OkStatus();
+  }
+  while (!Report()[0].ended()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(ended_calls(), 0) << "the replica's own report tells it";
+  Answer({"b"});
+  AwaitRunning({"b"});
+  EndWith("b", absl::UnavailableError("no source"));
+  EXPECT_EQ(ended_calls(), 1);
+}
+
 TEST_F(TasksTest, OmittedTask_IsCancelledAndNotReported) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});

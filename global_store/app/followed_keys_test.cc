@@ -90,6 +90,23 @@ TEST_F(FollowedKeys, Followers_GetEachNewestVersionAndOutliveRestart) {
   EXPECT_THAT(List(), IsEmpty());
 }
 
+TEST_F(FollowedKeys, ReportedReplica_EndsTaskWithoutHeartbeat) {
+  Register("source");
+  Register("a");
+  Follow("k", {"a"});
+  const std::string version = PublishVersion("1");
+  ASSERT_THAT(Handed("a"), ElementsAre(version));
+  v1::UpdateReplicasRequest update;
+  *update.mutable_node() = Identity("a");
+  update.set_sequence(1);
+  *update.add_replicas() = SomeReplica("a1", version);
+  ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
+  ASSERT_THAT(List("k"), SizeIs(1));
+  EXPECT_EQ(List()[0].task().state(), v1::REPLICATION_TASK_STATE_DONE);
+  EXPECT_EQ(List()[0].revision(), 1u);
+  EXPECT_THAT(Handed("a"), IsEmpty());
+}
+
 TEST_F(FollowedKeys, ForgottenNode_LosesItsFollowers) {
   Register("source");
   Register("a");

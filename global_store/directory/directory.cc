@@ -12,6 +12,23 @@ namespace {
 // In one change, of which a metadata store takes so many operations.
 constexpr size_t kReleasesAtOnce = 100;
 
+// The tasks that these replicas of the node fulfil: its node need not report their ends, too.
+std::vector<TaskReport> EndedBy(const Tasks& tasks, const std::string& node_id,
+                                const std::vector<ReplicaInfo>& replicas) {
+  std::vector<TaskReport> ended;
+  for (const ReplicaInfo& replica : replicas) {
+    if (replica.state != ReplicaState::kReady) continue;
+    const std::optional<TaskView> task = tasks.FindAt(
+        TaskKeyOf({.artifact_id = replica.artifact_id, .node_id = node_id, .location = replica.location}));
+    if (!task.has_value() || task->record.state != TaskState::kOpen) continue;
+    ended.push_back({.task_id = task->record.task_id,
+                     .bytes = task->bytes_total,
+                     .bytes_total = task->bytes_total,
+                     .ended = absl::OkStatus()});
+  }
+  return ended;
+}
+
 }  // namespace
 
 Directory::Directory(const DirectoryOptions& options, Secrets* secrets)
@@ -236,6 +253,7 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_
   transfers_.NoteReported(node.node_id, change, now);
   rollups_.Note(reporter->facts, replicas, now);
   for (const ReplicaInfo& replica : replicas) rollouts_.NoteReplica(node.node_id, replica, now);
+  TC_RETURN_IF_ERROR(tasks_.Note(node, EndedBy(tasks_, node.node_id, replicas)));
   return change.inventory_wanted;
 }
 

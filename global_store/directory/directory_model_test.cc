@@ -544,6 +544,12 @@ class Model : public ::testing::TestWithParam<int> {
     }
     nodes_[node].sequence += static_cast<uint64_t>(1 + (Below(10) == 0));
     ASSERT_TRUE(directory_.UpdateReplicas(Current(node), nodes_[node].sequence, {facts}, now_).ok());
+    const auto task =
+        tasks_.find(absl::StrCat(facts.artifact_id, "\n", node, "\n", facts.location.ToString()));
+    if (facts.state != ReplicaState::kReady || task == tasks_.end()) return;
+    if (task->second.state != TaskState::kOpen || task->second.ended.has_value()) return;
+    task->second.ended = absl::OkStatus();
+    task->second.handed_out = false;
   }
 
   void ReconcileOne() {
