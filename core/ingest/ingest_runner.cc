@@ -250,6 +250,7 @@ class IngestRun {
   void Fill(Destination& destination) {
     const WaitObserver observe = [this](const std::string& what) { Observe(what); };
     sources_.ObserveWaits(observe);
+    if (request_.manifest != nullptr && whole_) sources_.NoteFills(job_.replica_id());
     outcome_ = IngestPipeline({.subject = request_.subject(),
                                .layout = &request_.layout(),
                                .expected = request_.manifest.get(),

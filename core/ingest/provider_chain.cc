@@ -12,6 +12,10 @@ void ProviderChain::ObserveWaits(const WaitObserver& observer) {
   if (others_ != nullptr) others_->ObserveWaits(observer);
 }
 
+void ProviderChain::NoteFills(const std::string& replica_id) {
+  if (others_ != nullptr) others_->NoteFills(replica_id);
+}
+
 void ProviderChain::NoteReceived(uint64_t bytes) {
   if (others_ != nullptr) others_->NoteReceived(bytes);
 }

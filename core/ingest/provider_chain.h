@@ -56,6 +56,7 @@ class ProviderChain final : public SourceProvider {
   void Add(std::unique_ptr<NodeProvider> provider) { links_.push_back({std::move(provider)}); }
 
   void ObserveWaits(const WaitObserver& observer) override;
+  void NoteFills(const std::string& replica_id) override;
   void NoteReceived(uint64_t bytes) override;
   absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
                                    bool needed) override;

@@ -119,6 +119,9 @@ class SourceProvider {
   // Called before the first Next. The observer hears when Next waits for a source; meanwhile the ingest gives
   // its turn to other ingests.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
+  // Called before the first Next with the id of the replica that the ingest fills whole. Others read its chunks
+  // from now on. Not called where they cannot.
+  virtual void NoteFills(const std::string& /*replica_id*/) {}
   // Called on the thread of Next with the bytes of the image that came over the network so far.
   virtual void NoteReceived(uint64_t /*bytes*/) {}
   // `ended`: the sources that were given up since the last call. If `needed`, no source is left in use: Next

@@ -9,12 +9,24 @@ namespace tensorcast::daemon {
 
 namespace {
 
-// Whether another node can read the replica now, or could before the change. None can read one that has no
-// memory yet, or one of a single chunk before it is ready. Such a change goes with the next one, or with the
-// next heartbeat: only then does the global store tell receivers without a source to wait for that replica.
-bool IsUrgent(const ReplicaInfo& replica) {
-  return replica.state != ReplicaState::kAllocating &&
-         (replica.state != ReplicaState::kFilling || replica.chunks_total != 1);
+// Whether another node can gain from the report of this change, and no other call tells the global store. A
+// change that is not urgent goes with the next one, or with the next heartbeat. These are not:
+// - A replica without memory: no node can read it.
+// - A replica that begins to fill: the request for sources names it (RequestReplicaTransport). One that fills
+//   from what this node has makes no request, and is soon ready. A partial replica that fills again is listed
+//   in another state, which only a report changes.
+// - A difference that is ready: its publication, or the end of its grant, said so.
+bool IsUrgent(const ReplicaInfo& replica, const Manifest* manifest) {
+  switch (replica.state) {
+    case ReplicaState::kAllocating:
+      return false;
+    case ReplicaState::kFilling:
+      return replica.chunks_present > 0;
+    case ReplicaState::kReady:
+      return manifest == nullptr || manifest->kind() != ArtifactKind::kDifference;
+    default:
+      return true;
+  }
 }
 
 }  // namespace
@@ -24,15 +36,18 @@ void ReplicaFeed::SetWake(std::function<void()> wake) {
   wake_ = std::move(wake);
 }
 
-void ReplicaFeed::OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>&) {
-  Touch(replica);
+void ReplicaFeed::OnReplicaChanged(const ReplicaInfo& replica,
+                                   const std::shared_ptr<const Manifest>& manifest) {
+  Add(replica, IsUrgent(replica, manifest.get()));
 }
 
 void ReplicaFeed::OnTransferEnded(const TransferReport& report) {
   if (transfers_) transfers_(report);
 }
 
-void ReplicaFeed::Touch(const ReplicaInfo& replica) {
+void ReplicaFeed::Touch(const ReplicaInfo& replica) { Add(replica, /*urgent=*/true); }
+
+void ReplicaFeed::Add(const ReplicaInfo& replica, bool urgent) {
   // A first ingest has no artifact id yet, and no other node can want such a replica.
   if (replica.artifact_id.empty()) return;
   std::function<void()> wake;
@@ -52,7 +67,7 @@ void ReplicaFeed::Touch(const ReplicaInfo& replica) {
     wake = wake_;
   }
   // Without the lock: the link takes its own mutex in it.
-  if (wake && IsUrgent(replica)) wake();
+  if (wake && urgent) wake();
 }
 
 std::vector<ReplicaChange> ReplicaFeed::Take(size_t max) {

@@ -33,8 +33,8 @@ class ReplicaFeed : public ReplicaListener {
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 
-  // Called without a lock held after each change that other nodes can gain from; set it before the first
-  // change that must not wait.
+  // Called without a lock held after each change that the global store has to learn of at once and does not
+  // learn by another call (README.md); set it before the first change that must not wait.
   void SetWake(std::function<void()> wake);
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
@@ -54,6 +54,8 @@ class ReplicaFeed : public ReplicaListener {
   bool TakeOverflow();
 
  private:
+  void Add(const ReplicaInfo& replica, bool urgent);
+
   const TransferSink transfers_;
   const size_t capacity_;
   mutable absl::Mutex mutex_;

@@ -1,5 +1,6 @@
 #include "daemon/global_store_link/replica_feed.h"
 
+#include "core/artifact/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "otel/api/span.h"
@@ -49,23 +50,43 @@ TEST(ReplicaFeed, ChangeInSpan_NamesItsCause) {
   EXPECT_FALSE(taken[1].cause.IsValid());
 }
 
-TEST(ReplicaFeed, ChangeThatNoNodeCanUse_GoesWithTheNextOne) {
+TEST(ReplicaFeed, BeginOfFilling_GoesWithTheNextChange) {
   int woken = 0;
   ReplicaFeed feed(nullptr);
   feed.SetWake([&] { ++woken; });
   ReplicaInfo replica = Info("a", ReplicaState::kAllocating);
-  replica.chunks_total = 1;
-  feed.Touch(replica);
-  replica.state = ReplicaState::kFilling;
-  feed.Touch(replica);
+  replica.chunks_total = 2;
+  feed.OnReplicaChanged(replica, nullptr);
+  replica.state = ReplicaState::kFilling;  // the request for sources names it
+  feed.OnReplicaChanged(replica, nullptr);
   EXPECT_EQ(woken, 0);
   EXPECT_FALSE(feed.empty());
-  replica.chunks_total = 2;  // the first may be had before the second
-  feed.Touch(replica);
+  replica.chunks_present = 1;  // it was partial
+  feed.OnReplicaChanged(replica, nullptr);
   EXPECT_EQ(woken, 1);
   replica.state = ReplicaState::kReady;
-  feed.Touch(replica);
+  feed.OnReplicaChanged(replica, nullptr);
   EXPECT_EQ(woken, 2);
+}
+
+TEST(ReplicaFeed, ReadyDifference_GoesWithTheNextChange) {
+  int woken = 0;
+  ReplicaFeed feed(nullptr);
+  feed.SetWake([&] { ++woken; });
+  ImageLayout layout;
+  for (const char* const name : {"index", "records"}) {
+    layout.tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
+  }
+  ASSERT_TRUE(AssignOffsets(layout).ok());
+  const auto difference =
+      Manifest::Create(layout, tensorcast::testing::NoDigests(layout),
+                       {{"base", "tc2:a"}, {"target", "tc2:b"}}, ArtifactKind::kDifference);
+  ASSERT_TRUE(difference.ok()) << difference.status();
+  feed.OnReplicaChanged(Info("d", ReplicaState::kReady), *difference);
+  EXPECT_EQ(woken, 0);
+  EXPECT_FALSE(feed.empty());
+  feed.OnReplicaChanged(Info("d", ReplicaState::kGone), *difference);
+  EXPECT_EQ(woken, 1);
 }
 
 TEST(ReplicaFeed, ReplicaWithoutArtifactId_IsNotReported) {

@@ -72,7 +72,8 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const Req
   // Beside sources that give nothing, more grants than usual may be held: those that stall are not given back
   // yet.
   const size_t beside = beside_stalled > 0 ? held_->all().size() + beside_stalled : 0;
-  request.set_sources(static_cast<uint32_t>(std::max(kMaxSources, beside)));
+  const size_t enough = wanted_.sources() > 0 ? wanted_.sources() : kMaxSources;
+  request.set_sources(static_cast<uint32_t>(std::max(enough, beside)));
   absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
   if (absl::IsNotFound(answer.status()) || absl::IsAborted(answer.status())) {
     // The artifact is unknown, or this node is: the global store may have been restarted since the last

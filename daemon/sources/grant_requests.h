@@ -26,8 +26,8 @@ class GrantRequests {
   // nothing: each chunk would take longer to arrive and be passed on.
   static constexpr size_t kMaxSources = 6;
 
-  // `wanted`: the fields of all requests of the transfer: artifact, destination, lane. Pointers must outlive
-  // it.
+  // `wanted`: the fields of all requests of the transfer: artifact, destination, lane, and the number of
+  // sources if it is fewer than kMaxSources. Pointers must outlive it.
   GrantRequests(const HeldGrants::Parts& parts, const HeldGrants* held,
                 v1::RequestReplicaTransportRequest wanted)
       : parts_(parts), held_(held), wanted_(std::move(wanted)) {}
@@ -38,6 +38,8 @@ class GrantRequests {
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
                                                           uint32_t beside_stalled);
 
+  // Sets the replica that the transfer fills, which every request names.
+  void NoteFills(const std::string& replica_id) { wanted_.set_fills(replica_id); }
   // Sets the bytes that came over the network so far.
   void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
   // The next functions record the fate of a replica, by its name (HeldGrant). A source of it was given up:
@@ -66,7 +68,7 @@ class GrantRequests {
 
   const HeldGrants::Parts parts_;
   const HeldGrants* const held_;
-  const v1::RequestReplicaTransportRequest wanted_;
+  v1::RequestReplicaTransportRequest wanted_;
   std::map<std::string, Tried> replicas_;
   std::string held_origin_;  // empty: none
   uint64_t received_bytes_ = 0;

@@ -207,6 +207,37 @@ TEST_F(DifferencesTest, QuestionForDifferences_BringsTheirManifests) {
   EXPECT_EQ(manifests_, std::vector<bool>({true, true, true}));
 }
 
+TEST_F(DifferencesTest, DifferenceBroughtUnderGrant_IsReadyWithoutReport) {
+  Register("a");
+  Register("b");
+  PutVersions(2);
+  const std::string difference = Between(1, 2)->id();
+  const auto state_at_b = [&] {
+    const auto described = Describe(difference);
+    for (const v1::Replica& replica : described->first.replicas()) {
+      if (replica.node_id() == "b" && replica.replica_id() == "its-own") return replica.state();
+    }
+    return v1::REPLICA_STATE_UNSPECIFIED;
+  };
+  v1::RequestReplicaTransportRequest request;
+  *request.mutable_node() = Identity("b");
+  request.set_artifact_id(difference);
+  request.mutable_destination()->set_kind(v1::LOCATION_KIND_CPU);
+  request.set_fills("its-own");
+  const auto granted = Call(&Stub::RequestReplicaTransport, request);
+  ASSERT_TRUE(granted.ok()) << granted.status();
+  ASSERT_EQ(granted->grants_size(), 1);
+  EXPECT_EQ(state_at_b(), v1::REPLICA_STATE_ALLOCATING) << "it has a single chunk";
+  v1::CompleteReplicaTransportRequest complete;
+  *complete.mutable_node() = Identity("b");
+  complete.set_grant_id(granted->grants(0).grant_id());
+  complete.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
+  ASSERT_TRUE(Call(&Stub::CompleteReplicaTransport, complete).ok());
+  EXPECT_EQ(state_at_b(), v1::REPLICA_STATE_READY);
+  EXPECT_TRUE(Evict(DifferenceReplicaOf(2))->granted());
+  EXPECT_THAT(*PathFrom(1, 2), ElementsAre(difference)) << "node b is its source";
+}
+
 TEST_F(DifferencesTest, DifferenceWithoutASource_IsNotOnAPath) {
   Register("a");
   PutVersions(2);

@@ -198,7 +198,7 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
   const SteadyTime now = options_.clock();
   // The receiver did not hear the answer. Other grants would count against their sources until they expire.
   if (std::optional<GrantOffer> repeated = RepeatedOffer(request, now)) return *std::move(repeated);
-  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.transfers().RequestGrant(wanted, now));
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(wanted, now));
   for (const OfferedGrant& granted : offer.granted) {
     otel::metrics::kGlobalGrantsIssued.Add(1);
     const std::string& grant_id = granted.grant.grant_id;

@@ -93,7 +93,7 @@ class Coordinator {
     return result;
   }
 
-  // As Transfers::RequestGrant; the same `request` gets the same grant while the grant lives.
+  // As Directory::RequestGrant; the same `request` gets the same grant while the grant lives.
   absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

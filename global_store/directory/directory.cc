@@ -245,6 +245,35 @@ absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, SteadyTime now) {
+  NoteFills(request, now);
+  return transfers_.RequestGrant(request, now);
+}
+
+// What the node itself has reported stays.
+void Directory::NoteFills(const GrantRequest& request, SteadyTime now) {
+  const std::string& node_id = request.receiver.node_id;
+  const absl::StatusOr<const Node*> node = membership_.FindLive(request.receiver);
+  const Catalog::Artifact* artifact = catalog_.Find(request.artifact_id);
+  if (request.fills.empty() || !node.ok() || artifact == nullptr || artifact->record.chunk_bytes == 0) return;
+  if (inventory_.Find(node_id, request.fills) != nullptr) return;
+  const uint64_t bytes = artifact->record.image_bytes;
+  const uint64_t chunk_bytes = artifact->record.chunk_bytes;
+  const auto chunks = static_cast<uint32_t>((bytes + chunk_bytes - 1) / chunk_bytes);
+  const ReplicaInfo filling{.id = request.fills,
+                            .artifact_id = request.artifact_id,
+                            .node_id = node_id,
+                            .location = request.destination,
+                            // A single chunk cannot be read before the replica is ready.
+                            .state = chunks > 1 ? ReplicaState::kFilling : ReplicaState::kAllocating,
+                            .image_bytes = bytes,
+                            .chunks_total = chunks};
+  inventory_.AddPublished(node_id, filling);
+  transfers_.NoteReported(node_id, {.artifacts = {request.artifact_id}}, now);
+  rollups_.Note((*node)->facts, {filling}, now);
+  rollouts_.NoteReplica(node_id, filling, now);
+}
+
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                                const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(const Node* reporter, membership_.FindLive(node));

@@ -158,6 +158,8 @@ class Directory {
   // As Membership::SetDraining.
   absl::Status DrainNode(std::string_view node_id, bool draining);
 
+  // As Transfers::RequestGrant. First lists the replica that the request fills, as a report of its node would.
+  absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // Returns true when an update was missed and an inventory is wanted.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                       const std::vector<ReplicaInfo>& replicas, SteadyTime now);
@@ -184,6 +186,7 @@ class Directory {
 
   // Drops a node's soft state and ends its grants as expired.
   void DropNode(const std::string& node_id, SteadyTime now);
+  void NoteFills(const GrantRequest& request, SteadyTime now);
   Conservation Compare(const Node& node, uint64_t sequence, const HeldByNode& held, SteadyTime now);
   std::vector<std::string> ReleasedForGood(SteadyTime now, size_t limit) const;
 

@@ -311,6 +311,7 @@ struct ModelReplica {
   bool evicting = false;
   bool corrupt = false;
   std::set<std::string> accusers;
+  std::set<std::string> readers;  // at most 4
   bool IsSource() const { return ready && !evicting && !corrupt; }
   bool ServesParts() const { return !ready && !disk && !evicting && !corrupt; }
 };
@@ -384,6 +385,7 @@ class Model : public ::testing::TestWithParam<int> {
  private:
   static constexpr uint32_t kDifferenceVersions = 4;
   static constexpr uint64_t kImageBytes = 100;
+  static constexpr uint64_t kChunkBytes = 60;
   using Replicas = std::map<std::string, ModelReplica>;
 
   int Below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
@@ -754,6 +756,7 @@ class Model : public ::testing::TestWithParam<int> {
     for (const auto& [id, grant] : grants_) {
       if (grant.receiver == receiver && grant.artifact == artifact && Below(2) == 0) held.push_back(id);
     }
+    const std::string fills = SomeFilled(receiver, artifact);
     // May it be offered at all? Ready, or in parts.
     const auto may_serve = [&](const std::string& id, bool ready) {
       const ModelReplica& replica = replicas_.at(id);
@@ -770,15 +773,16 @@ class Model : public ::testing::TestWithParam<int> {
     }
     const uint32_t wanted = static_cast<uint32_t>(held.size()) + 1 + static_cast<uint32_t>(Below(3));
     const auto offer =
-        directory_.transfers().RequestGrant({.receiver = Current(receiver),
-                                             .artifact_id = artifact,
-                                             .destination = {},
-                                             .excluded_replicas = excluded,
-                                             .corrupt_replicas = corrupt,
-                                             .sources = wanted,
-                                             .received_mbit = static_cast<uint64_t>(Below(3)) * 400,
-                                             .held_grants = held},
-                                            now_);
+        directory_.RequestGrant({.receiver = Current(receiver),
+                                 .artifact_id = artifact,
+                                 .destination = {},
+                                 .excluded_replicas = excluded,
+                                 .corrupt_replicas = corrupt,
+                                 .sources = wanted,
+                                 .received_mbit = static_cast<uint64_t>(Below(3)) * 400,
+                                 .held_grants = held,
+                                 .fills = fills},
+                                now_);
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
     ASSERT_LE(offer->granted.size(), wanted);
@@ -820,6 +824,18 @@ class Model : public ::testing::TestWithParam<int> {
                              .second;
       EXPECT_TRUE(fresh);
     }
+  }
+
+  // The replica that a request names as the one it fills: a new one, one that the store knows, or none. A new
+  // one is listed from then on, if the artifact is known.
+  std::string SomeFilled(const std::string& receiver, const std::string& artifact) {
+    if (Below(2) == 0) return "";
+    if (Below(2) == 0) return SomeReplicaOf(receiver);
+    ReplicaInfo facts = NewReplica(receiver, ReplicaState::kFilling);
+    facts.artifact_id = artifact;
+    facts.location = {};
+    if (published_.contains(artifact)) Note(facts);
+    return facts.id;
   }
 
   // Whether another node of its host was given a source on another host a moment ago.
@@ -868,11 +884,36 @@ class Model : public ::testing::TestWithParam<int> {
   void CompleteOne() {
     if (grants_.empty()) return;
     auto it = std::next(grants_.begin(), Below(static_cast<int>(grants_.size())));
+    const ModelGrant grant = it->second;
     const bool corrupt = Below(4) == 0;
-    ASSERT_TRUE(directory_.transfers()
-                    .CompleteGrant(Current(it->second.receiver), it->first, GrantEnd::kFailed, corrupt, now_)
-                    .ok());
-    if (corrupt) Accuse(it->second.receiver, it->second.replica);
+    const GrantEnd end = corrupt || Below(2) == 0 ? GrantEnd::kFailed : GrantEnd::kSucceeded;
+    const std::string brought = end == GrantEnd::kSucceeded ? BroughtBy(it->first) : "";
+    ASSERT_TRUE(
+        directory_.transfers().CompleteGrant(Current(grant.receiver), it->first, end, corrupt, now_).ok());
+    if (corrupt) Accuse(grant.receiver, grant.replica);
+    if (end == GrantEnd::kSucceeded) {
+      std::set<std::string>& readers = replicas_.at(grant.replica).readers;
+      if (readers.size() < 4) readers.insert(grant.receiver);
+    }
+    if (!brought.empty()) replicas_[brought].ready = true;
+  }
+
+  // The replica that is ready once this grant ends well: the receiver's, of a difference of which it holds no
+  // other grant. Empty: there is none.
+  std::string BroughtBy(const std::string& grant_id) {
+    const ModelGrant& grant = grants_.at(grant_id);
+    const auto beside = [&](const auto& entry) {
+      return entry.first != grant_id && entry.second.receiver == grant.receiver &&
+             entry.second.artifact == grant.artifact;
+    };
+    if (!differences_.contains(grant.artifact) || std::ranges::any_of(grants_, beside)) return "";
+    const auto fills = [&](const auto& entry) {
+      const ModelReplica& replica = entry.second;
+      return replica.node == grant.receiver && replica.artifact == grant.artifact && !replica.disk &&
+             !replica.ready && !replica.partial && !replica.evicting && !replica.corrupt;
+    };
+    const auto found = std::ranges::find_if(replicas_, fills);
+    return found == replicas_.end() ? "" : found->first;
   }
 
   bool HasWeight(const std::string& accuser) { return refutations_[accuser].size() < 2; }
@@ -890,12 +931,12 @@ class Model : public ::testing::TestWithParam<int> {
     if (id.empty()) return;
     directory_.accusations().NoteIntact({node, id});
     ModelReplica& replica = replicas_.at(id);
-    const auto with_weight =
-        std::ranges::count_if(replica.accusers, [this](const auto& name) { return HasWeight(name); });
+    const auto with_weight = static_cast<size_t>(
+        std::ranges::count_if(replica.accusers, [this](const auto& name) { return HasWeight(name); }));
     for (const std::string& accuser : replica.accusers) {
       if (HasWeight(accuser)) refutations_[accuser].insert(node);
     }
-    if (with_weight < 2) replica.corrupt = false;
+    if (with_weight < std::max<size_t>(2, replica.readers.size() + 1)) replica.corrupt = false;
   }
 
   void NoteEnded() {
@@ -915,7 +956,7 @@ class Model : public ::testing::TestWithParam<int> {
       }
       const auto plan =
           directory_.PreparePublish({.node = Current(node),
-                                     .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes},
+                                     .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes, .chunk_bytes = kChunkBytes},
                                      .origin = origin},
                                     wall_now());
       ASSERT_EQ(plan.ok(), nodes_.contains(node));
@@ -958,11 +999,12 @@ class Model : public ::testing::TestWithParam<int> {
     ArtifactRecord difference{.artifact_id = DifferenceOf(base, artifact),
                               .kind = ArtifactKind::kDifference,
                               .image_bytes = static_cast<uint64_t>(1 + Below(40)),
+                              .chunk_bytes = kChunkBytes,
                               .base_id = base,
                               .target_id = artifact};
     const auto plan =
         directory_.PreparePublish({.node = Current(node),
-                                   .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes},
+                                   .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes, .chunk_bytes = kChunkBytes},
                                    .key = key,
                                    .difference = difference},
                                   wall_now());

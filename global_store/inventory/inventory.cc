@@ -250,7 +250,9 @@ void Inventory::Change(const ReplicaName& name, absl::FunctionRef<void(HeldRepli
   if (replica == held->second.replicas.end()) return;
   // The change may move the replica between the ready and the filling sources, or out of the index.
   sources_.Leave(*held->second.node, replica->second);
+  held->second.digest -= InventoryDigestOf(replica->second.facts);
   change(replica->second);
+  held->second.digest += InventoryDigestOf(replica->second.facts);
   sources_.Join(*held->second.node, replica->second);
 }
 

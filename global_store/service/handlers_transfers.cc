@@ -78,7 +78,8 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .received_mbit = request.received_mbit(),
       .held_grants = {request.held_grants().begin(), request.held_grants().end()},
       .held_origin = request.held_origin(),
-      .failed_origins = {request.failed_origins().begin(), request.failed_origins().end()}};
+      .failed_origins = {request.failed_origins().begin(), request.failed_origins().end()},
+      .fills = request.fills()};
   // A repeated request gets the grants that were given under this key while they live.
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());

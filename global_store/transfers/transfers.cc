@@ -232,7 +232,20 @@ absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_
     rollouts_.NoteCompleted(grant->artifact_id, receiver.node_id, RolloutNodeOf(*source), grant->lane,
                             receipt, end == GrantEnd::kSucceeded, now);
   }
+  const std::string artifact_id = grant->artifact_id;
+  const Location destination = grant->destination;
   grants_.Complete(grant_id, end, now);
+  // A difference is always brought whole, so it is there with the last of its grants: its node need not
+  // report it. Else, or where that is wrong, the node's report says what is there.
+  const bool whole = end == GrantEnd::kSucceeded && catalog_.differences().Find(artifact_id) != nullptr;
+  const auto of_it = [&](const Grant* other) { return other->artifact_id == artifact_id; };
+  if (!whole || std::ranges::any_of(grants_.Of(receiver.node_id).receiving, of_it)) return absl::OkStatus();
+  if (const HeldReplica* filling = inventory_.FindFilling(artifact_id, receiver.node_id, destination)) {
+    inventory_.Change({receiver.node_id, std::string(filling->facts.id)}, [](HeldReplica& replica) {
+      replica.facts.state = ReplicaState::kReady;
+      replica.facts.chunks_present = replica.facts.chunks_total;
+    });
+  }
   return absl::OkStatus();
 }
 
