@@ -89,6 +89,22 @@ TEST_P(FleetSmokeTest, GlobalStoreKilledInBench_AllNodesReturn) {
   EXPECT_THAT(rows[0]["note"].get<std::string>(), ::testing::HasSubstr("all came back"));
 }
 
+TEST(Bench, BenchFollowers_BringsEachVersionByFourCalls) {
+  const Outcome outcome = RunCommand("bench followers --smoke --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  std::map<std::string, double> values;
+  for (const nlohmann::json& row : rows) values[row["metric"].get<std::string>()] = row["value"];
+  EXPECT_EQ(values["ready in time"], 100) << rows.dump();
+  EXPECT_GE(values["calls of a version"], 4) << rows.dump();
+  EXPECT_LT(values["calls of a version"], 4.5)
+      << "requests that found no free source come besides: " << rows.dump();
+  for (const char* method : {"DescribeArtifact", "CompleteReplicaTransport", "UpdateReplicas"}) {
+    EXPECT_EQ(values[method], 1) << method << " in " << rows.dump();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Benches, FleetSmokeTest, ::testing::Values("", "--tls"), [](const auto& info) {
   return std::string(*info.param == '\0' ? "InClear" : "WithCertificates");
 });

@@ -16,36 +16,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
-#include "base/upkeep.h"
 #include "proto/global_store.grpc.pb.h"
-#include "rpc/call.h"
 #include "rpc/convert/convert.h"
 #include "rpc/foreign_mutexes/foreign_mutexes.h"
 #include "rpc/interceptors.h"
 #include "rpc/protocol_version.h"
 #include "rpc/retry.h"
 #include "rpc/retry_after.h"
+#include "tools/workshop/bench/flight.h"
 
 namespace tensorcast::bench {
 namespace {
 
 // As the daemon's (GlobalStoreLink::Options).
-constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 constexpr rpc::Backoff::Options kBackoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
 constexpr uint64_t kPoolBytes = uint64_t{64} << 30;
 constexpr int kNodesInARack = 32;
 
 using Stub = v1::GlobalStore::Stub;
-
-// One call. It lives until gRPC has called back.
-template <class Request, class Response>
-struct Flight {
-  Flight() : context(UpkeepContext(kCallTimeout)), call(context) {}
-  RequestContext context;
-  rpc::ClientCall call;
-  Request request;
-  Response response;
-};
 
 void FillPool(v1::Pool* pool) {
   pool->mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
@@ -93,7 +81,17 @@ v1::Node Fleet::Describe(int index) {
 
 // What all nodes share: when each is due, and what they count.
 struct Fleet::Shared {
-  explicit Shared(FleetOptions fleet) : options(std::move(fleet)) {}
+  explicit Shared(FleetOptions fleet) : options(std::move(fleet)) {
+    observer.on_call = [this](std::string_view method) { CountCall(method); };
+    observer.on_ready = [this](const std::string& artifact_id) {
+      absl::MutexLock lock(&mutex);
+      ready[artifact_id].push_back(SteadyNow());
+    };
+  }
+  void CountCall(std::string_view method) {
+    absl::MutexLock lock(&mutex);
+    ++calls_by_method[method];
+  }
   // A node is in `due` only while it has neither a step nor a call under way. So the thread does not step a
   // node before the answer to its previous call.
   void Schedule(SteadyTime at, Node* node) {
@@ -103,6 +101,7 @@ struct Fleet::Shared {
   void Run();
 
   const FleetOptions options;
+  FleetFollower::Observer observer;
   mutable absl::Mutex mutex;
   using Due = std::pair<SteadyTime, Node*>;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due ABSL_GUARDED_BY(mutex);
@@ -112,6 +111,9 @@ struct Fleet::Shared {
   FleetCounts counts ABSL_GUARDED_BY(mutex);
   std::string last_error ABSL_GUARDED_BY(mutex);
   absl::flat_hash_map<uint64_t, int> reported ABSL_GUARDED_BY(mutex);  // nodes, by the store's epoch
+  std::map<std::string, uint64_t, std::less<>> calls_by_method ABSL_GUARDED_BY(mutex);
+  // When each follower had the artifact.
+  std::map<std::string, std::vector<SteadyTime>, std::less<>> ready ABSL_GUARDED_BY(mutex);
   std::vector<std::unique_ptr<Node>> nodes;
   std::thread thread;
 };
@@ -125,17 +127,32 @@ struct Fleet::Shared {
 // inventory again when an answer wants one.
 class Fleet::Node {
  public:
-  Node(Shared& shared, int index) : shared_(shared), index_(index), backoff_(kBackoff) {}
+  Node(Shared& shared, int index) : shared_(shared), index_(index), backoff_(kBackoff) {
+    // Node 0 publishes.
+    if (shared.options.follower.has_value() && index > 0) {
+      follower_ = std::make_unique<FleetFollower>(*shared.options.follower, NameOf(index), &shared.observer);
+    }
+  }
 
   void Step() {
     if (stub_ == nullptr) Connect();
     if (!registered_) return Register();
     if (inventory_due_) return SendInventory();
     if (SteadyNow() >= next_heartbeat_) return SendHeartbeat();
-    Done(next_heartbeat_);
+    if (SteadyNow() >= WorkDue()) {
+      return follower_->Step(stub_.get(), [this](const absl::Status& status) {
+        if (!status.ok()) return OnError(status);
+        OnAnswer();
+      });
+    }
+    Done(std::min(next_heartbeat_, WorkDue()));
   }
 
  private:
+  SteadyTime WorkDue() const {
+    return follower_ == nullptr ? SteadyTime::InfiniteFuture() : follower_->due();
+  }
+
   // A channel of its own, as a process of its own has.
   void Connect() {
     const auto& credentials = shared_.options.credentials;
@@ -204,6 +221,9 @@ class Fleet::Node {
   void OnInventory(const absl::Status& status) {
     if (!status.ok()) return OnError(status);
     inventory_due_ = false;
+    if (follower_ != nullptr) {
+      follower_->SetInventory(shared_.options.artifacts.front(), absl::StrCat("replica-", index_, "-0"));
+    }
     {
       absl::MutexLock lock(&shared_.mutex);
       if (epoch_ != 0) --shared_.reported[epoch_];
@@ -217,6 +237,8 @@ class Fleet::Node {
     auto flight = std::make_shared<Flight<v1::HeartbeatRequest, v1::HeartbeatResponse>>();
     FillIdentity(flight->request.mutable_node());
     FillPool(flight->request.add_pools());
+    if (follower_ != nullptr) follower_->Report(&flight->request);
+    shared_.CountCall("Heartbeat");
     stub_->async()->Heartbeat(flight->call.get(), &flight->request, &flight->response,
                               [this, flight](const grpc::Status& status) {
                                 OnHeartbeat(flight->call.Outcome(status), flight->response);
@@ -228,6 +250,7 @@ class Fleet::Node {
     Count(&FleetCounts::heartbeats);
     Obey(response.heartbeat_interval());
     next_heartbeat_ = SteadyNow() + interval_;
+    if (follower_ != nullptr) follower_->Answered(response);
     // Another store answered than the one that took the registration, as after a restart.
     if (response.store_epoch() != answered_by_) registered_ = false;
     inventory_due_ |= response.inventory_wanted();
@@ -277,6 +300,7 @@ class Fleet::Node {
   Shared& shared_;
   const int index_;
   std::unique_ptr<Stub> stub_;
+  std::unique_ptr<FleetFollower> follower_;  // null: the node follows no key
   rpc::Backoff backoff_;
   bool registered_ = false;
   bool registering_ = false;
@@ -346,6 +370,17 @@ int Fleet::ReportedToOthersThan(uint64_t epoch) const {
 FleetCounts Fleet::counts() const {
   absl::MutexLock lock(&shared_->mutex);
   return shared_->counts;
+}
+
+std::map<std::string, uint64_t, std::less<>> Fleet::calls() const {
+  absl::MutexLock lock(&shared_->mutex);
+  return shared_->calls_by_method;
+}
+
+std::vector<SteadyTime> Fleet::ReadyTimes(std::string_view artifact_id) const {
+  absl::MutexLock lock(&shared_->mutex);
+  const auto ready = shared_->ready.find(artifact_id);
+  return ready == shared_->ready.end() ? std::vector<SteadyTime>() : ready->second;
 }
 
 std::string Fleet::last_error() const {

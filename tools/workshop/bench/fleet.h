@@ -1,14 +1,20 @@
 // Simulated nodes: each registers with a global store, reports its replicas and sends heartbeats, by real
-// calls over a separate connection, and waits after errors as a daemon does. They hold no bytes. Thread-safe.
+// calls over a separate connection, and waits after errors as a daemon does. They hold no bytes. They may
+// follow a key (fleet_follower.h). Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "tools/workshop/bench/fleet_follower.h"
 
 namespace grpc {
 class Channel;
@@ -34,6 +40,8 @@ struct FleetOptions {
   std::function<std::shared_ptr<grpc::ChannelCredentials>(int node)> credentials;
   // The time between the starts of two nodes.
   absl::Duration start_interval = absl::Milliseconds(1);
+  // Every node but the first one does the tasks of a follower, which begins with the first of `artifacts`.
+  std::optional<FleetFollower::Options> follower = {};
 };
 
 // What the nodes have seen so far.
@@ -63,6 +71,10 @@ class Fleet {
   // The number of nodes with an inventory that last a store with another epoch accepted.
   int ReportedToOthersThan(uint64_t epoch) const;
   FleetCounts counts() const;
+  // Heartbeats and the calls of followers so far, by method.
+  std::map<std::string, uint64_t, std::less<>> calls() const;
+  // When each follower had the artifact.
+  std::vector<SteadyTime> ReadyTimes(std::string_view artifact_id) const;
   std::string last_error() const;
 
  private:

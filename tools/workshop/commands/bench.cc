@@ -12,6 +12,7 @@
 #include "cli/commands/workshop_commands.h"
 #include "tools/workshop/bench/bench.h"
 #include "tools/workshop/bench/control_fleet.h"
+#include "tools/workshop/bench/followers.h"
 #include "tools/workshop/cluster/process.h"
 #include "tools/workshop/commands/commands.h"
 #include "transport/lanes/lanes.h"
@@ -148,6 +149,21 @@ absl::Status MeasureControl(const CommonFlags& common, const ControlFlags& flags
   return absl::OkStatus();
 }
 
+struct FollowersFlags {
+  BenchFlags common;
+  bench::FollowersOptions followers;
+  std::string interval = "10s";
+};
+
+absl::Status MeasureFollowers(const CommonFlags& common, const FollowersFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
+  bench::FollowersOptions followers = flags.followers;
+  TC_ASSIGN_OR_RETURN(followers.interval, ParseDuration(flags.interval));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunFollowers(options, followers));
+  Print(common, rows);
+  return absl::OkStatus();
+}
+
 struct ExplainFlags {
   BenchFlags common;
   int seed = 1;
@@ -223,6 +239,13 @@ void AddControlFlags(Flags& flags, ControlFlags& values) {
             "Keep every core busy while the simulated nodes register again");
   flags.Add("--hold", values.fleet.hold,
             "With --nodes: measure nothing, print the store's address and go on until an interrupt");
+}
+
+void AddFollowersFlags(Flags& flags, FollowersFlags& values) {
+  AddFlagsOfAll(flags, values.common);
+  flags.Add("--followers", values.followers.followers, "Simulated nodes that follow the key",
+            {.show_default = true, .min = 1});
+  flags.Add("--interval", values.interval, "Time between two versions", {.show_default = true});
 }
 
 void AddExplainFlags(Flags& flags, ExplainFlags& values) {
@@ -328,6 +351,11 @@ Command BenchCommand() {
                "copy (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddFanOutFlags, MeasureFanOut)},
+          {.name = "followers",
+           .help =
+               "Simulated nodes that follow a key: calls and the global store's CPU time for each version",
+           .role = Role::kLocal,
+           .bind = Bind(AddFollowersFlags, MeasureFollowers)},
           {.name = "explain",
            .help =
                "Check whether explain names bottlenecks that were made on purpose, and their share of the "
