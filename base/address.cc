@@ -24,7 +24,7 @@ constexpr uint32_t kMaxPort = 65535;
 
 absl::Status NotHostPort(std::string_view text, std::string_view why) {
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not host:port", why.empty() ? "" : ": ", why));
+      absl::StrCat("\"", text, "\" is not host:port: ", why));
 }
 
 // Compares hosts alone: the addresses of interfaces have no ports.
@@ -51,7 +51,9 @@ std::string SocketPath(std::string_view address) {
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   // The last colon is in front of the port: an IPv6 host has colons of its own.
   const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return NotHostPort(text, "");
+  if (colon == std::string_view::npos || colon == 0) {
+    return NotHostPort(text, "it needs a host, a colon and a port, as in node-a:7000");
+  }
   const std::string_view digits = text.substr(colon + 1);
   uint32_t port = 0;
   if (digits.empty() || !std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) ||
@@ -69,9 +71,9 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   const bool blank = std::any_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isspace(c) || c == '/' || c == '[';
   });
-  if (blank) return NotHostPort(text, "that is not a name of a host");
+  if (blank) return NotHostPort(text, "a host name has no space, '/' or '['");
   if (host.size() > kMaxHostBytes) {
-    return NotHostPort(text, absl::StrCat("a name of a host has at most ", kMaxHostBytes, " bytes"));
+    return NotHostPort(text, absl::StrCat("a host name has at most ", kMaxHostBytes, " bytes"));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }
@@ -102,7 +104,8 @@ absl::Status CheckSocketPath(std::string_view path) {
   constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
   if (!path.empty() && path.size() <= kMax && !absl::StrContains(path, '\0')) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMax));
+      absl::StrCat("\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMax,
+                   " and no NUL"));
 }
 
 absl::Status CheckListenAddress(std::string_view address) {
@@ -114,12 +117,15 @@ absl::Status CheckServerAddress(std::string_view address) {
   if (IsUnixAddress(address)) return CheckSocketPath(SocketPath(address));
   absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(parsed.status().message(), ", nor unix:/path"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(parsed.status().message(), "; write host:port or unix:/path"));
   }
-  if (parsed->port == 0) return NotHostPort(address, "port 0 cannot be connected to");
+  if (parsed->port == 0) return NotHostPort(address, "port 0 cannot be connected to; name the server's port");
   if (IsWildcard(*parsed)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", address, "\" stands for every address of a machine and cannot be connected to"));
+        absl::StrCat("\"", address,
+                     "\" stands for every address of a machine and cannot be connected to; name one of "
+                     "them"));
   }
   return absl::OkStatus();
 }

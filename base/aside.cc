@@ -83,7 +83,8 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
     meeting->End();
   });
   if (!started) {
-    return absl::ResourceExhaustedError(absl::StrCat(what, ": no thread can be started; try again later"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, ": no thread can be started; raise the limit of threads (ulimit -u)"));
   }
   const auto on_cancel = context.cancellation.OnCancel([meeting] { meeting->Cancel(); });
   const SteadyTime slow = SteadyNow() + kSlowAside;
@@ -97,7 +98,8 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
   if (meeting->EndOrLeave()) return absl::OkStatus();
   // Check reads the clock anew, and may find some time left where the wait found none.
   const absl::Status why = context.Check(what);
-  return why.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": the deadline passed")) : why;
+  if (!why.ok()) return why;
+  return absl::DeadlineExceededError(absl::StrCat(what, ": the deadline passed; allow more time"));
 }
 
 }  // namespace tensorcast

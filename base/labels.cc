@@ -60,7 +60,8 @@ absl::StatusOr<Labels> ParseLabels(const std::vector<std::string>& pairs) {
     }
     const std::string name(pair.substr(0, equals));
     if (!labels.emplace(name, pair.substr(equals + 1)).second) {
-      return absl::InvalidArgumentError(absl::StrCat("the label ", QuoteName(name), " stands twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the label ", QuoteName(name), " stands twice; give each name once"));
     }
   }
   TC_RETURN_IF_ERROR(CheckLabels(labels));

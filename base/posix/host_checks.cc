@@ -43,10 +43,11 @@ void CheckSocketPlace(std::string_view key, const std::string& path, Findings& f
   struct stat info;
   const int looked = lstat(path.c_str(), &info);
   if (looked == 0 && !S_ISSOCK(info.st_mode)) {
-    findings.Add(key, absl::StrCat("\"", path, "\" is there and is not a socket; choose another path"));
+    findings.Add(key,
+                 absl::StrCat("\"", path, "\": another file is there, not a socket; choose another path"));
   }
   if (looked != 0 && errno == ENOTDIR) {
-    findings.Add(key, absl::StrCat("\"", path, "\" is in what is not a folder; choose another path"));
+    findings.Add(key, absl::StrCat("\"", path, "\": its parent is not a folder; choose another path"));
   }
 }
 
@@ -61,14 +62,15 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
     if (errno == EACCES) {
       return findings.Add(
           key, absl::StrCat("\"", path, "\": user ", geteuid(), " may not look at ", existing.string(),
-                            "; do this as the user that is to run it, or choose another one"));
+                            "; do this as the user that is to run it, or choose another path"));
     }
     existing = existing.parent_path();
   }
   if (existing.empty()) existing = ".";
   std::error_code ignored;
   if (!std::filesystem::is_directory(existing, ignored)) {
-    return findings.Add(key, absl::StrCat("\"", path, "\": ", existing.string(), " is not a folder"));
+    return findings.Add(key, absl::StrCat("\"", path, "\": ", existing.string(),
+                                          " is not a folder; choose another path"));
   }
   if (existing == path) {
     if (const absl::Status usable = CheckPrivateFolder(path, own_entry); !usable.ok()) {

@@ -130,7 +130,7 @@ absl::Status MakePrivateFolder(const std::string& path, std::string_view own_ent
   if (fstat(folder.get(), &found) != 0) return ErrnoStatus(errno, "look at folder", path);
   TC_ASSIGN_OR_RETURN(const std::optional<mode_t> mode, JudgeFolder(path, found, own_entry, others));
   if (mode.has_value() && fchmod(folder.get(), *mode) != 0) {
-    return ErrnoStatus(errno, "make private the folder", path);
+    return ErrnoStatus(errno, "set the mode of folder", path);
   }
   return absl::OkStatus();
 }
@@ -153,7 +153,7 @@ absl::Status MakePrivateFile(const std::string& path) {
   // Only its owner may change a file's mode, so a file of another user keeps its own.
   if (found.st_uid != geteuid() || (found.st_mode & kOthers) == 0) return absl::OkStatus();
   if (fchmod(file.get(), found.st_mode & kPermissions & ~kOthers) != 0) {
-    return ErrnoStatus(errno, "make private", path);
+    return ErrnoStatus(errno, "set the mode of", path);
   }
   return absl::OkStatus();
 }
@@ -179,7 +179,7 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
 
 void ReleaseSpace(const std::string& path) {
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return;
-  LOG(WARNING) << ErrnoStatus(errno, "remove", path);
+  LOG(WARNING) << ErrnoStatus(errno, "remove the file that kept disk space free,", path);
 }
 
 void ReserveSpace(const std::string& path, uint64_t bytes) {
@@ -191,7 +191,8 @@ void ReserveSpace(const std::string& path, uint64_t bytes) {
     error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   }
   if (error == 0) return;
-  LOG(WARNING) << "No room is kept for the next start: " << ErrnoStatus(error, "reserve", path);
+  LOG(WARNING) << ErrnoStatus(error, "reserve disk space for the next start in", path)
+               << "; free some space on that disk, or the next start may fail";
   if (file) unlink(path.c_str());
 }
 

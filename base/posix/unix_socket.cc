@@ -215,10 +215,10 @@ absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
     TC_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
     if (std::any_of(groups.begin(), groups.end(), allowed)) return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(absl::StrCat("accept user ", peer.uid,
-                                                  unknown ? " (unknown in this container)" : "",
-                                                  ": it may not use the sockets of user ", geteuid(),
-                                                  "; run as that user, or allow a group of user ", peer.uid));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "admit user ", peer.uid, unknown ? " (unknown in this container)" : "", " at a unix socket: user ",
+      geteuid(), " admits only itself, root and the groups of daemon.handle_groups; run both processes as ",
+      "one user, or list a group of user ", peer.uid, " there"));
 }
 
 }  // namespace tensorcast

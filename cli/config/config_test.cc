@@ -180,7 +180,7 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
       {"global_store.listen=unix:", "has 0 bytes"},
       {"global_store.metadata_store=", "a value is needed"},
       {"global_store.heartbeat_interval=1ns", "is not between 1ms"},
-      {"client.daemon=foo", "nor unix:/path"},
+      {"client.daemon=foo", "write host:port or unix:/path"},
       {"client.connect_timeout=0", "is not between 1ms"},
       {"log.level=", "a value is needed"},
       {"observability.otel.sampling_ratio=nan", "from 0 to 1"},
