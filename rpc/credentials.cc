@@ -56,7 +56,7 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
               grpc::Status* outcome) override {
     const absl::Status checked = Check(*request);
     *outcome = ToGrpcStatus(checked);
-    LOG_IF_EVERY_N_SEC(WARNING, !checked.ok(), 1) << "refused a peer: " << checked.message();
+    LOG_IF_EVERY_N_SEC(WARNING, !checked.ok(), 1) << "TLS handshake: refuse a peer: " << checked.message();
     return true;  // done at once
   }
   void Cancel(tls::TlsCustomVerificationCheckRequest* /*request*/) override {}

@@ -48,7 +48,8 @@ BioPtr Reading(std::string_view text) {
 }
 
 absl::Status SetTime(ASN1_TIME* time, absl::Time value) {
-  return ASN1_TIME_set(time, absl::ToTimeT(value)) != nullptr ? absl::OkStatus() : Failed("set a time");
+  if (ASN1_TIME_set(time, absl::ToTimeT(value)) != nullptr) return absl::OkStatus();
+  return Failed("set a time in a certificate");
 }
 
 // A random number of 128 bits: the authority need not remember the numbers it gave before.
@@ -92,7 +93,7 @@ absl::StatusOr<CertificatePtr> Begin(EVP_PKEY* key, const std::string& common_na
   if (X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
                                  reinterpret_cast<const unsigned char*>(shown.data()),
                                  static_cast<int>(shown.size()), -1, 0) != 1) {
-    return Failed("name a certificate");
+    return Failed("set the name in a certificate");
   }
   return certificate;
 }
@@ -125,7 +126,7 @@ absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const 
                       Begin(key.get(), absl::StrCat("TensorCast authority of ", trust_domain), validity));
   X509* const certificate = made.get();
   if (X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) != 1) {
-    return Failed("name an authority");
+    return Failed("set the issuer in an authority's certificate");
   }
   TC_RETURN_IF_ERROR(
       AddExtension(certificate, certificate, "basicConstraints", "critical,CA:TRUE,pathlen:0"));
@@ -172,7 +173,7 @@ absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, con
                       Begin(key.get(), absl::StrCat(RoleText(name.role), " ", name.name), validity));
   X509* const certificate = made.get();
   if (X509_set_issuer_name(certificate, X509_get_subject_name(issuer.get())) != 1) {
-    return Failed("name a certificate's issuer");
+    return Failed("set the issuer in a certificate");
   }
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "basicConstraints", "critical,CA:FALSE"));
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "keyUsage", "critical,digitalSignature"));

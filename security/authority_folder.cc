@@ -57,8 +57,9 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Open(const std::string& folder)
   TC_ASSIGN_OR_RETURN(authority.certificate, ReadPemFile(files.certificate));
   TC_ASSIGN_OR_RETURN(authority.key, ReadPemFile(files.key));
   // Whether the two belong together is checked when a certificate is issued.
-  TC_ASSIGN_OR_RETURN(std::string trust_domain, DomainOfAuthority(authority.certificate));
-  return AuthorityFolder(folder, std::move(trust_domain), std::move(authority));
+  absl::StatusOr<std::string> trust_domain = DomainOfAuthority(authority.certificate);
+  if (!trust_domain.ok()) return Annotate(trust_domain.status(), absl::StrCat("open ", files.certificate));
+  return AuthorityFolder(folder, *std::move(trust_domain), std::move(authority));
 }
 
 AuthorityFolder::Files AuthorityFolder::files() const { return FilesIn(folder_, kAuthority); }

@@ -57,7 +57,9 @@ absl::StatusOr<std::set<std::string, std::less<>>> ReadDenied(const std::string&
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const absl::StatusOr<Name> name = ParseName(line);
-    if (!name.ok()) return Annotate(name.status(), absl::StrCat(path, ":", number));
+    if (!name.ok()) {
+      return Annotate(name.status(), absl::StrCat("load ", path, ":", number, " (security.denied)"));
+    }
     names.insert(name->ToString());
   }
   return names;
@@ -107,7 +109,7 @@ int VerifyCallback(int verified, X509_STORE_CTX* chain) {
   const absl::StatusOr<Certificate> peer = DescribeCertificate(*X509_STORE_CTX_get_current_cert(chain));
   const absl::Status admitted = peer.ok() ? (*admission)->Check(peer->name) : peer.status();
   if (admitted.ok()) return 1;
-  LOG_EVERY_N_SEC(WARNING, 1) << "refused a peer: " << admitted.message();
+  LOG_EVERY_N_SEC(WARNING, 1) << "TLS handshake: refuse a peer: " << admitted.message();
   X509_STORE_CTX_set_error(chain, X509_V_ERR_APPLICATION_VERIFICATION);
   return 0;
 }
@@ -208,7 +210,9 @@ absl::StatusOr<Loaded> LoadCertificates(const Identity::Files& files, const Shar
   TC_ASSIGN_OR_RETURN(loaded.client, MakeContext(TLS_client_method(), files, admission));
   TC_RETURN_IF_ERROR(VerifyOwn(loaded.server.get(), files));
   absl::StatusOr<Certificate> self = DescribeCertificate(*SSL_CTX_get0_certificate(loaded.server.get()));
-  if (!self.ok()) return Annotate(self.status(), absl::StrCat(files.certificate, " (security.certificate)"));
+  if (!self.ok()) {
+    return Annotate(self.status(), absl::StrCat("load ", files.certificate, " (security.certificate)"));
+  }
   loaded.self = *std::move(self);
   if (loaded.self.name.trust_domain != admission->trust_domain) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -220,12 +224,14 @@ absl::StatusOr<Loaded> LoadCertificates(const Identity::Files& files, const Shar
 
 absl::StatusOr<std::string> DomainOf(const Identity::Files& files) {
   if (!files.trust_domain.empty()) {
-    TC_RETURN_IF_ERROR(Annotate(CheckTrustDomain(files.trust_domain), "security.trust_domain"));
+    TC_RETURN_IF_ERROR(Annotate(CheckTrustDomain(files.trust_domain), "set security.trust_domain"));
     return files.trust_domain;
   }
   TC_ASSIGN_OR_RETURN(const std::string pem, ReadPemFile(files.certificate));
   const absl::StatusOr<Certificate> self = ReadCertificate(pem);
-  if (!self.ok()) return Annotate(self.status(), absl::StrCat(files.certificate, " (security.certificate)"));
+  if (!self.ok()) {
+    return Annotate(self.status(), absl::StrCat("load ", files.certificate, " (security.certificate)"));
+  }
   return self->name.trust_domain;
 }
 
@@ -268,8 +274,7 @@ struct Identity::State {
     const absl::Status read = Read(files);
     // Said once for each kind of failure, and not at each look.
     if (!read.ok() && read != said) {
-      LOG(ERROR) << "security: the certificates cannot be read, and the earlier ones stay in use: "
-                 << read.message();
+      LOG(ERROR) << "reload certificates (the earlier ones stay in use): " << read.message();
     }
     said = read;
     Certificate self;
@@ -280,8 +285,8 @@ struct Identity::State {
     // In proportion: an authority like SPIRE gives certificates for an hour, an operator for years.
     if (self.not_after - absl::Now() < (self.not_after - self.not_before) / kLastPart) {
       LOG_EVERY_N_SEC(WARNING, 3600)
-          << "security: " << files.certificate << " ends at " << absl::FormatTime(self.not_after)
-          << ", and no process accepts it after that; issue another one in its place";
+          << "certificate " << files.certificate << " (security.certificate) expires at "
+          << absl::FormatTime(self.not_after) << "; issue another one in its place before that";
     }
   }
 
@@ -336,8 +341,8 @@ absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
   // For a session that was resumed, this is the result of the first handshake.
   if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
     return absl::UnauthenticatedError(
-        "authenticate a peer: it showed no certificate that could be verified; give it one of this cluster's "
-        "authority");
+        "authenticate a peer: the peer showed no certificate that security.ca verifies; give it one of this "
+        "cluster's authority");
   }
   TC_ASSIGN_OR_RETURN(Certificate peer, DescribeCertificate(*certificate));
   TC_RETURN_IF_ERROR(CheckPeer(peer));
@@ -347,7 +352,7 @@ absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
 absl::Status Identity::CheckPeer(const Certificate& peer) const {
   if (absl::Now() > peer.not_after) {
     return absl::UnauthenticatedError(
-        absl::StrCat("authenticate ", peer.name.ToString(), ": its certificate ended at ",
+        absl::StrCat("authenticate ", peer.name.ToString(), ": its certificate expired at ",
                      absl::FormatTime(peer.not_after), "; issue another one in its place"));
   }
   return CheckName(peer.name);

@@ -73,18 +73,18 @@ absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view
   const std::string_view role = path.substr(0, slash);
   const auto* known =
       std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& one) { return one.first == role; });
-  if (known == kRoles.end()) return NotAName(path, "it has none of the four roles");
+  if (known == kRoles.end()) return NotAName(path, "its role is none of the four");
   Name name{.trust_domain = std::string(trust_domain), .role = known->second, .name = ""};
   if (slash != std::string_view::npos) {
     const std::string_view rest = path.substr(slash + 1);
     // One word: a further '/' would be a path that has a meaning to other readers only.
     if (!IsSegment(rest)) {
       return NotAName(
-          path, "the part behind its role is not one word of letters, digits, dots, dashes and underscores");
+          path, "the NAME behind its role is not one word of letters, digits, dots, dashes and underscores");
     }
     name.name = std::string(rest);
   }
-  if (name.role == Role::kNode && name.name.empty()) return NotAName(path, "a node has a name");
+  if (name.role == Role::kNode && name.name.empty()) return NotAName(path, "a node needs a name");
   return name;
 }
 
