@@ -123,7 +123,9 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
     // A plain pointer, since the group joins its thread before it goes.
     group->thread = std::thread([this, members = group.get()] { Run(*members); });
   } catch (const std::system_error& error) {
-    LOG(WARNING) << "no thread for a broadcast: " << error.what();
+    LOG(WARNING) << "broadcast " << group->root->manifest()->id() << " to " << group->receivers.size()
+                 << " GPUs: no thread can be started (" << error.what()
+                 << "), so each GPU copies it by itself; raise the limit of threads";
     group->state = State::kDissolved;
   }
 }
@@ -138,12 +140,13 @@ void FanOut::Run(Group& group) {
                    {otel::attr::kLane, kNcclLane}},
                   {.links = links});
   // By the time that any member is told of the end, the broadcaster has let go of the memory.
-  const absl::Status status = span.Record(Broadcast(group));
+  const absl::Status status = span.Record(
+      Annotate(Broadcast(group), absl::StrCat("broadcast ", group.root->manifest()->id())));
   span.End();
   otel::metrics::kNcclBroadcasts.Add(1, {status.ok() ? "ok" : "failed"});
-  LOG_IF(WARNING, !status.ok()) << "the broadcast of " << group.root->manifest()->id() << " from "
-                                << group.root->location().ToString() << " to " << group.receivers.size()
-                                << " GPUs ended: " << status;
+  LOG_IF(WARNING, !status.ok()) << "broadcast from " << group.root->location().ToString() << " to "
+                                << group.receivers.size() << " GPUs: it failed, and they copy the rest: "
+                                << status;
   for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->End(status);
   // Last: from now on the members may leave, and the last one waits for this thread.
   absl::MutexLock lock(&mutex_);

@@ -35,9 +35,9 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       absl::MutexLock lock(&mutex_);
       const auto moved = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return news_ || stopped_; };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
-        return absl::DeadlineExceededError("its replica got no more chunks in time; try again");
+        return absl::DeadlineExceededError("the replica that is sent got no more chunks in time; try again");
       }
-      if (stopped_) return absl::UnavailableError("a receiver left; try again");
+      if (stopped_) return absl::UnavailableError("a receiving GPU left the group; try again");
       news_ = false;
     }
     // Before the chunks are looked at: what came before the end is seen.
@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       news_ = true;  // there may be more than were taken
       return chunks;
     }
-    if (ended) return Annotate(has->end(), "the replica that is broadcast");
+    if (ended) return Annotate(has->end(), "read the replica that is sent");
   }
 }
 
@@ -89,9 +89,9 @@ absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
         range.bytes <= layout.image_bytes - range.offset &&
         (range.bytes % layout.chunk_bytes == 0 || range.offset + range.bytes == layout.image_bytes);
     if (!whole || range.bytes == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("read the chunks of a broadcast: bytes ", range.offset,
-                                                     " to ", range.offset + range.bytes,
-                                                     " of the image are not whole chunks; try again"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the sender named bytes ", range.offset, " to ", range.offset + range.bytes,
+                       " of the image, which are not whole chunks; run one release on all nodes"));
     }
     for (uint64_t at = range.offset; at < range.offset + range.bytes; at += layout.chunk_bytes) {
       chunks.push_back(static_cast<uint32_t>(at / layout.chunk_bytes));

@@ -75,7 +75,8 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
       group->thread = std::thread([this, started = group.get()] { Run(*started); });
       groups_.push_back(group);
     } catch (const std::system_error& error) {
-      LOG(WARNING) << "no thread for a broadcast between nodes: " << error.what();
+      LOG(WARNING) << "broadcast " << plan.artifact_id << " between nodes: no thread can be started ("
+                   << error.what() << "), so the GPUs of this node pull it; raise the limit of threads";
     }
   }
   for (const std::shared_ptr<Group>& ended : over) ended->thread.join();
@@ -161,8 +162,8 @@ void WideBroadcasts::Run(Group& group) {
   status = Annotate(status, absl::StrCat("broadcast ", group.plan.artifact_id));
   // By now the broadcaster has let go of the memory.
   if (!status.ok()) {
-    LOG(WARNING) << "group " << group.plan.group_id << " of " << group.plan.world_size
-                 << " GPUs of several nodes ended: " << status;
+    LOG(WARNING) << "broadcast group " << group.plan.group_id << " of " << group.plan.world_size
+                 << " GPUs of several nodes: it failed, and they pull the rest: " << status;
     group.plan.meeting->GiveUp(group.plan, status);
   }
   std::vector<std::shared_ptr<Availability>> arrived;
@@ -186,7 +187,8 @@ void WideBroadcasts::Run(Group& group) {
 absl::Status WideBroadcasts::Gather(Group& group) {
   const WideGroupPlan& plan = group.plan;
   if (broadcaster_ == nullptr) {
-    return absl::UnavailableError("this node has no helper for it; use another lane than nccl");
+    return absl::UnavailableError("this node has no helper process for NCCL; set daemon.nccl, or leave nccl "
+                                  "out of daemon.lanes");
   }
   std::shared_ptr<ReplicaLease> root;
   // A ready replica is the root where there is one, and no ingest joins for its place. Else the ingest of
@@ -202,7 +204,7 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const size_t expected = plan.ranks.size() - (root == nullptr ? 0 : 1);
     const auto gathered = [&] { return group.members.size() >= expected || group.left; };
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
-    if (group.left) return absl::CancelledError("a receiver left; try again");
+    if (group.left) return absl::CancelledError("a receiving GPU left the group; try again");
     if (!in_time) {
       return absl::DeadlineExceededError(absl::StrCat("only ", group.members.size(), " of ", expected,
                                                       " GPUs of this node joined in time; try again"));
@@ -210,7 +212,9 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     for (const auto& [location, member] : group.members) replicas.push_back(member.receiver.replica_id);
   }
   if (plan.has_root && root == nullptr) root = table_->LeaseEarliest(replicas);
-  if (plan.has_root && root == nullptr) return absl::UnavailableError("its replica is gone; get it again");
+  if (plan.has_root && root == nullptr) {
+    return absl::UnavailableError("the replica to send is gone; get the artifact again");
+  }
   absl::MutexLock lock(&mutex_);
   group.state = State::kMeeting;
   if (root == nullptr) return absl::OkStatus();
@@ -260,7 +264,8 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   // would wait for itself.
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", root.rank, " is not a root; try again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the sender says that it is rank ", root.rank, ", which it is not; try again"));
   }
   world.id = root.communicator_id;
   world.root = root.rank;
@@ -312,7 +317,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     {
       absl::MutexLock lock(&mutex_);
       // A member that has all leaves, too; then only the end is to come.
-      if (group.left && missing > 0) return absl::CancelledError("a receiver left; try again");
+      if (group.left && missing > 0) return absl::CancelledError("a receiving GPU left the group; try again");
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
     if (ranges.empty()) break;
@@ -320,7 +325,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     for (const uint32_t chunk : chunks) {
       // What was verified must not be written again.
       if (has[chunk]) {
-        return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " came twice; try again"));
+        return absl::InvalidArgumentError(absl::StrCat("the sender sent chunk ", chunk, " twice; try again"));
       }
       has[chunk] = true;
     }
@@ -328,7 +333,8 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     NoteArrived(group, chunks);
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("it ended before ", missing, " chunks came; try again"));
+  return absl::UnavailableError(
+      absl::StrCat("the sender stopped before ", missing, " chunks came; try again"));
 }
 
 // The lock is not held while chunks are added, since that calls observers.

@@ -37,7 +37,8 @@ absl::StatusOr<DeviceAllocation> AllocationTable::Find(DevicePtr pointer, uint64
     }
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "use ", Describe(pointer), ": no allocation or import of this process holds ", bytes, " bytes there"));
+      "use ", Describe(pointer), ": no allocation or import of this process holds ", bytes,
+      " bytes there; pass a range inside one"));
 }
 
 absl::StatusOr<DeviceAllocation> AllocationTable::FindBase(DevicePtr base, MemoryOrigin origin) const {
@@ -68,19 +69,23 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
   }
   return absl::InvalidArgumentError(absl::StrCat("use ", Describe(base),
                                                  origin == MemoryOrigin::kAllocated
-                                                     ? ": no allocation of this process begins there"
-                                                     : ": no imported memory begins there"));
+                                                     ? ": no allocation of this process begins there; pass "
+                                                       "what Allocate gave"
+                                                     : ": no imported memory begins there; pass what "
+                                                       "OpenIpc gave"));
 }
 
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {
   if (ranges.size() != digests.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("digest ", ranges.size(), " ranges: there is room for ", digests.size(), " digests"));
+        absl::StrCat("digest ", ranges.size(), " ranges: there is room for ", digests.size(),
+                     " digests; pass one for each range"));
   }
   for (const DeviceRange& range : ranges) {
     if (range.begin.device == device) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("digest on device ", device, ": a range is memory of device ", range.begin.device));
+        absl::StrCat("digest on device ", device, ": a range is memory of device ", range.begin.device,
+                     "; use a stream of that device"));
   }
   return absl::OkStatus();
 }

@@ -99,7 +99,7 @@ BrokenContexts& BrokenContexts::OfProcess() {
 void BrokenContexts::Add(int device, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   const auto [broken, is_new] = broken_.try_emplace(device, why);
-  if (is_new) LOG(ERROR) << "device " << device << " is unhealthy from here on: " << why;
+  if (is_new) LOG(ERROR) << "use device " << device << ": it is unhealthy from here on: " << why;
 }
 
 absl::Status BrokenContexts::Check(int device) const {

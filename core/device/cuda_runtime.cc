@@ -87,7 +87,9 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    if (bytes == 0) return absl::InvalidArgumentError("allocate device memory: 0 bytes");
+    if (bytes == 0) {
+      return absl::InvalidArgumentError("allocate device memory: 0 bytes are wanted; ask for at least one");
+    }
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
     void* pointer = nullptr;
@@ -116,11 +118,14 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
-    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("register host memory: no bytes");
+    if (base == nullptr || bytes == 0) {
+      return absl::InvalidArgumentError("register host memory: it has no bytes; pass memory that has");
+    }
     const bool read_only = access == HostAccess::kReadOnly;
     if (read_only && !std::ranges::all_of(devices_, &DeviceInfo::locks_read_only)) {
       return absl::UnimplementedError(
-          "page-lock host memory: not every device can where it is mapped for reading only");
+          "page-lock host memory: not every GPU can lock memory that is mapped for reading only; map it for "
+          "writing, too");
     }
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
@@ -158,7 +163,10 @@ class CudaRuntime final : public DeviceRuntime {
     TC_ASSIGN_OR_RETURN(const CudaIpcFields fields, DecodeCudaIpc(handle.opaque));
     TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
     TC_RETURN_IF_ERROR(CheckHealth(device));
-    if (handle.bytes == 0) return absl::InvalidArgumentError("open device memory: the handle has 0 bytes");
+    if (handle.bytes == 0) {
+      return absl::InvalidArgumentError(
+          "open device memory: its handle says 0 bytes; ask the exporter again");
+    }
     // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {
       return absl::FailedPreconditionError(
@@ -193,7 +201,8 @@ class CudaRuntime final : public DeviceRuntime {
  private:
   absl::Status CheckDevice(int device) const {
     if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
-    return absl::InvalidArgumentError(absl::StrCat("use device ", device, ": there are ", devices_.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("use device ", device, ": this process sees ", devices_.size(), "; name one of those"));
   }
 
   // A device for calls that concern all devices; the first one where none is healthy.

@@ -20,7 +20,9 @@ absl::Status EnablePeer(int device, int other) {
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
   TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "ask for", which));
-  if (can == 0) return absl::UnimplementedError(absl::StrCat("enable ", which, ": they are not peers"));
+  if (can == 0) {
+    return absl::UnimplementedError(absl::StrCat("enable ", which, ": the hardware does not connect them"));
+  }
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // by another library of this process; the next caller must not find it
@@ -70,7 +72,8 @@ class CudaStream final : public Stream {
     // the buffer of digests idle, which goes back for other streams.
     const absl::Status status = Synchronize();
     if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
-    LOG_IF(WARNING, !status.ok()) << "a device stream ended with an unread error: " << status;
+    LOG_IF(WARNING, !status.ok()) << "close a stream of device " << device_
+                                  << ": a copy failed before: " << status;
     if (digests_) shared_.digest_buffers.Give(digests_);
     const CudaDeviceGuard guard(device_);
     CudaStatus(cudaStreamDestroy(stream_), "destroy", "a stream").IgnoreError();
@@ -214,8 +217,8 @@ bool PeerAccess::Enable(int device, int other) {
   // Each pair of devices is asked about once, and warned of once.
   if (!first) return asked->second;
   const absl::Status enabled = EnablePeer(device, other);
-  LOG_IF(WARNING, !enabled.ok()) << "copies between devices " << device << " and " << other
-                                 << " go through the host: " << enabled;
+  LOG_IF(WARNING, !enabled.ok()) << "copy between devices " << device << " and " << other
+                                 << ": copies go through the host, and are slower: " << enabled;
   return asked->second = enabled.ok();
 }
 

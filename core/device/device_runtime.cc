@@ -41,7 +41,8 @@ absl::StatusOr<int> DeviceRuntime::FindDevice(std::string_view uuid) const {
     if (device.uuid == uuid) return device.ordinal;
   }
   return absl::NotFoundError(absl::StrCat("find device ", uuid, ": it is not one of the ", devices().size(),
-                                          " that this process sees (", backend(), " backend)"));
+                                          " that this process sees (", backend(),
+                                          " backend); make it visible (CUDA_VISIBLE_DEVICES)"));
 }
 
 std::unique_ptr<DeviceRuntime> CreateNullRuntime() { return std::make_unique<NullRuntime>(); }

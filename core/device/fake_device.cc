@@ -48,7 +48,8 @@ class FakeStream final : public Stream {
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsIdle() override;
   absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
-    return absl::UnimplementedError("a fake device has no stream that another library could use");
+    return absl::UnimplementedError("lend the stream of a fake device: no other library can use it; use a "
+                                    "GPU");
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override;
 
@@ -213,7 +214,9 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    if (bytes == 0) return absl::InvalidArgumentError("allocate device memory: 0 bytes");
+    if (bytes == 0) {
+      return absl::InvalidArgumentError("allocate device memory: 0 bytes are wanted; ask for at least one");
+    }
     if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeAllocation());
     // Counted before it is made, so that two threads cannot take the last bytes twice.
     TC_RETURN_IF_ERROR(Reserve(device, bytes));
@@ -236,17 +239,21 @@ class FakeRuntime final : public DeviceRuntime {
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess) override {
-    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("register host memory: no bytes");
+    if (base == nullptr || bytes == 0) {
+      return absl::InvalidArgumentError("register host memory: it has no bytes; pass memory that has");
+    }
     absl::MutexLock lock(&mutex_);
     if (!registered_.insert(base).second) {
-      return absl::AlreadyExistsError("this host memory is registered already");
+      return absl::AlreadyExistsError("register host memory: it is registered already; register it once");
     }
     return absl::OkStatus();
   }
 
   absl::Status UnregisterHost(std::byte* base) override {
     absl::MutexLock lock(&mutex_);
-    if (registered_.erase(base) == 0) return absl::NotFoundError("this host memory is not registered");
+    if (registered_.erase(base) == 0) {
+      return absl::NotFoundError("unregister host memory: it is not registered; register it first");
+    }
     return absl::OkStatus();
   }
 
@@ -264,7 +271,7 @@ class FakeRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(CheckHealth(device));
     if (fields.process == ThisProcessToken() && fields.pid == static_cast<uint32_t>(getpid())) {
       return absl::FailedPreconditionError(
-          "this process exported the handle itself: use the allocation's own pointer");
+          "open device memory: this process exported the handle itself; use the allocation's own pointer");
     }
     TC_ASSIGN_OR_RETURN(auto memory, FakeMemory::Open(fields, handle.bytes));
     return Place(device, handle.bytes, MemoryOrigin::kImported, std::move(memory));
@@ -277,16 +284,17 @@ class FakeRuntime final : public DeviceRuntime {
  private:
   absl::Status CheckDevice(int device) const {
     if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
-    return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("use device ", device, ": this process sees ", devices_.size(), "; name one of those"));
   }
 
   absl::Status Reserve(int device, uint64_t bytes) {
     absl::MutexLock lock(&mutex_);
     const uint64_t free = devices_[device].total_bytes - used_bytes_[device];
     if (bytes > free) {
-      return absl::ResourceExhaustedError(absl::StrCat("fake device ", device, " is full: wanted ", bytes,
-                                                       " bytes, free ", free, " of ",
-                                                       devices_[device].total_bytes));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("allocate ", bytes, " bytes on fake device ", device, ": ", free, " of its ",
+                       devices_[device].total_bytes, " bytes are free; raise daemon.fake_device_memory"));
     }
     used_bytes_[device] += bytes;
     return absl::OkStatus();
@@ -316,7 +324,7 @@ class FakeRuntime final : public DeviceRuntime {
     if (dropped.fake.use_count() > 1) {
       allocations_.Add(dropped);
       return absl::FailedPreconditionError(
-          "device memory is given back while copies use it; synchronize their streams first");
+          "free device memory: copies still use it; synchronize their streams first");
     }
     if (origin == MemoryOrigin::kAllocated) Release(base.device, dropped.bytes);
     return dropped;
@@ -335,9 +343,9 @@ class FakeRuntime final : public DeviceRuntime {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options) {
   if (options.device_count < 1 || options.device_count > kMaxDevices || options.device_bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("1 to ", kMaxDevices, " fake devices with memory, not ",
-                                                   options.device_count, " of ", options.device_bytes,
-                                                   " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("make ", options.device_count, " fake devices of ", options.device_bytes,
+                     " bytes: there can be 1 to ", kMaxDevices, ", with memory; set daemon.fake_devices"));
   }
   return std::make_unique<FakeRuntime>(options);
 }

@@ -34,7 +34,8 @@ bool LeadsTo(const std::string& link, std::string_view uuid) {
 }
 
 absl::Status Gone(const FakeIpcFields& fields) {
-  return absl::NotFoundError(absl::StrCat("fake device memory ", fields.memory, " of process ", fields.pid,
+  return absl::NotFoundError(absl::StrCat("open fake device memory ", fields.memory, " of process ",
+                                          fields.pid,
                                           ": it was freed, or its process is gone; ask the exporter again"));
 }
 
@@ -66,8 +67,9 @@ absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Open(const FakeIpcFields
   struct stat info = {};
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat", path);
   if (bytes == 0 || static_cast<uint64_t>(info.st_size) != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the handle says ", bytes, " bytes, fake device memory ",
-                                                   fields.memory, " has ", info.st_size));
+    return absl::InvalidArgumentError(absl::StrCat("open fake device memory ", fields.memory,
+                                                   ": its handle says ", bytes, " bytes, and it has ",
+                                                   info.st_size, "; ask the exporter again"));
   }
   TC_RETURN_IF_ERROR(memory->Map());
   return memory;
