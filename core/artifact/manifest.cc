@@ -75,8 +75,8 @@ absl::Status CheckKind(uint8_t kind) {
   if (!ArtifactKindName(static_cast<ArtifactKind>(kind)).empty()) return absl::OkStatus();
   return Malformed(
       absl::StrCat("artifact kind ", kind,
-                   ", but this build knows only 0 (tensors), 1 (files) and 2 (difference); use a "
-                   "build that knows it"));
+                   ", but this build knows only 0 (tensors), 1 (files) and 2 (difference); use a build that "
+                   "knows it"));
 }
 
 absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
@@ -91,7 +91,9 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
     return Malformed(absl::StrCat("it has format ", version, ", but this build knows only ", kVersion,
                                   "; use a build that knows it"));
   }
-  if (digest != kDigestAlgorithms) return Malformed(absl::StrCat("digest algorithm ", digest, " is unknown"));
+  if (digest != kDigestAlgorithms) {
+    return Malformed(absl::StrCat("digest algorithm ", digest, " is unknown; use a build that knows it"));
+  }
   TC_RETURN_IF_ERROR(CheckKind(kind));
   return static_cast<ArtifactKind>(kind);
 }

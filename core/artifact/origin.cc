@@ -25,7 +25,7 @@ void Fields(auto& io, Origin& origin) {
   auto flags =
       static_cast<uint8_t>((origin.untraceable ? kUntraceable : 0) | (origin.compared ? kCompared : 0));
   io(flags);
-  io.Check(flags <= (kUntraceable | kCompared), "unknown flags");
+  io.Check(flags <= (kUntraceable | kCompared), "flags that this build does not know");
   if (io.kReads) {
     origin.untraceable = (flags & kUntraceable) != 0;
     origin.compared = (flags & kCompared) != 0;
@@ -92,7 +92,7 @@ absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes) {
   reader(origin);
   if (in.AtEnd()) return origin;
   return absl::InvalidArgumentError(absl::StrCat("decode origin: at byte ", in.position(), ": ",
-                                                 in.ok() ? "it goes on past its end" : in.failure()));
+                                                 in.ok() ? "bytes follow its end" : in.failure()));
 }
 
 }  // namespace tensorcast

@@ -63,9 +63,10 @@ TEST(Origin, DecodeOrigin_RefusesCutLongOrUnknownBytes) {
     EXPECT_EQ(DecodeOrigin(bytes.substr(0, size)).status().code(), absl::StatusCode::kInvalidArgument)
         << size;
   }
-  EXPECT_THAT(DecodeOrigin(bytes + "x").status().message(), HasSubstr("it goes on past its end"));
+  EXPECT_THAT(DecodeOrigin(bytes + "x").status().message(), HasSubstr("bytes follow its end"));
   EXPECT_THAT(DecodeOrigin("\2" + bytes.substr(1)).status().message(), HasSubstr("format 2"));
-  EXPECT_THAT(DecodeOrigin("\1\4" + bytes.substr(2)).status().message(), HasSubstr("unknown flags"));
+  EXPECT_THAT(DecodeOrigin("\1\4" + bytes.substr(2)).status().message(),
+              HasSubstr("flags that this build does not know"));
 }
 
 TEST(FileVersion, FileVersion_TextComesBack) {

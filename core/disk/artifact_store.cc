@@ -69,22 +69,28 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
   const uint64_t file_bytes = file->identity().bytes;
   TC_ASSIGN_OR_RETURN(const std::string bytes,
                       ReadBytes({}, *file, 0, std::min(kPackedHeaderBytes, file_bytes)));
-  TC_ASSIGN_OR_RETURN(const PackedHeader header,
-                      DecodePackedHeader(std::as_bytes(std::span(bytes)), file_bytes));
+  const absl::StatusOr<PackedHeader> decoded =
+      DecodePackedHeader(std::as_bytes(std::span(bytes)), file_bytes);
+  if (!decoded.ok()) return Annotate(decoded.status(), absl::StrCat("open ", path));
+  const PackedHeader& header = *decoded;
   // The header was checked against the file's length, so this takes no more memory than the file has bytes.
   TC_ASSIGN_OR_RETURN(const std::string manifest_bytes,
                       ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
-  if (manifest->id() != artifact_id) {
-    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": its manifest is that of ",
-                                                   manifest->id(), "; put the artifact again"));
+  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(manifest_bytes);
+  if (!manifest.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": ", manifest.status().message(), "; put the artifact again"));
   }
-  if (manifest->layout().image_bytes != header.image_bytes) {
+  if ((*manifest)->id() != artifact_id) {
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": its manifest is that of ",
+                                                   (*manifest)->id(), "; put the artifact again"));
+  }
+  if ((*manifest)->layout().image_bytes != header.image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "open ", path,
         ": its header and its manifest disagree on the size of the image; put the artifact again"));
   }
-  return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
+  return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, *std::move(manifest));
 }
 
 // The folder as a list of its files. The mutex guards the two maps. A file's name and its entry change
@@ -111,12 +117,15 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
         Add(*std::move(file));
       } else {
         otel::metrics::kDiskErrors.Add(1, {"scan"});
-        LOG(WARNING) << path << " is left alone and not offered: " << file.status();
+        LOG(WARNING) << "scan the disk tier: a packed file is left alone and not offered: "
+                     << file.status();
         NoteDamaged(artifact_id, file.status());
       }
     }
     scan.End(!error);
-    LOG_IF(ERROR, error) << "reading the folder " << directory_ << ": " << error.message();
+    LOG_IF(ERROR, error) << "scan the disk tier: read folder " << directory_ << ": " << error.message()
+                         << "; its other packed files are not offered; check the disk and start the daemon "
+                            "again";
   }
 
   std::vector<std::shared_ptr<PackedFile>> List() const override {

@@ -100,15 +100,15 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
   if (folders_.empty()) {
     return absl::PermissionDeniedError(absl::StrCat(
         "open ", path,
-        ": nothing is imported here; set daemon.import_roots to the folders that models are in"));
+        ": this daemon imports no files; set daemon.import_roots to the folders that models are in"));
   }
-  LOG_EVERY_N_SEC(INFO, 1) << "Not opened below the import roots: " << QuoteName(path) << ": " << why;
+  LOG_EVERY_N_SEC(INFO, 1) << "import " << QuoteName(path) << ": refused: " << why;
   if (absl::IsUnavailable(why)) {
     return absl::UnavailableError(
         absl::StrCat("open ", path, ": its file system is away; try again; the daemon's log says why"));
   }
   return absl::PermissionDeniedError(absl::StrCat(
-      "open ", path, ": it is not there, or may not be read, or is outside of daemon.import_roots (",
+      "open ", path, ": the file does not exist, may not be read, or is outside of daemon.import_roots (",
       absl::StrJoin(folders_, ", "), "); the daemon's log says which"));
 }
 

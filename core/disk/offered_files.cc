@@ -32,7 +32,7 @@ std::string_view KindOf(const struct stat& info, std::string_view path) {
   if (S_ISFIFO(info.st_mode)) return "a FIFO";
   if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) return "a device";
   if (S_ISSOCK(info.st_mode)) return "a socket";
-  if (!S_ISREG(info.st_mode)) return "no file at all";
+  if (!S_ISREG(info.st_mode)) return "a descriptor without a file";
   // To fstat a memfd is a regular file: only its name tells.
   if (info.st_nlink == 0 && absl::StartsWith(path, kMemoryFile)) return "memory of a process";
   return "";

@@ -60,7 +60,7 @@ std::string EncodePackedHeader(const PackedHeader& header) {
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
   if (bytes.size() < kPackedHeaderBytes) return Malformed("it is shorter than a header");
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
-  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not begin with the magic");
+  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not begin as a packed file does");
   const uint32_t version = reader.Get<uint32_t>();
   // Before the digest, which may lie elsewhere in a later version.
   if (version > kPackedVersion) {
@@ -73,7 +73,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
     return Malformed("its header is damaged");
   }
   if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
-    return Malformed("its version or the length of its header is another one");
+    return Malformed("this build does not know its format or the length of its header");
   }
   // What this version does not use is zero, so that a later version can give it a meaning.
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);

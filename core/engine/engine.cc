@@ -100,7 +100,8 @@ struct StoreEngine::Parts {
 
 absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOptions& options) {
   if (options.host_pool == nullptr || options.max_concurrent_ingests < 1 || options.staging_buffers < 0) {
-    return absl::InvalidArgumentError("open the store engine: a host pool or room for an ingest is missing");
+    return absl::InvalidArgumentError("open the store engine: it needs a host pool, and room for at least "
+                                      "one ingest; pass both");
   }
   // Only chunks on their way to a device or a file are staged.
   const bool stages = options.artifact_store != nullptr ||
@@ -170,7 +171,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::st
   // where NOT_FOUND would make it fetch what this node has.
   if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
     return absl::UnavailableError(
-        absl::StrCat("lease ", artifact_id, ": its kept replica is still to be verified; try again"));
+        absl::StrCat("lease ", artifact_id,
+                     ": its replica, kept from before the restart, is not verified yet; try again"));
   }
   return parts_->table.LeaseAt(artifact_id, location);
 }
