@@ -16,7 +16,8 @@ constexpr uint32_t kWordBits = 64;
 constexpr uint64_t kMaxChunks = uint64_t{1} << 26;  // their bits fit a frame; no image has more
 
 absl::Status NotAllowed(std::string_view what) {
-  return absl::InternalError(absl::StrCat("follow a replica: the daemon announced ", what));
+  return absl::InternalError(
+      absl::StrCat("follow the chunks of a replica: the daemon announced ", what, kOneRelease));
 }
 
 }  // namespace
@@ -26,9 +27,10 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
                                                                                uint64_t chunk_bytes,
                                                                                SteadyTime deadline) {
   if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMaxChunks) {
-    return absl::InvalidArgumentError(absl::StrCat("follow replica ", handles.replica_id, ": an image of ",
+    return absl::InvalidArgumentError(absl::StrCat("follow the chunks of replica ", handles.replica_id,
+        ": an image of ",
                                                    handles.image_bytes, " bytes in chunks of ", chunk_bytes,
-                                                   " has no chunks, or too many"));
+                                                   " has none, or too many", kOneRelease));
   }
   std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
   TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, {}, deadline));
@@ -39,7 +41,7 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
   try {
     mirror->thread_ = std::thread([mirror = mirror.get()] { mirror->Run(); });
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("follow replica ", handles.replica_id,
+    return absl::ResourceExhaustedError(absl::StrCat("follow the chunks of replica ", handles.replica_id,
                                                      ": no thread can be started (", error.what(),
                                                      "); raise the limit of threads"));
   }

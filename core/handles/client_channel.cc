@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
   if (ack == nullptr || ack->version != kHandleProtocolVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat("connect to ", path, ": it answered HELLO with ", FrameName(answer.frame),
+        absl::StrCat("connect to ", path, ": the server there answered HELLO with ", FrameName(answer.frame),
                      ack ? absl::StrCat(" ", ack->version) : "", ", and this build speaks version ",
                      kHandleProtocolVersion, "; start a daemon of the same release"));
   }

@@ -118,14 +118,14 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
   writer.OneOf<kFirstType>(frame, "");
   if (!out.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "encode ", FrameName(frame), ": a field is longer than the 65535 bytes that fit its length"));
+        "encode ", FrameName(frame), ": a name or a path has more than 65535 bytes; shorten it"));
   }
   // The length counts what is behind itself.
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame),
-                                                   ": the handle socket carries ", kMaxServerFrameBytes,
-                                                   " bytes of a frame, and not ", length));
+                                                   ": it has ", length, " bytes, and a frame at most ",
+                                                   kMaxServerFrameBytes, "; send less at once"));
   }
   out.Overwrite(0, static_cast<uint32_t>(length));
   return out.Take();
@@ -137,7 +137,8 @@ absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefix
   const size_t length = in.Get<uint32_t>();
   if (length == 0 || length > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("read a frame: it has ", length, " bytes where 1 to ", max_bytes, " are allowed"));
+        absl::StrCat("read a frame: it has ", length, " bytes, and 1 to ", max_bytes,
+                     " are allowed", kOneRelease));
   }
   return length;
 }
@@ -152,7 +153,8 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
   if (in.remaining() > 0) in.Fail("bytes behind the last field");
   if (!in.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("decode a frame: ", in.failure(), " at byte ", in.position(), " of ", bytes.size()));
+        absl::StrCat("decode a frame: ", in.failure(), " at byte ", in.position(), " of ", bytes.size(),
+                     kOneRelease));
   }
   return frame;
 }

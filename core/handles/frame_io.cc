@@ -90,7 +90,7 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<co
   if (size >= 0) return static_cast<size_t>(size);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
   if (errno == EPIPE || errno == ECONNRESET) {
-    return absl::UnavailableError("send to the handle socket: its other end is closed");
+    return absl::UnavailableError("send to the handle socket: its other end is closed; connect again");
   }
   return ErrnoStatus(errno, "send to", "the handle socket");
 }
@@ -103,7 +103,8 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     // Checked before lost_fds: too many descriptors are the peer's fault, whatever this process could open.
     if (fds_.size() > max_fds_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it"));
+          absl::StrCat("read a frame: more than ", max_fds_,
+                       " descriptors came with it", kOneRelease));
     }
     if (received.lost_fds) {
       return absl::ResourceExhaustedError(

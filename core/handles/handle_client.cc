@@ -26,7 +26,7 @@ uint64_t RoundUpToGranule(uint64_t bytes) {
 absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>& fds) {
   for (size_t i = 0; i < fds.size(); ++i) {
     TC_RETURN_IF_ERROR(Annotate(CheckPoolSegment(fds[i].get(), host.segments[i].bytes),
-                                absl::StrCat("segment ", host.segments[i].number)));
+                                absl::StrCat("claim a replica: segment ", host.segments[i].number)));
   }
   return absl::OkStatus();
 }
@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);
   if (frame == nullptr) {
     return absl::InternalError(
-        absl::StrCat("claim a replica: the daemon answered with ", FrameName(answer.frame)));
+        absl::StrCat("claim a replica: the daemon sent ", FrameName(answer.frame), kOneRelease));
   }
   ReplicaHandles handles = std::move(frame->handles);
   std::vector<UniqueFd> fds = std::move(answer.fds);
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
   }
   if (fds.size() != expected) {
     return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": its handles came with ",
-                                            fds.size(), " descriptors instead of ", expected));
+                                            fds.size(), " descriptors instead of ", expected, kOneRelease));
   }
   // Any process may listen on the path, so all is checked before any of it is mapped.
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
@@ -136,7 +136,7 @@ absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access a
 absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
   if (!std::holds_alternative<HostHandles>(handles_.memory)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "map replica ", handles_.replica_id, ": it is not in host memory, so it has no image to map"));
+        "map replica ", handles_.replica_id, ": it is not in host memory; open its device memory"));
   }
   if (!image_.has_value()) {
     absl::StatusOr<ReservedRange> image =
@@ -158,8 +158,9 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
                                                                            SteadyTime deadline) {
   if (!std::holds_alternative<HostHandles>(handles_.memory) || mirror_ != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "follow replica ", handles_.replica_id,
-        mirror_ != nullptr ? ": it is followed already" : ": it is not in host memory, so it is ready"));
+        "follow the chunks of replica ", handles_.replica_id,
+        mirror_ != nullptr ? ": they are followed already; follow them once"
+                           : ": it is not in host memory, and so complete; read it"));
   }
   // From here on the mirror reads the connection, until no more can come.
   TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
@@ -192,7 +193,7 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   TC_RETURN_IF_ERROR(answer.status());
   if (!std::holds_alternative<ClosedFrame>(answer->frame)) {
     return absl::InternalError(
-        absl::StrCat("close device memory: the daemon answered with ", FrameName(answer->frame)));
+        absl::StrCat("close device memory: the daemon sent ", FrameName(answer->frame), kOneRelease));
   }
   acknowledged_ = true;
   return absl::OkStatus();
@@ -245,7 +246,7 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::st
   auto* offered = std::get_if<OfferedFrame>(&answer.frame);
   if (offered == nullptr) {
     return absl::InternalError(
-        absl::StrCat("offer memory: the daemon answered with ", FrameName(answer.frame)));
+        absl::StrCat("offer memory: the daemon sent ", FrameName(answer.frame), kOneRelease));
   }
   return std::unique_ptr<OfferedMemory>(new OfferedMemory(std::move(channel), std::move(offered->token)));
 }
@@ -269,7 +270,8 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const s
                                                                          const Cancellation& cancellation) {
   if (fds.empty() || fds.size() > kMaxOfferedFiles) {
     return absl::InvalidArgumentError(
-        absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles, " can be offered at once"));
+        absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles,
+            " can be offered at once; offer them in turn"));
   }
   return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }

@@ -206,8 +206,8 @@ class HandleServer::Loop {
         Update(it);
         continue;
       }
-      LOG_EVERY_N_SEC(WARNING, 10) << options.path
-                                   << ": closing a client that did not go on with its request in time";
+      LOG_EVERY_N_SEC(WARNING, 10) << "serve " << options.path
+                                   << ": a client is cut off, since it did not finish its request in time";
       Destroy(it);
     }
     TellNews(now);
@@ -361,7 +361,7 @@ class HandleServer::Loop {
   }
 
   void Refuse(UniqueFd socket, const absl::Status& reason) {
-    LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": refused a client: " << reason;
+    LOG_EVERY_N_SEC(WARNING, 10) << "serve " << options.path << ": refuse a client: " << reason;
     NewConnection(std::move(socket), kListenerId)
         ->Refuse(reason);  // fits a fresh socket's buffer: no need to wait
   }
@@ -514,8 +514,8 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
   std::optional<Offer> offer = loop_->offers.Take(token);
   if (offer) return *std::move(offer);
   return absl::NotFoundError(
-      "take an offer: nothing is offered under this token, since its client is gone or it was taken before; "
-      "offer the memory again");
+      "take a client's memory: nothing is offered under this token; its client is gone, or it was taken "
+      "before; offer the memory again");
 }
 
 int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {

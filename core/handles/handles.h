@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -19,6 +20,9 @@
 #include "core/memory/host_pool.h"
 
 namespace tensorcast {
+
+// The remedy in errors about what the other end of a handle socket sent.
+inline constexpr std::string_view kOneRelease = "; use a client and a daemon of one release";
 
 class Availability;
 class PutRing;

@@ -21,14 +21,15 @@ absl::Status CheckPoolSegment(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || (seals & kPageSeals) == 0) {
     return absl::InvalidArgumentError(
-        "map a segment of another daemon's pool: it is not a memfd sealed with F_SEAL_SHRINK | F_SEAL_GROW | "
+        "map a segment of a daemon's pool: it is not a memfd sealed with F_SEAL_SHRINK | F_SEAL_GROW | "
         "F_SEAL_FUTURE_WRITE, so that its memory may go while it is read; take the bytes over the network");
   }
   struct stat segment{};
-  if (fstat(fd, &segment) != 0) return ErrnoStatus(errno, "fstat", "a segment of another daemon's pool");
+  if (fstat(fd, &segment) != 0) return ErrnoStatus(errno, "fstat", "a segment of a daemon's pool");
   if (bytes == 0 || static_cast<uint64_t>(segment.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("map a segment of another daemon's pool: it should have ",
-                                                   bytes, " bytes but has ", segment.st_size));
+    return absl::InvalidArgumentError(absl::StrCat("map a segment of a daemon's pool: it should have ",
+                                                   bytes, " bytes but has ", segment.st_size,
+                                                   "; take the bytes over the network"));
   }
   return absl::OkStatus();
 }

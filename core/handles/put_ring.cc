@@ -99,7 +99,8 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     if (answer == ours.sequence) break;
     if (answer != ours.sequence - 1) {
       return absl::InvalidArgumentError(absl::StrCat(what, ": the client answered request ", answer,
-                                                     " of a slot where ", ours.sequence, " was due"));
+                                                     " of a slot where ", ours.sequence,
+                                                     " was due; use a client and a daemon of one release"));
     }
     if (closed_.load()) {
       return absl::UnavailableError(

@@ -29,7 +29,7 @@ absl::Status CheckMemory(int fd, const RingShape& shape) {
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || static_cast<uint64_t>(info.st_size) < shape.bytes()) {
     return absl::InternalError(absl::StrCat("open the ring of a put: the daemon sent ", info.st_size,
                                             " bytes with seals ", seals, " where ", shape.bytes(),
-                                            " bytes that cannot shrink are needed"));
+                                            " bytes that cannot shrink are needed", kOneRelease));
   }
   return absl::OkStatus();
 }
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
   if (frame == nullptr || answer->fds.size() != 1) {
     return absl::InternalError(absl::StrCat("open the ring of a put: the daemon answered with ",
                                             FrameName(answer->frame), " and ", answer->fds.size(),
-                                            " descriptors"));
+                                            " descriptors", kOneRelease));
   }
   const RingShape shape = frame->shape;
   if (absl::Status right = shape.Check(); !right.ok()) return absl::InternalError(right.message());
@@ -160,7 +160,8 @@ absl::Status RingFiller::Check(const Task& task) const {
   if (in_slot && in_image) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("fill the ring of a put: the daemon asked for ", task.bytes,
                                           " bytes from ", task.image_offset, " on of an image of ",
-                                          image_bytes_, ", in a slot of ", shape_.slot_bytes));
+                                          image_bytes_, ", in a slot of ", shape_.slot_bytes,
+                                          kOneRelease));
 }
 
 void RingFiller::Work(int thread) {

@@ -65,14 +65,14 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
     return absl::InvalidArgumentError(
         "offer memory: it is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; seal it "
-        "after "
-        "the last writable mapping of it is gone");
+        "after its last writable mapping is gone");
   }
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("offer memory: it has ", info.st_size, " bytes where ", bytes, " were announced"));
+        absl::StrCat("offer memory: it has ", info.st_size, " bytes, and ", bytes,
+                     " were announced; announce what it has"));
   }
   struct statfs file_system;
   if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
@@ -96,14 +96,15 @@ absl::Status CheckMayBeRead(int fd) {
 }
 
 absl::Status OutOfTurn(const Frame& frame) {
-  return absl::InvalidArgumentError(absl::StrCat("handle ", FrameName(frame), ": it is out of turn"));
+  return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
+      ": the client sent it out of turn", kOneRelease));
 }
 
 // Refuses a descriptor that a connection would keep beside its socket, if it is one of the reserve.
 absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
   if (!IsReserved(fd.get(), DescriptorUserAt(socket.get()))) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("keep a descriptor: the daemon has none left for this (its limit is ", DescriptorLimit(),
+      absl::StrCat("keep a client's descriptor: the daemon has none left (its limit is ", DescriptorLimit(),
                    "); raise its limit of open files, or detach some clients"));
 }
 
@@ -111,7 +112,7 @@ absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
 absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const UniqueFd& socket) {
   if (fds.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("offer memory: ", fds.size(), " descriptors came with it, and not its memfd alone"));
+        absl::StrCat("offer memory: ", fds.size(), " descriptors came with it; send its memfd alone"));
   }
   // While a check may fail, the descriptor stays among the foreign ones, which close on other threads. A
   // checked one is memory, so closing it never waits.
@@ -214,7 +215,8 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
                          std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
     return absl::InvalidArgumentError(
-        absl::StrCat("handle ", FrameName(frame), ": a descriptor came with it, and it takes none"));
+        absl::StrCat("handle the frame ", FrameName(frame), ": a descriptor came with it, and it takes none",
+                     kOneRelease));
   }
   if (state_ == State::kHello) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
@@ -314,7 +316,9 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
   Offer offer;
   offer.bytes = frame.bytes;
   if (frame.ipc) {
-    if (!fds.empty()) return absl::InvalidArgumentError("offer device memory: a descriptor came with it");
+    if (!fds.empty()) {
+      return absl::InvalidArgumentError("offer device memory: a descriptor came with it; send none");
+    }
     offer.ipc = *frame.ipc;
   } else {
     TC_ASSIGN_OR_RETURN(offer.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
@@ -331,7 +335,7 @@ absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, Foreig
   if (frame.replica_id.empty()) {
     TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
   } else if (!fds.empty()) {
-    return absl::InvalidArgumentError("hand a replica over: a descriptor came with it");
+    return absl::InvalidArgumentError("hand a replica over: a descriptor came with it; send none");
   }
   handed_.push_back(std::move(memory));
   state_ = State::kHandsOver;
@@ -353,7 +357,8 @@ absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
     // The places in a replica are checked by the put, which knows the replica. Here nothing does.
     if (memory.memfd && (part.offset > memory.bytes || part.bytes > memory.bytes - part.offset)) {
       return absl::InvalidArgumentError(absl::StrCat("hand memory over: a part of ", part.bytes, " bytes at ",
-                                                     part.offset, " is past the end, at ", memory.bytes));
+                                                     part.offset, " is past the end, at ", memory.bytes,
+                                                     "; name bytes inside the memory"));
     }
   }
   handed_parts_ += frame.parts.size();
@@ -366,7 +371,8 @@ absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
   const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
   if (fds.size() != wanted) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "offer files: ", fds.size(), " descriptors came with the frame where ", wanted, " are due"));
+        "offer files: ", fds.size(), " descriptors came with the frame where ", wanted, " are due",
+        kOneRelease));
   }
   for (const UniqueFd& fd : fds.fds()) {
     TC_RETURN_IF_ERROR(CheckNotReserved(fd, socket_));
