@@ -1,5 +1,6 @@
 #include "core/ingest/staging_ring.h"
 
+#include <string_view>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -32,9 +33,13 @@ absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool,
                                                                  const NumaNodes& numa_nodes) {
   absl::StatusOr<StagingMemory> memory = StagingMemory::Create(pool, buffers, buffer_bytes, numa_nodes);
   if (!memory.ok()) {
-    return Annotate(memory.status(),
-                    absl::StrCat(buffers, " staging buffers of ", buffer_bytes,
-                                 " bytes do not fit in the host pool; enlarge it or take fewer"));
+    // Without the pool's own remedy, behind the ';': at a start there is nothing to evict.
+    const std::string_view cause = memory.status().message();
+    return absl::Status(
+        memory.status().code(),
+        absl::StrCat("make ", buffers, " staging buffers of ", buffer_bytes,
+                     " bytes: ", cause.substr(0, cause.find(';')),
+                     "; raise daemon.host_pool, or lower daemon.staging_buffers"));
   }
   return absl::WrapUnique(new StagingRing(buffer_bytes, *std::move(memory)));
 }
@@ -48,7 +53,7 @@ absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context
     return memory_.has_free() || context.cancellation.IsCancelled();
   };
   mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
-  TC_RETURN_IF_ERROR(context.Check("waiting for a staging buffer"));
+  TC_RETURN_IF_ERROR(context.Check("wait for a staging buffer"));
   if (!memory_.has_free()) {
     return absl::DeadlineExceededError("wait for a staging buffer: none became free; allow more time");
   }

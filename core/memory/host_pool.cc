@@ -43,7 +43,7 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
     // CheckFits is not asked.
     auto region = make(SharedRegion::Pages::kHugeSetAside);
     if (region.ok()) return region;
-    LOG(WARNING) << "host pool: ordinary pages, though huge ones seemed free: " << region.status().message();
+    LOG(WARNING) << "make the host pool of huge pages: it gets ordinary ones: " << region.status().message();
   }
   TC_RETURN_IF_ERROR(
       CheckFits(new_bytes, options.segment_bytes, options.prefault_threads > 0, ReadHostLimits()));
@@ -130,10 +130,10 @@ absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granule
   std::optional<std::vector<GranuleRange>> ranges = allocator.Allocate(granules);
   if (!ranges.has_value()) {
     ++failed_allocations;
-    return absl::ResourceExhaustedError(absl::StrCat("allocate in the host pool: wanted ", wanted_bytes,
-                                                     " bytes, free ", free_bytes(), " of ", region.bytes(),
-                                                     " (in granules of ", kGranuleBytes,
-                                                     "); release or evict replicas, or enlarge the pool"));
+    return absl::ResourceExhaustedError(absl::StrCat("allocate ", wanted_bytes, " bytes in the host pool: ",
+                                                     free_bytes(), " of ", region.bytes(),
+                                                     " bytes are free, in granules of ", kGranuleBytes,
+                                                     "; evict replicas, or raise daemon.host_pool"));
   }
   NoteUse();
   return *std::move(ranges);
@@ -263,11 +263,13 @@ absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(const Options& option
   if (options.bytes == 0 || options.prefault_threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("make a host pool of ", options.bytes, " bytes with ", options.prefault_threads,
-                     " pre-fault threads: it needs a size, and no negative number of threads"));
+                     " pre-fault threads: it needs a size, and a number of threads from 0; set "
+                     "daemon.host_pool"));
   }
   if (options.segment_bytes == 0 || options.segment_bytes % kGranuleBytes != 0) {
     return absl::InvalidArgumentError(absl::StrCat("make a host pool in segments of ", options.segment_bytes,
-                                                   " bytes: they must be whole granules of ", kGranuleBytes));
+                                                   " bytes: they are not whole granules; choose a ",
+                                                   "multiple of ", kGranuleBytes));
   }
   // Checked before the rounding, which would wrap for a size near 2^64. MakeRegion checks again with what is
   // new.
@@ -378,7 +380,8 @@ void HostPool::Replace(size_t segment) {
   // The owner is told before the old memory goes, and of the new name before anything is allocated there.
   if (state_->before_replaced) state_->before_replaced(place);
   if (const absl::Status made = state_->region.Replace(segment); !made.ok()) {
-    LOG(ERROR) << "host pool: a kept segment without replicas could not be replaced and stays: " << made;
+    LOG(ERROR) << "replace a segment of the host pool that an earlier daemon kept: its " << place.bytes
+               << " bytes stay unused: " << made;
     return;
   }
   const std::string name = NewUuid();
@@ -403,7 +406,9 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
     // The extents come from a file of an earlier process, so each is checked like input from outside.
     const auto place = std::ranges::find(state_->places, extent.segment, &State::Place::name);
     if (place == state_->places.end() || !place->kept()) {
-      return absl::InvalidArgumentError(absl::StrCat("adopt segment ", extent.segment, ": it was not kept"));
+      return absl::InvalidArgumentError(absl::StrCat("take back segment ", extent.segment,
+                                                     " of an earlier daemon: it was not kept; get the "
+                                                     "artifact again"));
     }
     const PoolSegment& segment = state_->segments[place - state_->places.begin()];
     const uint64_t unit = IsSmallImage(image_bytes) ? PageBytes() : kGranuleBytes;
@@ -411,15 +416,17 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
         extent.bytes > segment.bytes || extent.offset > segment.bytes - extent.bytes ||
         extent.bytes % unit != 0 || extent.offset % unit != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("adopt segment ", extent.segment, ": bytes ", extent.offset, " + ", extent.bytes,
-                       " cannot be those from ", extent.image_offset, " on of an image of ", image_bytes));
+          absl::StrCat("take back segment ", extent.segment, " of an earlier daemon: its ", extent.bytes,
+                       " bytes at ", extent.offset, " cannot be those from ", extent.image_offset,
+                       " on of an image of ", image_bytes, "; get the artifact again"));
     }
     found.push_back({extent.image_offset, {segment.offset + extent.offset, extent.bytes}});
     next += extent.bytes;
   }
   if (next < image_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("adopt an image of ", image_bytes, " bytes: its extents end at ", next));
+        absl::StrCat("take back an image of ", image_bytes, " bytes of an earlier daemon: its extents end ",
+                     "at ", next, "; get the artifact again"));
   }
   // Only when all was checked: an error leaves the pool as it was.
   for (const ImageExtent& part : found) state_->AddReferences(part.extent);

@@ -107,8 +107,8 @@ TEST(HostPool, FullPool_ErrorSaysWantedAndFreeBytes) {
   const HostAllocation held = MustAllocate(*pool, 6 * kMiB);
   const absl::Status status = pool->Allocate(3 * kMiB).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("wanted ", 3 * kMiB))) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("free ", 2 * kMiB))) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("allocate ", 3 * kMiB))) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(": ", 2 * kMiB))) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("of ", 8 * kMiB))) << status;
   EXPECT_FALSE(pool->Allocate(std::numeric_limits<uint64_t>::max()).ok());
 }
@@ -241,7 +241,7 @@ TEST(SparseAllocation, GrowInFullPool_FailsAndChangesNothing) {
   const HostAllocation old = *pool->Allocate(10 * kMiB, first);
   const absl::Status status = pool->Grow(old, all).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("wanted ", 6 * kMiB))) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("allocate ", 6 * kMiB))) << status;
   EXPECT_EQ(pool->stats().used_bytes, 4 * kMiB);
   EXPECT_EQ(pool->stats().failed_allocations, 1u);
 }

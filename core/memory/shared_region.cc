@@ -133,7 +133,7 @@ Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region
     try {
       threads_.emplace_back([this] { Run(); });
     } catch (const std::system_error& error) {
-      LOG(ERROR) << "pre-faulting " << Describe(region.bytes()) << ": only " << i << " of " << threads
+      LOG(ERROR) << "pre-fault " << Describe(region.bytes()) << ": only " << i << " of " << threads
                  << " threads can be started (" << error.what()
                  << "), and without any its pages appear at first touch; raise the limit of threads";
       return;
@@ -199,7 +199,7 @@ absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t by
   const int error = errno == EINVAL ? PopulateFile(segment, offset, bytes) : errno;
   if (error == 0 || stop_) return absl::OkStatus();
   return ErrnoStatus(
-      error, "pre-faulting",
+      error, "pre-fault",
       absl::StrCat("host pool bytes ", offset, " to ", offset + bytes, " of ", region_.bytes()));
 }
 

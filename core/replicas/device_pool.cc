@@ -84,7 +84,8 @@ absl::Status DevicePool::Reserve(int device, uint64_t bytes) {
   if (bytes > free) {
     ++stats.failed_allocations;
     return absl::ResourceExhaustedError(
-        absl::StrCat("gpu:", device, " has ", free, " bytes free of its budget of ", stats.capacity_bytes));
+        absl::StrCat("allocate ", bytes, " bytes on gpu:", device, ": ", free, " of its budget of ",
+                     stats.capacity_bytes, " bytes are free; evict replicas, or raise daemon.device_pool"));
   }
   stats.used_bytes += bytes;
   stats.high_water_bytes = std::max(stats.high_water_bytes, stats.used_bytes);
@@ -101,7 +102,7 @@ void DevicePool::Release(int device, uint64_t bytes, bool failed) {
 // says what the device has.
 void DevicePool::Free(DevicePtr pointer, uint64_t bytes) {
   if (absl::Status freed = devices_->Free(pointer); !freed.ok()) {
-    LOG(ERROR) << "gpu:" << pointer.device << ": " << bytes << " bytes could not be freed: " << freed;
+    LOG(ERROR) << "free " << bytes << " bytes on gpu:" << pointer.device << ": " << freed;
   }
   Release(pointer.device, bytes, /*failed=*/false);
 }

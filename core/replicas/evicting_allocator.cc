@@ -42,15 +42,19 @@ void AppendShare(std::string& text, const PoolHolders::Share& share, std::string
   }
 }
 
+// The setting that gives the pool more memory.
+std::string_view SizeKey(Location pool) {
+  return pool.kind == LocationKind::kCpu ? "daemon.host_pool" : "daemon.device_pool";
+}
+
 // What a person can do about what holds the pool. Why idle replicas must stay, the guard says itself.
 std::string RemedyFor(const PoolHolders& holders, Location pool) {
   std::vector<std::string> ways;
   if (holders.leased.replicas > 0) {
-    ways.emplace_back("close what programs still hold of it (`tensorcast replica ls` shows the leases)");
+    ways.emplace_back("close what programs still hold there (`tensorcast replica ls` shows the leases)");
   }
   if (holders.pinned.replicas > 0) ways.emplace_back("unpin replicas (`tensorcast replica unpin`)");
-  ways.push_back(absl::StrCat("give it more memory (daemon.",
-                              pool.kind == LocationKind::kCpu ? "host_pool" : "device_pool", ")"));
+  ways.push_back(absl::StrCat("raise ", SizeKey(pool)));
   ways.emplace_back("or wait for space (--wait)");
   return absl::StrJoin(ways, ", ");
 }
@@ -106,7 +110,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     // Before the attempt, so that space which appears after it ends the wait below at once.
     const uint64_t seen = table_->space().events();
     RequestContext context = request.context();
-    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("waiting for space in ", PoolName(pool))));
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("wait for space in ", PoolName(pool))));
     absl::StatusOr<Memory> memory = allocate();
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     // Not even an empty pool would do: waiting is useless.
@@ -219,8 +223,8 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   const PoolStats stats = Stats(pool);
   const PoolHolders holders = table_->Holders(pool);
   std::string text =
-      absl::StrCat(PoolName(pool), " has no room for ", request.bytes, " bytes of ", request.subject, ": ",
-                   stats.used_bytes, " of ", stats.capacity_bytes, " bytes are used");
+      absl::StrCat("make room for ", request.bytes, " bytes of ", request.subject, " in ", PoolName(pool),
+                   ": ", stats.used_bytes, " of ", stats.capacity_bytes, " bytes are used");
   if (pool.kind == LocationKind::kCpu && reserved_host_bytes_ > 0) {
     absl::StrAppend(&text, ", ", reserved_host_bytes_, " by staging buffers");
   }
@@ -241,8 +245,11 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   // To be tried again, as other calls are while the global store is away.
   if (!refused.not_asked.ok()) return Annotate(refused.not_asked, text);
   const bool ever = BytesFor(pool, request.bytes) <= UsableBytes(pool);
-  absl::StrAppend(&text, "; ", ever ? RemedyFor(holders, pool) : "it never fits: give the pool more memory");
-  return absl::ResourceExhaustedError(absl::StrCat(text, " (", cause.message(), ")"));
+  absl::StrAppend(&text, "; ",
+                  ever ? RemedyFor(holders, pool) : absl::StrCat("it never fits: raise ", SizeKey(pool)));
+  // The cause is the pool's own error. Its remedy, behind the ';', is the general form of the one above.
+  const std::string_view why = cause.message().substr(0, cause.message().find(';'));
+  return absl::ResourceExhaustedError(absl::StrCat(text, " (", why, ")"));
 }
 
 }  // namespace tensorcast

@@ -27,12 +27,12 @@ void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_set
   try {
     thread_ = std::thread([this, bytes, begin = SteadyNow()] {
       SettleAll();
-      LOG(INFO) << bytes << " bytes that were kept in host memory were compared with their digests in "
-                << SteadyNow() - begin;
+      LOG(INFO) << "verify the replicas that an earlier daemon kept: " << bytes
+                << " bytes were compared with their digests in " << SteadyNow() - begin;
     });
   } catch (const std::system_error& error) {
-    LOG(WARNING) << "what was kept in host memory is compared with its digests only when it is asked for: "
-                 << error.what();
+    LOG(WARNING) << "verify the replicas that an earlier daemon kept: no thread can be started ("
+                 << error.what() << "), so each is verified when it is asked for; raise the limit of threads";
   }
 }
 
@@ -94,8 +94,8 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   }
   // The comparison may have been given up, so its result says nothing.
   if (stopping_) return;
-  LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
-                          << "digests: it is not served; get it again";
+  LOG_IF(ERROR, !matches) << "verify the replica of " << id << " that an earlier daemon kept: it does "
+                          << "not match its digests, and is not served; get it again";
   std::unique_ptr<ReplicaLease> added;
   {
     // One step with Forget, which removes the artifact's replicas from the table after it returns: a replica
@@ -133,8 +133,9 @@ bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
   try {
     for (int i = 1; i < threads_; ++i) others.emplace_back(compare);
   } catch (const std::system_error& error) {
-    LOG(WARNING) << "what was kept in host memory is compared on " << others.size() + 1
-                 << " threads instead of " << threads_ << ": " << error.what();
+    LOG(WARNING) << "verify the replicas that an earlier daemon kept: only " << others.size() + 1 << " of "
+                 << threads_ << " threads can be started (" << error.what()
+                 << "); raise the limit of threads";
   }
   compare();
   for (std::thread& other : others) other.join();

@@ -36,7 +36,8 @@ absl::StatusOr<ReplicaRecordPtr> ReplicaIndex::Find(std::string_view id) const {
   const auto found = records_.find(id);
   if (found != records_.end()) return found->second;
   // A replica leaves the table when it is gone, so an id that was evicted and one that never was look alike.
-  return absl::NotFoundError(absl::StrCat("find replica ", id, ": evicted, or never here; get it again"));
+  return absl::NotFoundError(
+      absl::StrCat("find replica ", id, ": it was evicted, or was never here; get it again"));
 }
 
 ReplicaRecordPtr ReplicaIndex::Get(std::string_view id) const {

@@ -22,9 +22,9 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   if (guarded && guard_ != nullptr) {
     if (absl::Status allowed = guard_->MayEvict(replica); !allowed.ok()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("replica ", replica_id, " must stay",
-                       absl::IsAborted(allowed) ? " for now, and waits for " : " (force evicts it anyway): ",
-                       allowed.message()));
+          absl::StrCat("evict replica ", replica_id, ": it must stay",
+                       absl::IsAborted(allowed) ? " for now, and waits for " : ": ", allowed.message(),
+                       "; --force evicts it anyway"));
     }
   }
   TC_RETURN_IF_ERROR(table_->Drain(replica_id, {.reason = "request"}));
@@ -83,8 +83,8 @@ void ReplicaRemoval::WithdrawUnhealthy() {
     if (health.ok() || !table_->Drain(replica.id, {.even_pinned = true, .reason = "unhealthy"}).ok()) {
       continue;
     }
-    LOG(ERROR) << "replica " << replica.id << " of " << replica.artifact_id
-               << " is withdrawn: " << location.ToString() << " is unhealthy: " << health.message();
+    LOG(ERROR) << "withdraw replica " << replica.id << " of " << replica.artifact_id << ": "
+               << location.ToString() << " is unhealthy: " << health.message();
   }
 }
 
@@ -98,8 +98,8 @@ void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
     if (replica.location == kDisk && replica.state == ReplicaState::kReady &&
         table_->Drain(replica.id, {.even_pinned = true}).ok()) {
-      LOG(ERROR) << "The packed file of " << artifact_id
-                 << " was removed or replaced by another process: it is no longer offered";
+      LOG(ERROR) << "serve the packed file of " << artifact_id << ": another process removed or replaced it, "
+                 << "so it is no longer offered; put the artifact again";
     }
   }
   store_->CloseLost(artifact_id);

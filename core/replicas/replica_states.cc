@@ -44,7 +44,9 @@ void ReplicaStates::Touch(ReplicaRecord& record) {
   record.use_order = ++uses_;
 }
 
-absl::Status ReplicaStates::BeingRemoved() { return absl::UnavailableError("the replica is being removed"); }
+absl::Status ReplicaStates::BeingRemoved() {
+  return absl::UnavailableError("read the replica: it is being removed; use another source");
+}
 
 // A reader of a partial replica on behalf of others has to look elsewhere.
 ReplicaStates::Rest ReplicaStates::Drain(const ReplicaRecordPtr& record) {

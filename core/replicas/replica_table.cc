@@ -14,9 +14,9 @@ namespace tensorcast {
 namespace {
 
 absl::Status WrongMemory(const ReplicaRecord& record) {
-  return absl::DataLossError(absl::StrCat("replica ", record.info.id, " of ", record.info.artifact_id,
-                                          " did not match its manifest when it was read while it filled: its "
-                                          "memory was written to by another process, or is faulty"));
+  return absl::DataLossError(absl::StrCat("verify replica ", record.info.id, " of ", record.info.artifact_id,
+                                          ": its bytes do not match its manifest: its memory was written to "
+                                          "by another process, or is faulty; check the host's memory"));
 }
 
 }  // namespace
@@ -103,7 +103,8 @@ void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk, bool verified) 
   if (verified) {
     availability->Add(chunk);
   } else {
-    availability->End(absl::UnavailableError("the replica is not verified whole"));
+    availability->End(
+        absl::UnavailableError("serve the replica: not all of it is verified; use another source"));
   }
 }
 
@@ -222,9 +223,9 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
     TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
     if (record->info.state == ReplicaState::kDraining && !options.only_unheld) return absl::OkStatus();
     if (record->info.state != ReplicaState::kReady && record->info.state != ReplicaState::kPartial) {
-      return absl::FailedPreconditionError(absl::StrCat("replica ", id, " is ",
+      return absl::FailedPreconditionError(absl::StrCat("evict ", id, ": it is ",
                                                         ReplicaStateName(record->info.state),
-                                                        ": only a ready or partial one can be evicted"));
+                                                        ", not ready or partial; wait until it is"));
     }
     if (record->info.pinned && !options.even_pinned) {
       return absl::FailedPreconditionError(absl::StrCat("evict ", id, ": it is pinned; unpin it first"));
@@ -313,13 +314,15 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
   const bool readable = of != LeaseOf::kReady && record->CanLeaseFilling();
   if (info.state != ReplicaState::kReady && !readable) {
     return absl::NotFoundError(
-        absl::StrCat("replica ", id, " is ", ReplicaStateName(info.state),
-                     of == LeaseOf::kReady ? ", not ready" : ", and nothing of it can be read yet"));
+        absl::StrCat("lease replica ", id, ": it is ", ReplicaStateName(info.state),
+                     of == LeaseOf::kReady ? ", not ready" : ", and none of it can be read yet",
+                     "; try again, or get it again"));
   }
   if (of == LeaseOf::kToServe && info.chunks_unverified > 0) {
-    return absl::FailedPreconditionError(absl::StrCat("replica ", id, " serves no other node: of its chunks ",
-                                                      info.chunks_unverified, " of ", info.chunks_total,
-                                                      " were not verified (daemon.device_verification)"));
+    return absl::FailedPreconditionError(absl::StrCat("serve replica ", id, " to another node: ",
+                                                      info.chunks_unverified, " of its ", info.chunks_total,
+                                                      " chunks were not verified; set "
+                                                      "daemon.device_verification to full"));
   }
   return states_.Lease(record, of == LeaseOf::kToServe);
 }
@@ -330,8 +333,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseAt(
   const ReplicaRecordPtr record = states_.records.FindWith(artifact_id, location, chunks);
   if (record != nullptr) return states_.Lease(record);
   return absl::NotFoundError(absl::StrCat(
-      "no ", chunks.has_value() ? "" : "ready ", "replica of ", artifact_id, " at ", location.ToString(),
-      " on this node", chunks.has_value() ? absl::StrCat(" has these ", chunks->size(), " chunks") : ""));
+      "find a ", chunks.has_value() ? "" : "ready ", "replica of ", artifact_id, " at ", location.ToString(),
+      chunks.has_value() ? absl::StrCat(" with ", chunks->size(), " chunks") : "",
+      ": this node has none; get it"));
 }
 
 bool ReplicaTable::HasChunks(std::string_view id, std::span<const uint32_t> chunks) const {
