@@ -150,13 +150,14 @@ class DiskDestination final : public Destination {
 }  // namespace
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source, bool /*digest*/) {
-  return absl::UnimplementedError(absl::StrCat("nothing is taken from gpu:", source.device, " here"));
+  return absl::UnimplementedError(
+      absl::StrCat("place bytes of gpu:", source.device, ": this destination takes none; stage them"));
 }
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFromHost(ByteRange /*range*/,
                                                          std::span<const ConstHostSpan> /*source*/) {
   return absl::UnimplementedError(
-      "only a GPU that digests takes bytes from host memory in this way; fetch them to a buffer");
+      "place bytes of host memory: only a GPU that digests reads them in place; fetch them to a buffer");
 }
 
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {

@@ -155,8 +155,9 @@ void EqualChunks::Ended(const SourceFailure& failure) {
   if (!failure.corrupt) return;
   // Its own manifest promises the same bytes.
   const absl::Status withdrawn = options_.table->Withdraw(failure.source.replica_id);
-  LOG(ERROR) << "replica " << failure.source.replica_id << " of " << failure.source.name
-             << " does not match its manifest and is withdrawn: " << failure.status << "; " << withdrawn;
+  LOG(ERROR) << "read replica " << failure.source.replica_id << " of " << failure.source.name
+             << ": its bytes do not match its manifest, and "
+             << (withdrawn.ok() ? "it is withdrawn" : withdrawn.ToString()) << ": " << failure.status;
 }
 
 }  // namespace tensorcast

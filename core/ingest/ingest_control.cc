@@ -25,7 +25,7 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
   const absl::StatusCode code = lost ? absl::StatusCode::kDataLoss : why.code();
   // The error of a provider with one source says what that source failed with.
   if (absl::StrContains(why.message(), before->status.message())) return absl::Status(code, why.message());
-  return absl::Status(code, absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
+  return absl::Status(code, absl::StrCat(why.message(), "; the previous source, ", before->source.lane, " ",
                                          before->source.name, ", was given up: ", before->status.message()));
 }
 
@@ -170,10 +170,10 @@ absl::Status IngestControl::CheckAvailability(const ChunkSource& source) const {
   if (has == nullptr || (has->chunks() == layout.chunk_count() && has->chunk_bytes() == layout.chunk_bytes)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(source.info().lane, " ", source.info().name, " announces ",
-                                                 has->chunks(), " chunks of ", has->chunk_bytes(), " bytes; ",
-                                                 state_->plan.subject, " has ", layout.chunk_count(), " of ",
-                                                 layout.chunk_bytes));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "use source ", source.info().lane, " ", source.info().name, ": it announces ", has->chunks(),
+      " chunks of ", has->chunk_bytes(), " bytes, and ", state_->plan.subject, " has ", layout.chunk_count(),
+      " of ", layout.chunk_bytes, "; run one release on all nodes"));
 }
 
 void IngestControl::Add(std::unique_ptr<ChunkSource> opened) {
@@ -216,9 +216,9 @@ void IngestControl::GiveUpAll() {
   // A chunk came after all, between the check and this.
   if (state_->sources.under_way() > 0) return;
   const absl::Status why = absl::UnavailableError(
-      absl::StrCat("for ", absl::FormatDuration(state_->plan.peer_timeout), " none of ",
-                   state_->sources.NamesInUse(), " had a chunk that is missing: ", state_->sources.missing(),
-                   " of ", state_->plan.layout->chunk_count(), " are"));
+      absl::StrCat("wait for chunks: for ", absl::FormatDuration(state_->plan.peer_timeout), " none of ",
+                   state_->sources.NamesInUse(), " had one of the ", state_->sources.missing(),
+                   " missing chunks of ", state_->plan.layout->chunk_count()));
   for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
     if (source->in_use()) (void)state_->GiveUpSource(*source, why, /*corrupt=*/false);  // no fetches
   }

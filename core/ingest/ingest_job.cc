@@ -172,9 +172,9 @@ absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
   mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   if (!done_) {
     const std::string what =
-        absl::StrCat("waiting for ", request_.subject(), " at ", request_.location.ToString());
+        absl::StrCat("wait for ", request_.subject(), " at ", request_.location.ToString());
     TC_RETURN_IF_ERROR(context.Check(what));
-    return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time"));
+    return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time; allow more time"));
   }
   TC_RETURN_IF_ERROR(report_.status);
   return report_.replica_id;

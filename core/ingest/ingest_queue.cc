@@ -44,7 +44,7 @@ void IngestQueue::Stop() {
     threads.swap(threads_);
   }
   for (const JobPtr& job : Jobs()) {
-    job->Abandon(absl::CancelledError("ingest: this daemon is stopping; try again later"),
+    job->Abandon(absl::CancelledError("ingest: this daemon is stopping; try again when it runs"),
                  /*forget=*/false);
   }
   for (std::thread& thread : threads) thread.join();
@@ -105,7 +105,7 @@ bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) con
 // ReplicaTable::Complete keeps the replica that is ready first.
 absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
                                                          const RequestContext& context) {
-  if (stopping_) return absl::CancelledError("ingest: this daemon is stopping; try again later");
+  if (stopping_) return absl::CancelledError("ingest: this daemon is stopping; try again when it runs");
   TC_RETURN_IF_ERROR(runner_->Check(request));
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
@@ -170,7 +170,8 @@ void IngestQueue::StartThreads() {
     } catch (const std::system_error& error) {
       // The job stays queued; a thread that ends another job takes it. Where there is no thread at all yet,
       // the next request tries again.
-      LOG(ERROR) << "no thread for an ingest, it waits for another to end: " << error.what();
+      LOG(ERROR) << "start an ingest: no thread can be started (" << error.what()
+                 << "), so it waits until another ingest ends; raise the limit of threads";
       return;
     }
   }
@@ -203,7 +204,7 @@ void IngestQueue::RunJob(const JobPtr& job) {
     // The replica may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
-    LOG_IF(ERROR, !removed.ok()) << "removing the rest of " << artifact_id << ": " << removed;
+    LOG_IF(ERROR, !removed.ok()) << "remove what is left of the deleted " << artifact_id << ": " << removed;
   }
   removal_->WithdrawUnhealthy();  // what broke a device may have been this
   // The order to the end: the lease is kept (or dropped), then the listener is told, then the job counts as

@@ -117,13 +117,17 @@ class IngestRun {
 
   // A replica that became ready while this job waited for its turn or its place.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
-    if (request_.manifest == nullptr) return absl::NotFoundError("the manifest is not known yet");
+    if (request_.manifest == nullptr) {
+      return absl::NotFoundError("find a ready replica: the manifest is not known yet; ingest it first");
+    }
     absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
         options_.table->LeaseAt(request_.artifact_id(), request_.location);
     if (ready.ok()) {
       job_.progress().SetPlan(0, request_.bytes());
       // So the replica of this job is superfluous.
-      options_.table->Fail(job_.replica_id(), absl::UnavailableError("a whole replica is at its place"));
+      options_.table->Fail(
+          job_.replica_id(),
+          absl::UnavailableError("ingest: another replica of the artifact is whole at this place; use that"));
     }
     return ready;
   }
@@ -306,9 +310,9 @@ absl::Status CheckChunks(const IngestRequest& request) {
   const std::vector<uint32_t>& chunks = *request.chunks;
   const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
   if (!ascending || (!chunks.empty() && chunks.back() >= request.layout().chunk_count())) {
-    return absl::InvalidArgumentError(absl::StrCat("the chunks that are wanted of ", request.subject(),
-                                                   " are not ascending numbers below ",
-                                                   request.layout().chunk_count()));
+    return absl::InvalidArgumentError(absl::StrCat("ingest a part of ", request.subject(),
+                                                   ": its chunks are not ascending numbers below ",
+                                                   request.layout().chunk_count(), "; sort them"));
   }
   return absl::OkStatus();
 }

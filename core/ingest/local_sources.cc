@@ -68,7 +68,8 @@ NodeProvider::Given LocalSources::Next(const RequestContext& context) {
       if (lease->location().kind == LocationKind::kDisk) given.alone = kDiskAlone;
       return given;
     }
-    LOG(WARNING) << "replica " << lease->replica_id() << " cannot be read: " << source.status();
+    LOG(WARNING) << "read replica " << lease->replica_id() << " of " << own.artifact_id
+                 << ": another source is tried: " << source.status();
     unopened_.push_back({.source = InfoOf(lease->location()), .status = source.status()});
   }
   return {};
@@ -83,8 +84,9 @@ void LocalSources::Ended(const SourceFailure& failure) {
   if (failure.source.type == SourceType::kDisk && options_.artifact_store != nullptr) {
     options_.artifact_store->NoteDamaged(options_.receiver.artifact_id, failure.status);
   }
-  LOG(ERROR) << "replica " << failure.source.replica_id << " of " << options_.receiver.artifact_id
-             << " does not match its manifest and is withdrawn: " << failure.status << "; " << withdrawn;
+  LOG(ERROR) << "read replica " << failure.source.replica_id << " of " << options_.receiver.artifact_id
+             << ": its bytes do not match its manifest, and "
+             << (withdrawn.ok() ? "it is withdrawn" : withdrawn.ToString()) << ": " << failure.status;
 }
 
 // What a broadcast does not bring is copied.
@@ -121,7 +123,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalSources::Open(
     case LocationKind::kDisk:
       return OpenPackedSource(std::move(info), memory.file, memory.file_image_offset, image_bytes, shared);
   }
-  return absl::InternalError("a replica at no known location");
+  return absl::InternalError(
+      "read a replica: its location is of an unknown kind; report this defect of the daemon");
 }
 
 }  // namespace tensorcast

@@ -182,8 +182,8 @@ void IngestPipeline::StartSlots() {
       });
     }
   } catch (const std::system_error& error) {
-    LOG(WARNING) << "an ingest runs on " << slots_.size() + 1 << " threads instead of " << wanted + 1 << ": "
-                 << error.what();
+    LOG(WARNING) << state_.what << ": it runs on " << slots_.size() + 1 << " threads instead of "
+                 << wanted + 1 << " (" << error.what() << "); raise the limit of threads";
   }
   absl::MutexLock lock(&state_.mutex);
   started_slots_ = static_cast<int>(slots_.size());

@@ -153,7 +153,8 @@ void ScatterPlan::Scatter(const HostAllocation& image, int threads) const {
     try {
       helpers.emplace_back(write);
     } catch (const std::system_error& error) {
-      LOG(WARNING) << "changed values are written by fewer threads: " << error.what();
+      LOG(WARNING) << "write changed values: fewer threads can be started (" << error.what()
+                   << "); raise the limit of threads";
       break;
     }
   }
