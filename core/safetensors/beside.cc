@@ -40,8 +40,8 @@ constexpr std::string_view kWeightsEndings[] = {".safetensors",
 
 absl::Status TooMuch(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "the folder holds ", what,
-      " beside its tensors; move what is not of the model elsewhere, or put it with --no-files"));
+      "open the files beside the tensors: the folder holds ", what,
+      "; move what is not of the model elsewhere, or put it with --no-files"));
 }
 
 }  // namespace
@@ -73,9 +73,9 @@ absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const
 absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std::string>& paths) {
   FilesBeside files{.objects = std::move(objects), .extents = {}, .layout = {}};
   if (files.objects.size() != paths.size() || paths.size() > kMaxFilesBeside) {
-    return absl::InvalidArgumentError(absl::StrCat(paths.size(), " paths are given for ",
-                                                   files.objects.size(), " files, of which ", kMaxFilesBeside,
-                                                   " may be; name each"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open the files beside the tensors: ", paths.size(), " paths are given for ", files.objects.size(),
+        " files; give a path for each of at most ", kMaxFilesBeside));
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -111,11 +111,12 @@ absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
     const std::filesystem::path path = std::filesystem::path(folder) / tensor.name;
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);
-    if (error) return ErrnoStatus(error.value(), "make folder", path.parent_path().string());
+    if (error) return ErrnoStatus(error.value(), "create folder", path.parent_path().string());
     const ConstHostSpan bytes = bytes_of(tensor);
     if (bytes.size() != tensor.nbytes) {
-      return absl::InvalidArgumentError(absl::StrCat("file ", QuoteName(tensor.name), " has ", tensor.nbytes,
-                                                     " bytes, and ", bytes.size(), " were given for it"));
+      return absl::InvalidArgumentError(absl::StrCat("write file ", QuoteName(tensor.name), ": it has ",
+                                                     tensor.nbytes, " bytes, and ", bytes.size(),
+                                                     " were given; pass all"));
     }
     // File by file: after an error the files that are written already stay, each of them whole.
     OutputFile file(path.string(), context);

@@ -17,7 +17,7 @@ namespace {
 absl::Status Unfit(std::string_view uri, std::string_view why) {
   return absl::FailedPreconditionError(
       absl::StrCat("import with the manifest ", uri, ": ", why,
-                   "; remove it, or write it again with `tensorcast manifest`"));
+                   "; remove this manifest, or write it again with `tensorcast manifest`"));
 }
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
@@ -62,13 +62,17 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   }
   if (found->object == nullptr) return nullptr;
   const uint64_t bytes = found->object->identity().bytes;
-  if (bytes > kMaxManifestBytes) return Unfit(beside, "it is too large for a manifest");
+  if (bytes > kMaxManifestBytes) return Unfit(beside, "the file is too large for a manifest");
   TC_ASSIGN_OR_RETURN(const std::string text, ReadBytes(context, *found->object, 0, bytes));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(text);
-  if (!manifest.ok()) return Unfit(beside, manifest.status().message());
+  if (!manifest.ok()) {
+    // The remedy, behind the ';', is that of a manifest that another process sent.
+    const std::string_view why = manifest.status().message();
+    return Unfit(beside, why.substr(0, why.find(';')));
+  }
   // The headers are compared now, and the chunks as the import reads them.
   if (!SameImage((*manifest)->layout(), model.layout) || (*manifest)->metadata() != model.metadata) {
-    return Unfit(beside, "it is of another model");
+    return Unfit(beside, "the manifest is of another model");
   }
   return manifest;
 }
@@ -81,7 +85,7 @@ absl::Status CheckManifestBeside(std::string_view uri, const Manifest& beside, c
   while (chunk < told.size() && chunk < made.digests().size() && told[chunk] == made.digests()[chunk]) {
     ++chunk;
   }
-  return Unfit(ManifestUriOf(uri), absl::StrCat("chunk ", chunk, " of the model is not what it says"));
+  return Unfit(ManifestUriOf(uri), absl::StrCat("the model's chunk ", chunk, " does not match it"));
 }
 
 }  // namespace tensorcast

@@ -143,7 +143,7 @@ absl::StatusOr<SafetensorsIndex> ReadIndex(const RequestContext& context, const 
   const uint64_t bytes = object->identity().bytes;
   if (bytes > kMaxIndexBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("an index has at most ", kMaxIndexBytes, " bytes, and this one has ", bytes));
+        absl::StrCat("the index has ", bytes, " bytes, and may have at most ", kMaxIndexBytes));
   }
   TC_ASSIGN_OR_RETURN(const std::string json, ReadBytes(context, *object, 0, bytes));
   return ParseSafetensorsIndex(json);
