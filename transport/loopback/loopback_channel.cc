@@ -59,7 +59,8 @@ void LoopbackChannel::Connect(pull::MessageChannel::Handler* handler) {
     }
   }
   if (other_ == nullptr) {
-    Lose(absl::UnavailableError(absl::StrCat("connect to ", address_, ": no transport listens there")));
+    Lose(absl::UnavailableError(
+        absl::StrCat("connect to ", address_, ": no transport listens there; check the address")));
     return;
   }
   // By a task, since the other end belongs to its own thread. Its first frame comes behind that.

@@ -44,7 +44,7 @@ class MessageChannel {
     virtual void OnConnected() {}
     // DATA arrived. Return an error as for OnFrame; otherwise the piece is booked, and its bytes follow.
     virtual absl::Status OnPiece(const Data& /*piece*/) {
-      return absl::InvalidArgumentError("DATA, which no receiver sends");
+      return absl::InvalidArgumentError("the receiver sent DATA, which only a source sends");
     }
     // The destination of these bytes of a booked piece, with as many bytes; empty if they are not wanted any
     // more.

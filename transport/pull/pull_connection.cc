@@ -15,7 +15,8 @@ namespace tensorcast::transport::pull {
 namespace {
 
 absl::Status Broken(std::string_view what) {
-  return absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what));
+  return absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what,
+                                          "; run one release on both nodes"));
 }
 
 // The pieces that have arrived do not overlap each other, so only the neighbours on both sides can.
@@ -226,7 +227,8 @@ void PullConnection::OnReceived(const Data& piece, const absl::Status& status) {
   if (!status.ok()) {
     // The channel is dying, and its OnLost names the cause.
     if (receiving.failure.ok()) {
-      receiving.failure = absl::UnavailableError(absl::StrCat("a receive failed: ", status.message()));
+      receiving.failure =
+          absl::UnavailableError(absl::StrCat("receive from ", where_, ": ", status.message()));
     }
     MaybeFinish(fetch_id);
   } else if (receiving.failure.ok()) {
@@ -404,13 +406,14 @@ void PullConnection::Silent() {
     return;
   }
   Fail(absl::DeadlineExceededError(
-           absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))),
+           absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()),
+                        "; check that node and the network")),
        /*lost=*/true);
 }
 
 // The source was one to pull from, and is not any more.
 void PullConnection::OnDenied(const absl::Status& why) {
-  LOG(WARNING) << "a pull from " << where_ << " ends: " << why.message();
+  LOG(WARNING) << "pull from " << where_ << ": the source is not trusted any more: " << why.message();
   Fail(why, /*lost=*/true);
 }
 

@@ -42,9 +42,10 @@ absl::Status PullSource::CheckImage(const RegisteredMemory& memory, const Served
   const auto availability = image.availability();
   if (availability == nullptr || availability->complete()) return absl::OkStatus();
   if (availability->image_bytes() != image.image_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("an image of ", image.image_bytes(),
-                                                   " bytes, and the availability of one of ",
-                                                   availability->image_bytes()));
+    return absl::InvalidArgumentError(absl::StrCat("serve an image of ", image.image_bytes(),
+                                                   " bytes: its availability is of one of ",
+                                                   availability->image_bytes(),
+                                                   "; report this defect of the daemon"));
   }
   const absl::Status filling = CheckFilling(image.image_bytes(), availability->chunk_bytes());
   return filling.ok() ? filling : absl::FailedPreconditionError(filling.message());
@@ -91,13 +92,17 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
     const auto found = servings_.find(hello.pull_id);
     if (found != servings_.end()) serving = found->second;
   }
-  if (serving == nullptr) return absl::NotFoundError("open a pull: it is not served; ask for a new grant");
+  if (serving == nullptr) {
+    return absl::NotFoundError("open a pull: it is not served any more; ask for a new grant");
+  }
   // A node with a good certificate and another node's pull id stole that, or was given it.
   if (!serving->receiver().empty() && peer != serving->receiver()) {
     otel::metrics::kP2pConnectionsRefused.Add(1, {lane_, "receiver"});
     LOG_EVERY_N_SEC(WARNING, kLogSeconds)
-        << "refused " << peer << ", which asked for a pull of " << serving->receiver() << " by its secret id";
-    return absl::PermissionDeniedError(absl::StrCat("open a pull: it was not granted to ", peer));
+        << "open a pull: refuse " << peer << ", which knows the secret id of a pull of "
+        << serving->receiver() << "; find out how it got that id";
+    return absl::PermissionDeniedError(
+        absl::StrCat("open a pull: it was not granted to ", peer, "; ask for a grant"));
   }
   SourceLimits limits = limits_;
   // The smaller of both ends' limits; 0 means that the receiver has none.

@@ -1,6 +1,7 @@
 #include "transport/pull/source_connection.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,18 @@ constexpr size_t kMaxQueuedFrames = 1024;
 constexpr absl::Duration kDismissTime = absl::Seconds(1);
 constexpr absl::Duration kFailureTime = absl::Seconds(10);
 
-absl::Status Revoked() { return absl::NotFoundError("the source revoked the pull"); }
+// What a receiver of the same release never sends. The source logs it, and the receiver is told.
+absl::Status Violation(std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the receiver broke the pull protocol: ", what, "; run one release on both nodes"));
+}
+
+std::string_view NameOf(const SourceServing& serving) {
+  if (serving.receiver().empty()) return "a receiver without a certificate";
+  return serving.receiver();
+}
+
+absl::Status Revoked() { return absl::NotFoundError("the source revoked the pull; ask for a new grant"); }
 
 }  // namespace
 
@@ -52,14 +64,15 @@ void SourceServing::Leave(const std::shared_ptr<SourceConnection>& connection) {
 absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
-    if (revoked_) return absl::CancelledError("the pull was revoked");
+    if (revoked_) return absl::CancelledError("the source revoked the pull; ask for a new grant");
     // Revoke waits for these: the image may go when it returns.
     ++reads_;
   }
   // Without the lock: it may block on a disk, or on a free buffer.
   absl::StatusOr<ServedPiece> piece = image_->Read(offset, bytes);
   if (piece.ok() && (piece->bytes.empty() || piece->bytes.size() > bytes)) {
-    piece = absl::InternalError("a served image read more bytes than it was asked for, or none");
+    piece = absl::InternalError(
+        "read the served image: it gave too many bytes, or none; report this defect of the source's daemon");
   }
   if (!piece.ok()) ReadReleased();
   return piece;
@@ -146,13 +159,14 @@ void SourceConnection::Close(std::optional<Frame> last) {
 void SourceConnection::OnLost(const absl::Status& why) {
   if (ended_) return;
   if (!requests_.empty() || absl::IsInvalidArgument(why)) {
-    LOG(WARNING) << "a receiver's pull ended early: " << why;
+    LOG(WARNING) << "serve a pull to " << NameOf(*serving_) << ": it ended early: " << why;
   }
   End(why);
 }
 
 void SourceConnection::OnDenied(const absl::Status& why) {
-  LOG(WARNING) << "the pull of a receiver ends: " << why.message();
+  LOG(WARNING) << "serve a pull to " << NameOf(*serving_) << ": the receiver is not trusted any more: "
+               << why.message();
   Leave(why, kDismissTime);
 }
 
@@ -216,7 +230,7 @@ absl::Status SourceConnection::OnFrame(const Frame& frame) {
   if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
   if (const auto* follow = std::get_if<Follow>(&frame)) return On(*follow);
   if (!std::holds_alternative<Bye>(frame)) {
-    return absl::InvalidArgumentError("a frame that no receiver sends here");
+    return Violation("it sent a frame that no receiver sends here");
   }
   Close(Bye{});
   return absl::OkStatus();
@@ -224,28 +238,27 @@ absl::Status SourceConnection::OnFrame(const Frame& frame) {
 
 absl::Status SourceConnection::CheckRange(const Request& request) const {
   if (request.offset > serving_->image_bytes() || request.bytes > serving_->image_bytes() - request.offset) {
-    return absl::InvalidArgumentError(absl::StrCat("a request for ", request.bytes, " bytes at ",
-                                                   request.offset, " of an image of ",
-                                                   serving_->image_bytes()));
+    return Violation(absl::StrCat("it asked for ", request.bytes, " bytes at ", request.offset,
+                                  " of an image of ", serving_->image_bytes()));
   }
   if (request.bytes > limits_.request_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a request for ", request.bytes, " bytes; at most ",
-                                                   limits_.request_bytes, " were offered"));
+    return Violation(absl::StrCat("it asked for ", request.bytes, " bytes, and at most ",
+                                  limits_.request_bytes, " were offered"));
   }
   return absl::OkStatus();
 }
 
 absl::Status SourceConnection::On(const Request& request) {
-  if (limits_.one_sided) return absl::InvalidArgumentError("a REQUEST where the receiver reads by itself");
+  if (limits_.one_sided) return Violation("it sent a REQUEST where it reads by itself");
   // Ids grow, so that a CANCEL of a request that is over is told from one of a request that was never made.
   if (request.id <= last_request_id_) {
-    return absl::InvalidArgumentError(absl::StrCat("REQUEST ", request.id, " after ", last_request_id_));
+    return Violation(absl::StrCat("it sent REQUEST ", request.id, " after ", last_request_id_));
   }
   if (requests_.size() >= kLateRequests * limits_.requests) {
-    return absl::InvalidArgumentError(absl::StrCat("more REQUESTs at a time than ", limits_.requests));
+    return Violation(absl::StrCat("it sent more REQUESTs at a time than ", limits_.requests));
   }
   if (channel_->queued_frames() >= kMaxQueuedFrames) {
-    return absl::InvalidArgumentError("the receiver does not read the answers to its requests");
+    return Violation("it does not read the answers to its requests");
   }
   last_request_id_ = request.id;
   // An error of this request alone: the receiver may have another idea of what was offered.
@@ -274,7 +287,7 @@ absl::Status SourceConnection::On(const Request& request) {
 // the receiver that no more bytes of it come.
 absl::Status SourceConnection::On(const Cancel& cancel) {
   if (cancel.id > last_request_id_) {
-    return absl::InvalidArgumentError(absl::StrCat("CANCEL of REQUEST ", cancel.id, ", which was not made"));
+    return Violation(absl::StrCat("it sent a CANCEL of REQUEST ", cancel.id, ", which was not made"));
   }
   if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("the receiver cancelled"));
   return absl::OkStatus();
@@ -282,7 +295,7 @@ absl::Status SourceConnection::On(const Cancel& cancel) {
 
 absl::Status SourceConnection::On(const Follow&) {
   if (!fills_ || announcer_.has_value()) {
-    return absl::InvalidArgumentError("a FOLLOW of what does not fill, or is followed already");
+    return Violation("it sent a FOLLOW of what does not fill, or is followed already");
   }
   announcer_.emplace(serving_->availability());
   has_news_ = true;

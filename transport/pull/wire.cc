@@ -107,7 +107,8 @@ std::string Encode(const NotHere& not_here) {
 std::string Encode(const Follow&) { return MakeFrame(Type::kFollow, ""); }
 
 absl::Status Malformed(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("decode a ", what, " frame of the peer: it is malformed"));
+  return absl::InvalidArgumentError(absl::StrCat("decode a frame of the peer (", what,
+                                                 "): it is malformed; run one release on both nodes"));
 }
 
 // Each decoder reads all of its fields and then asks once: behind the end a ByteReader gives zeros.
@@ -280,8 +281,8 @@ absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {
   TC_RETURN_IF_ERROR(CheckChunkBytes(chunk_bytes, image_bytes));
   if (image_bytes == 0 || (image_bytes - 1) / chunk_bytes >= kMaxFillingChunks) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
-        " is not served while it fills: it has none, or more than ", kMaxFillingChunks, " of them"));
+        "serve an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
+        " while it fills: it has none, or more than ", kMaxFillingChunks, "; serve it when it is whole"));
   }
   return absl::OkStatus();
 }
@@ -309,7 +310,8 @@ std::string EncodeDescriptor(const Descriptor& descriptor) {
 namespace {
 
 absl::Status MalformedDescriptor(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("decode the descriptor of a pull: ", what));
+  return absl::InvalidArgumentError(
+      absl::StrCat("decode the descriptor of a pull: ", what, "; run one release on both nodes"));
 }
 
 absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {

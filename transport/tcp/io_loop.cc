@@ -32,9 +32,9 @@ epoll_event EventFor(Epoll::WatchId id, uint32_t events) {
 
 absl::StatusOr<std::unique_ptr<IoLoop>> IoLoop::Start(const std::string& name) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) return ErrnoStatus(errno, "making", "an epoll descriptor");
+  if (!epoll) return ErrnoStatus(errno, "create", "an epoll descriptor");
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake) return ErrnoStatus(errno, "making", "an event descriptor");
+  if (!wake) return ErrnoStatus(errno, "create", "an event descriptor");
   epoll_event event = EventFor(kWakeId, EPOLLIN);
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return ErrnoStatus(errno, "watch", "an event descriptor");

@@ -23,7 +23,7 @@ absl::Status SetOption(int socket, int level, int option, int value, std::string
 
 absl::StatusOr<UniqueFd> NewSocket(const SocketAddress& address) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return ErrnoStatus(errno, "making", "a TCP socket");
+  if (!fd) return ErrnoStatus(errno, "create", "a TCP socket");
   return fd;
 }
 
@@ -41,9 +41,9 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   // from its port. Two that listen are refused all the same.
   TC_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "reuse of its address"));
   if (bind(fd.get(), address.get(), address.length) != 0 || listen(fd.get(), kBacklog) != 0) {
-    const absl::Status status = ErrnoStatus(errno, "listening", "for pulls");
+    const absl::Status status = ErrnoStatus(errno, "listen", "for pulls");
     return absl::UnavailableError(
-        absl::StrCat(status.message(), " (is the address one of this host's, and the port free?)"));
+        absl::StrCat(status.message(), "; use an address of this host, and a port that is free"));
   }
   return fd;
 }

@@ -77,7 +77,8 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
       done_ = !bytes.ok() || !frame.ok();
       if (absl::IsUnauthenticated(bytes.status()) || absl::IsPermissionDenied(bytes.status())) {
         otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "certificate"});
-        LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "let a pending connection go: " << bytes.status();
+        LOG_EVERY_N_SEC(WARNING, kLogSeconds)
+            << "serve pulls over tcp: refuse a connection: " << bytes.status();
       }
     } while (!done_ && !frame->has_value() && stream_->has_buffered());
     if (done_ || !frame->has_value()) {
@@ -154,18 +155,19 @@ bool TcpSource::AcceptOne() {
   }
   if (IsReserved(socket.get(), DescriptorUser::kNetwork)) {
     LOG_EVERY_N_SEC(WARNING, kLogSeconds)
-        << "refused a receiver's connection: the process has few file descriptors left; raise its limit";
+        << "serve pulls over tcp: refuse a connection: the daemon has few file descriptors left; raise its "
+           "limit of open files";
     return true;
   }
   if (absl::Status status = Configure(socket.get(), options_.socket); !status.ok()) {
-    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << status;
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "serve pulls over tcp: accept a connection: " << status;
     return true;
   }
   absl::StatusOr<std::unique_ptr<ByteStream>> stream =
       options_.identity == nullptr ? NewPlainStream(std::move(socket))
                                    : NewTlsServerStream(std::move(socket), options_.identity);
   if (!stream.ok()) {
-    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << stream.status();
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "serve pulls over tcp: accept a connection: " << stream.status();
     return true;
   }
   // The oldest goes: it had the most time for its HELLO.
@@ -179,7 +181,8 @@ bool TcpSource::AcceptOne() {
 // A client in the listener's queue keeps it ready: without a pause the loop would spin.
 void TcpSource::OutOfDescriptors() {
   LOG_EVERY_N_SEC(WARNING, kLogSeconds)
-      << "cannot accept receivers' connections: no file descriptors, or no memory, left";
+      << "serve pulls over tcp: accept a connection: the daemon has no file descriptor or memory left; raise "
+         "its limit of open files";
   spare_.Accept(listener_.get());
   (void)spare_.Restore();
   loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());

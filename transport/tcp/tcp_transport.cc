@@ -45,10 +45,10 @@ int LoopsFor(int configured) {
 absl::Status CheckCongestionControl(const tcp::SocketOptions& options) {
   if (options.congestion_control.empty()) return absl::OkStatus();
   const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!probe) return ErrnoStatus(errno, "making", "a TCP socket");
+  if (!probe) return ErrnoStatus(errno, "create", "a TCP socket");
   if (absl::Status status = tcp::Configure(probe.get(), options); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        status.message(), "; sysctl net.ipv4.tcp_allowed_congestion_control says what there is"));
+        status.message(), "; choose one that sysctl net.ipv4.tcp_allowed_congestion_control lists"));
   }
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
   TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
   TC_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(listen));
   absl::StatusOr<uint16_t> port = listener->Listen(address);
-  if (!port.ok()) return Annotate(port.status(), options.listen);
+  if (!port.ok()) return Annotate(port.status(), absl::StrCat("open ", options.listen));
   const std::vector<std::string> own = {options.listen};
   for (const std::string& name : options.advertise.empty() ? own : options.advertise) {
     TC_ASSIGN_OR_RETURN(HostPort advertised, ParseHostPort(name));
@@ -124,8 +124,9 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
       options.connections > static_cast<int>(pull::SourceServing::kMaxConnections) ||
       options.serving_threads < 1 || options.advertise.size() > pull::kMaxAddresses) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a TCP transport has at most ", kMaxLoops, " threads, ", pull::SourceServing::kMaxConnections,
-        " connections a pull and ", pull::kMaxAddresses, " addresses, and at least one serving thread"));
+        "open the TCP transport: it has at most ", kMaxLoops, " threads, ",
+        pull::SourceServing::kMaxConnections, " connections a pull and ", pull::kMaxAddresses,
+        " addresses, and at least one serving thread; set daemon.tcp_connections within these"));
   }
   std::vector<tcp::IoLoop*> loops;
   const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,

@@ -184,7 +184,8 @@ class TlsStream : public ByteStream {
     BIO* const bio = BIO_new(SocketMethod());
     if (ssl_ == nullptr || bio == nullptr) {
       BIO_free(bio);
-      return absl::ResourceExhaustedError(absl::StrCat("open a TLS connection: ", TakeErrors()));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("open a TLS connection: ", TakeErrors(), "; give this process more memory"));
     }
     BIO_set_data(bio, &socket_);  // outlives it
     BIO_set_init(bio, 1);
@@ -344,12 +345,13 @@ class TlsStream : public ByteStream {
       case SSL_ERROR_ZERO_RETURN:
         return absl::UnavailableError("the other end closed the connection");
       case SSL_ERROR_SYSCALL:
-        if (error_number != 0) return ErrnoStatus(error_number, "using", "a TLS connection");
+        if (error_number != 0) return ErrnoStatus(error_number, "use", "a TLS connection");
         return absl::UnavailableError("the other end closed the connection");
       default:
         return introduced_
-                   ? absl::UnavailableError(absl::StrCat("use a TLS connection: it broke: ", TakeErrors()))
-                   : absl::UnauthenticatedError(absl::StrCat("open a TLS connection: ", TakeErrors()));
+                   ? absl::UnavailableError(absl::StrCat("use a TLS connection: ", TakeErrors()))
+                   : absl::UnauthenticatedError(absl::StrCat("open a TLS connection: ", TakeErrors(),
+                                                              "; check the certificates of both nodes"));
     }
   }
 

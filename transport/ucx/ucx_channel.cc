@@ -87,7 +87,7 @@ void UcxChannel::Received(const pull::Data& piece, const absl::Status& status) {
   --receiving_;
   // The endpoint is dying, or about to: the error that killed it names the cause.
   if (!status.ok() && !closing_) {
-    endpoint_->Fail(absl::UnavailableError(absl::StrCat("a receive failed: ", status.message())));
+    endpoint_->Fail(absl::UnavailableError(absl::StrCat("receive by UCX: ", status.message())));
   }
   handler_->OnReceived(piece, status);
   if (ending_ && !closing_) OnProgress();
@@ -186,7 +186,7 @@ absl::Status UcxReceiverChannel::Welcomed() {
     ucp_rkey_h rkey = nullptr;
     TC_RETURN_IF_ERROR(
         UcxStatus(ucp_ep_rkey_unpack(endpoint_->ep(), packed.data(), &rkey),
-                  "unpacking the source's remote key (do both hosts have the same kind of network?)"));
+                  "unpack the source's remote key (both hosts need the same kind of network)"));
     rkeys_.push_back(rkey);
   }
   return absl::OkStatus();

@@ -26,7 +26,8 @@ absl::StatusOr<pull::Frame> DecodeWhole(std::string_view bytes) {
   absl::StatusOr<std::optional<pull::DecodedFrame>> decoded = pull::DecodeFrame(bytes);
   if (!decoded.ok()) return decoded.status();
   if (!decoded->has_value() || (*decoded)->bytes != bytes.size()) {
-    return absl::InvalidArgumentError("a message from the peer that is not one frame");
+    return absl::InvalidArgumentError("receive by UCX: the peer sent a message that is not one frame; run "
+                                      "one release on both nodes");
   }
   return std::move((*decoded)->frame);
 }
@@ -109,7 +110,8 @@ void UcxEndpoint::Fail(absl::Status status) {
 void UcxEndpoint::ControlArrived(std::string_view bytes) {
   absl::StatusOr<pull::Frame> message = DecodeWhole(bytes);
   if (message.ok() && std::holds_alternative<pull::Data>(*message)) {
-    message = absl::InvalidArgumentError("DATA without a piece from the peer");
+    message = absl::InvalidArgumentError("receive by UCX: the peer sent DATA without a piece; run one "
+                                         "release on both nodes");
   }
   if (!message.ok()) {
     Fail(message.status());
@@ -128,7 +130,8 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
   const absl::StatusOr<pull::Frame> frame = DecodeWhole(header_bytes);
   const auto* head = frame.ok() ? std::get_if<pull::Data>(&*frame) : nullptr;
   if (head == nullptr || head->bytes != bytes || owner_ == nullptr || !usable()) {
-    Fail(frame.ok() ? absl::InternalError("the peer sent image bytes that were not requested")
+    Fail(frame.ok() ? absl::InternalError("receive by UCX: the peer sent bytes that were not requested; run "
+                                          "one release on both nodes")
                     : frame.status());
     return UCS_OK;
   }
@@ -175,7 +178,7 @@ void UcxEndpoint::SendControl(const pull::Frame& message) {
 void UcxEndpoint::SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold,
                            Done done) {
   if (!usable()) {
-    done(failure_.ok() ? absl::CancelledError("the endpoint is closed") : failure_);
+    done(failure_.ok() ? absl::CancelledError("use a UCX endpoint: it is closed; connect again") : failure_);
     return;
   }
   Operation* operation = StartOperation(std::move(done));
@@ -195,7 +198,7 @@ void UcxEndpoint::SendData(const pull::Data& head, ConstHostSpan piece, std::sha
 
 void UcxEndpoint::Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done) {
   if (!usable()) {
-    done(failure_.ok() ? absl::CancelledError("the endpoint is closed") : failure_);
+    done(failure_.ok() ? absl::CancelledError("use a UCX endpoint: it is closed; connect again") : failure_);
     return;
   }
   Operation* operation = StartOperation(std::move(done));

@@ -38,7 +38,8 @@ class UcxSource::Connection : public UcxChannel {
       } else if (!std::holds_alternative<pull::Request>(frame) &&
                  !std::holds_alternative<pull::Cancel>(frame) &&
                  !std::holds_alternative<pull::Follow>(frame)) {  // those crossed the end of their pull
-        return absl::InvalidArgumentError("the receiver sent a frame that may only follow HELLO");
+        return absl::InvalidArgumentError("the receiver sent a frame that may only follow HELLO; run one "
+                                          "release on both nodes");
       }
       return absl::OkStatus();
     }
@@ -109,7 +110,7 @@ absl::StatusOr<uint16_t> UcxSource::Listen(const SocketAddress& address) {
   params.conn_handler.arg = this;
   TC_RETURN_IF_ERROR(
       UcxStatus(ucp_listener_create(worker_->worker(), &params, &listener_),
-                "listening for pulls (is the address one of this host's, and the port free?)"));
+                "listen for pulls (on an address of this host, and a free port)"));
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_query(listener_, &attributes), "get the listener's port"));
@@ -124,14 +125,14 @@ void UcxSource::OnConnectionRequest(ucp_conn_request_h request, void* arg) {
 void UcxSource::Accept(ucp_conn_request_h request) {
   // Each has memory of UCX's; a flood must not take all of it.
   if (connections_.size() >= options_.connections) {
-    LOG_EVERY_N_SEC(WARNING, 10) << "refused a receiver's connection: " << options_.connections
-                                 << " are open";
+    LOG_EVERY_N_SEC(WARNING, 10) << "serve pulls by UCX: refuse a connection: the limit of "
+                                 << options_.connections << " is open";
     ucp_listener_reject(listener_, request);
     return;
   }
   absl::StatusOr<std::shared_ptr<UcxEndpoint>> endpoint = UcxEndpoint::Accept(worker_, request);
   if (!endpoint.ok()) {
-    LOG(WARNING) << "could not accept a receiver's connection: " << endpoint.status();
+    LOG(WARNING) << "serve pulls by UCX: accept a connection: " << endpoint.status();
     return;
   }
   auto connection = std::make_shared<Connection>(this, *std::move(endpoint));

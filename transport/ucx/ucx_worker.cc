@@ -133,14 +133,14 @@ absl::Status RequireConnectionManager(const std::string& name) {
   TC_RETURN_IF_ERROR(components.Query());
   const uct_component_h found = components.Find(name, UCT_COMPONENT_FLAG_CM);
   if (found == nullptr) {
-    return absl::UnavailableError(absl::StrCat("UCX has no connection manager '", name,
+    return absl::UnavailableError(absl::StrCat("start UCX: there is no connection manager '", name,
                                                "' here; for rdmacm install librdmacm (package rdma-core)"));
   }
   ucs_async_context_t* async = nullptr;
-  TC_RETURN_IF_ERROR(UcxStatus(ucs_async_context_create(UCS_ASYNC_MODE_POLL, &async), "prepare UCX"));
+  TC_RETURN_IF_ERROR(UcxStatus(ucs_async_context_create(UCS_ASYNC_MODE_POLL, &async), "start UCX"));
   const auto destroy_async = absl::MakeCleanup([async] { ucs_async_context_destroy(async); });
   uct_worker_h worker = nullptr;
-  TC_RETURN_IF_ERROR(UcxStatus(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker), "prepare UCX"));
+  TC_RETURN_IF_ERROR(UcxStatus(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker), "start UCX"));
   const auto destroy_worker = absl::MakeCleanup([worker] { uct_worker_destroy(worker); });
   uct_cm_config_t* config = nullptr;
   TC_RETURN_IF_ERROR(
@@ -148,8 +148,8 @@ absl::Status RequireConnectionManager(const std::string& name) {
   const auto release_config = absl::MakeCleanup([config] { uct_config_release(config); });
   uct_cm_h manager = nullptr;
   if (const ucs_status_t status = uct_cm_open(found, worker, config, &manager); status != UCS_OK) {
-    return absl::UnavailableError(absl::StrCat("UCX's connection manager '", name,
-                                               "' cannot be opened: ", ucs_status_string(status),
+    return absl::UnavailableError(absl::StrCat("open UCX's connection manager '", name, "': ",
+                                               ucs_status_string(status),
                                                "; for rdmacm load the kernel's module rdma_ucm"));
   }
   uct_cm_close(manager);
@@ -202,9 +202,9 @@ absl::Status UcxWorker::Init(const Options& options) {
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // created here, then the progress thread's
   TC_RETURN_IF_ERROR(UcxStatus(ucp_worker_create(context_, &worker_params, &worker_),
-                               absl::StrCat("no usable UCX transport among '", options.tls, "'")));
+                               absl::StrCat("open the UCX transports '", options.tls, "'")));
   TC_RETURN_IF_ERROR(
-      UcxStatus(ucp_worker_get_efd(worker_, &event_fd_), "UCX worker without event descriptor"));
+      UcxStatus(ucp_worker_get_efd(worker_, &event_fd_), "get the event descriptor of a UCX worker"));
   TC_RETURN_IF_ERROR(SetHandler(kControlId, &UcxWorker::OnControl));
   return SetHandler(kDataId, &UcxWorker::OnData);
 }
@@ -255,10 +255,10 @@ absl::Status UcxWorker::MapMemory(size_t region, std::byte* base, uint64_t bytes
   params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
   ucp_mem_h handle = nullptr;
   const std::string_view advice = type == UCS_MEMORY_TYPE_HOST
-                                      ? "is the memlock limit too low?"
-                                      : "of a GPU: is the kernel's module nvidia_peermem loaded?";
+                                      ? "this needs a high enough memlock limit"
+                                      : "of a GPU: this needs the kernel's module nvidia_peermem";
   TC_RETURN_IF_ERROR(UcxStatus(ucp_mem_map(context_, &params, &handle),
-                               absl::StrCat("registering ", bytes, " bytes with UCX (", advice, ")")));
+                               absl::StrCat("register ", bytes, " bytes with UCX (", advice, ")")));
   if (regions_.size() <= region) regions_.resize(region + 1);
   regions_[region] = {.base = base, .bytes = bytes, .handle = handle, .type = type};
   return absl::OkStatus();
@@ -368,7 +368,7 @@ void UcxWorker::Sleep() {
   // is not missed.
   if (status == UCS_ERR_BUSY) return;
   if (status != UCS_OK) {
-    LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "arming a UCX worker; polling instead");
+    LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "wait for UCX without polling (it polls instead)");
   }
   // A task posted by this thread, from a callback, signals nothing; one from another thread has signalled.
   if (queue_.HasPosted()) return;
