@@ -157,7 +157,7 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) {
       return absl::DeadlineExceededError(
-          absl::StrCat("ask process ", pid_, ": it does not answer; end it and start another"));
+          absl::StrCat("ask helper process ", pid_, ": it does not answer; another is started"));
     }
     // The socket is read also where only the end of the process was told: a last message may have come before
     // it.
@@ -165,7 +165,8 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) {
-      return absl::UnavailableError(absl::StrCat("ask process ", pid_, ": it has ended; start another"));
+      return absl::UnavailableError(
+          absl::StrCat("ask helper process ", pid_, ": it has ended; another is started"));
     }
     message.resize(size);
     return message;
@@ -181,7 +182,8 @@ void ChildProcess::Kill() {
   while (true) {
     const int ready = poll(&end, 1, kSlowEndMs);
     if (ready == 1) break;
-    LOG_IF(WARNING, ready == 0) << "process " << pid_ << " was killed and has not ended";
+    LOG_IF(WARNING, ready == 0) << "end helper process " << pid_
+                                << ": it was killed and has not ended; a driver call may hold it";
   }
   // The pidfd was readable, so this takes no time. Only from here on the number can be another process's.
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {

@@ -53,7 +53,7 @@ std::string_view HelperProcess::WhyNot(State state) {
     case State::kInUse:
       return "broadcast: another broadcast is under way on this node; try again when it ends";
     default:
-      return "broadcast: there are no broadcasts on this node; pull instead";
+      return "broadcast: this node has no helper process for NCCL; pull instead, or see daemon.nccl";
   }
 }
 
@@ -334,7 +334,8 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   // Only when the process ended over it: a group that was refused for its arguments says nothing of the next
   // one. `group` still lives here, so the state is kInUse, and this thread may look at child_.
   if (child_ == nullptr) {
-    LOG(WARNING) << "a broadcast could not begin; none is tried for " << options_.pause_after_failure;
+    LOG(WARNING) << "begin a broadcast: the helper process ended over it, so none is tried for "
+                 << options_.pause_after_failure << ": " << formed;
     absl::MutexLock lock(&mutex_);
     not_before_ = SteadyNow() + options_.pause_after_failure;
   }
@@ -344,7 +345,7 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
     End(How::kDied,
-        absl::UnavailableError("use the helper process: it ended while it was idle; start another"));
+        absl::UnavailableError("use the helper process: it ended while it was idle; another is started"));
   }
   if (child_ != nullptr) return absl::OkStatus();
   // A thread may start a process here, since nothing of this one runs in it (ChildProcess::Start).

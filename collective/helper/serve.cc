@@ -29,11 +29,11 @@ absl::Status EndWithTheDaemon(int socket) {
   ucred daemon{};  // the process that made the pair of sockets
   socklen_t size = sizeof(daemon);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0) {
-    return ErrnoStatus(errno, "look at", "the socket to the daemon");
+    return ErrnoStatus(errno, "get the credentials of", "the daemon");
   }
   // The daemon may have ended before prctl, which then sends nothing. Another parent shows that.
   if (getppid() == daemon.pid) return absl::OkStatus();
-  return absl::UnavailableError("start the helper process: its daemon ended before; start the daemon again");
+  return absl::UnavailableError("start the helper process: its daemon has ended; start the daemon again");
 }
 
 // The requests as functions. Any error ends this process, since the daemon kills a helper that answers with
@@ -225,7 +225,7 @@ class Server {
 
 absl::Status Send(int socket, const std::string& bytes) {
   if (send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0) return absl::OkStatus();
-  return ErrnoStatus(errno, "answer", "the daemon");
+  return ErrnoStatus(errno, "send to", "the daemon");
 }
 
 // One request at a time. A failed one is answered and logged; whether this process goes on is the daemon's
@@ -235,7 +235,7 @@ absl::Status ServeRequests(int socket, Server& server) {
   while (true) {
     const ssize_t size = recv(socket, buffer.data(), buffer.size(), 0);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return ErrnoStatus(errno, "hear", "the daemon");
+    if (size < 0) return ErrnoStatus(errno, "receive from", "the daemon");
     if (size == 0) return absl::OkStatus();
     TC_ASSIGN_OR_RETURN(const Request request, DecodeRequest(std::string_view(buffer).substr(0, size)));
     const absl::StatusOr<Reply> done =

@@ -17,7 +17,7 @@ template <typename Function>
 absl::Status Find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("it has no ", name, "; install NCCL 2.18 or newer"));
+  return absl::UnavailableError(absl::StrCat("the library has no ", name, "; install NCCL 2.18 or newer"));
 }
 
 absl::Status FindAll(void* library, NcclFunctions& nccl) {
