@@ -133,7 +133,10 @@ absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const Req
 absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
   const HiddenMemory memory;
   UniqueFd file(memfd_create("tensorcast-credentials", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory.ok() || !file) return absl::ResourceExhaustedError("hand over credentials: no memory");
+  if (!memory.ok() || !file) {
+    return absl::ResourceExhaustedError(
+        "hand over credentials: this process gets no memory for them; raise its limits of memory and files");
+  }
   Writer writer(memory.data());
   const Credentials keys = credentials.keys.value_or(Credentials());
   writer.Add(keys.access_key_id);
@@ -163,7 +166,10 @@ absl::StatusOr<ClientCredentials> Take(int memory_file) {
   const int seals = fcntl(memory_file, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return NotHanded();
   const HiddenMemory memory;
-  if (!memory.ok()) return absl::ResourceExhaustedError("take a client's credentials: no memory");
+  if (!memory.ok()) {
+    return absl::ResourceExhaustedError(
+        "take a client's credentials: the daemon gets no memory for them; give it more");
+  }
   const ssize_t bytes = pread(memory_file, memory.data(), kMaxBytes, 0);
   if (bytes < 0) return ErrnoStatus(errno, "read", "a client's credentials");
 

@@ -230,7 +230,7 @@ TEST_F(ArchiverTest, FailedUpload_LeavesTheArtifactStoredAndSaysSo) {
 
 TEST_F(ArchiverTest, LeftUpload_IsEndedByCollect) {
   fails_ = true;
-  EXPECT_THAT(Archive(WriteModel("m.safetensors")).status().message(), HasSubstr("until gc"));
+  EXPECT_THAT(Archive(WriteModel("m.safetensors")).status().message(), HasSubstr("until `tensorcast gc`"));
   EXPECT_EQ(s3_.uploads(), 1);
   fails_ = false;
   EXPECT_THAT(Collect(*archiver_, absl::Hours(1)).ended_uploads(), IsEmpty()) << "it may be another node's";

@@ -35,7 +35,7 @@ absl::StatusOr<Credentials> Complete(std::string_view from, std::string_view id,
   std::string error;
   if (!expiration.empty() && !absl::ParseTime(absl::RFC3339_full, expiration, &credentials.expires, &error)) {
     return absl::UnavailableError(
-        absl::StrCat("get credentials from ", from, ": the expiration is malformed"));
+        absl::StrCat("get credentials from ", from, ": their expiration is malformed; check that source"));
   }
   return credentials;
 }

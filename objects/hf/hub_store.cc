@@ -316,7 +316,8 @@ class Store final : public ObjectStore {
 
   absl::StatusOr<FoundObject> FindCached(const RequestContext& context, const HubName& name) const {
     if (hub_->options().files == nullptr) {
-      return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": no cache of the hub may be read here"));
+      return absl::NotFoundError(absl::StrCat(
+          "open ", name.Uri(), ": this process may read no cache of the hub; let the hub be asked"));
     }
     TC_ASSIGN_OR_RETURN(const std::string snapshot, CachedSnapshot(hub_->options().cache_folder, name));
     TC_ASSIGN_OR_RETURN(FoundObject found, hub_->options().files->Find(context, snapshot));

@@ -177,7 +177,10 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
         return absl::PermissionDeniedError(
             absl::StrCat(request.subject, ": ", cause, "; add the server's authority to the CA bundle"));
       }
-      if (*end == HttpEnd::kFailed) return absl::UnavailableError(absl::StrCat(request.subject, ": ", cause));
+      if (*end == HttpEnd::kFailed) {
+        return absl::UnavailableError(
+            absl::StrCat(request.subject, ": ", cause, "; check the endpoint ", url.Origin()));
+      }
       if (*end == HttpEnd::kTimedOut) {
         retries = &retries_after_timeout_;
         reason = "timeout";
@@ -204,8 +207,8 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
       return absl::UnavailableError(
           absl::StrCat(request.subject, ": ", cause, ", after ", attempt, " attempts; ", remedy));
     }
-    LOG_EVERY_N_SEC(WARNING, 5) << request.subject << ": " << cause << "; attempt " << attempt << " of "
-                                << attempts << ", tries again";
+    LOG_EVERY_N_SEC(WARNING, 5) << request.subject << ": " << cause << "; trying again after attempt "
+                                << attempt << " of " << attempts;
     retries->fetch_add(1, std::memory_order_relaxed);
     otel::metrics::kObjectRetries.Add(1, {reason});
     TC_RETURN_IF_ERROR(Pause(context, limits, attempt, reply.Header("retry-after"), request.subject));

@@ -42,7 +42,7 @@ absl::Status HttpExchange::Finish() {
   if (body_bytes_ == 0) TC_RETURN_IF_ERROR(CheckRange());
   if (done_ == request_.read->destination.size()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("the body is short: ", done_, " bytes of ", request_.read->destination.size()));
+      absl::StrCat("the server sent ", done_, " of ", request_.read->destination.size(), " bytes"));
 }
 
 // A status line begins a reply anew: after a 100 Continue, or where a proxy answers first, the headers so far
@@ -51,7 +51,8 @@ bool HttpExchange::AddHeader(std::string_view line) {
   received_ += line.size();
   header_bytes_ += line.size();
   if (header_bytes_ > kMaxHeaderBytes) {
-    refusal_ = absl::UnavailableError(absl::StrCat(request_.subject, ": the headers are too large"));
+    refusal_ = absl::UnavailableError(
+        absl::StrCat(request_.subject, ": the headers are too large; check the endpoint"));
     return false;
   }
   line = absl::StripAsciiWhitespace(line);
@@ -84,7 +85,8 @@ bool HttpExchange::AddBody(std::string_view data) {
   } else {
     if (reply_.body.size() + data.size() > kMaxBodyBytes) {
       refusal_ = absl::ResourceExhaustedError(
-          absl::StrCat(request_.subject, ": the reply has more than ", kMaxBodyBytes, " bytes"));
+          absl::StrCat(request_.subject, ": the reply has more than ", kMaxBodyBytes,
+                       " bytes; check the endpoint"));
       return false;
     }
     reply_.body.append(data);

@@ -60,7 +60,9 @@ absl::StatusOr<XmlElement> ParseXml(std::string_view document) {
   XML_SetCharacterDataHandler(parser.get(), &Builder::OnText);
   XML_SetStartDoctypeDeclHandler(parser.get(), &Builder::OnDoctype);
   // expat counts in int. HttpExchange keeps far smaller bodies.
-  if (document.size() > (size_t{1} << 30)) return absl::InvalidArgumentError("parse XML: it is too large");
+  if (document.size() > (size_t{1} << 30)) {
+    return absl::InvalidArgumentError("parse XML: the document is too large");
+  }
   if (XML_Parse(parser.get(), document.data(), static_cast<int>(document.size()), XML_TRUE) !=
       XML_STATUS_OK) {
     return absl::InvalidArgumentError(

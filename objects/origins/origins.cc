@@ -49,7 +49,8 @@ absl::StatusOr<Origins::Prefix> Origins::Split(std::string_view uri) {
   }
   if (scheme != "s3" && scheme != "gs" && scheme != "hf") {
     return absl::InvalidArgumentError(
-        absl::StrCat("check origin ", Printable(uri), ": not a URI of s3, gs, http, https or hf"));
+        absl::StrCat("check origin ", Printable(uri),
+                     ": the scheme is not known; write s3, gs, https, http or hf"));
   }
   const std::string_view rest = uri.substr(colon + 3);
   // All repositories are in one place, so that "hf://" alone lists each of them.

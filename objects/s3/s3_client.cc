@@ -74,7 +74,8 @@ absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
 absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view uri) {
   std::string_view rest = uri;
   if (!absl::ConsumePrefix(&rest, absl::StrCat(scheme, "://"))) {
-    return absl::InvalidArgumentError(absl::StrCat("open ", uri, ": not a URI of ", scheme, "://"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open ", uri, ": the URI is of another store; write ", scheme, "://bucket/prefix"));
   }
   const size_t slash = std::min(rest.find('/'), rest.size());
   S3Name name{.bucket = std::string(rest.substr(0, slash))};
@@ -82,7 +83,7 @@ absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view u
   // The name becomes a part of a host or a path unencoded, so that a wrong one could lead elsewhere.
   if (IsBucket(name.bucket)) return name;
   return absl::InvalidArgumentError(
-      absl::StrCat("open ", uri, ": no bucket can have this name; write ", scheme, "://bucket/prefix"));
+      absl::StrCat("open ", uri, ": a bucket cannot have this name; write ", scheme, "://bucket/prefix"));
 }
 
 S3Client::S3Client(std::shared_ptr<HttpClient> http, S3Options options)
@@ -274,7 +275,10 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
     TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
     const absl::StatusOr<XmlElement> page = ParseXml(reply.body);
-    if (!page.ok()) return absl::UnavailableError(absl::StrCat(subject, ": ", page.status().message()));
+    if (!page.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat(subject, ": ", page.status().message(), "; check the endpoint"));
+    }
     const size_t names_before = names.size();
     for (const XmlElement& child : page->children) {
       const bool folder = child.name == "CommonPrefixes";

@@ -52,7 +52,10 @@ absl::StatusOr<HttpReply> SendAgain(const RequestContext& context, S3Client& cli
 absl::StatusOr<XmlElement> ParseReply(std::string_view subject, const HttpReply& reply) {
   TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
   absl::StatusOr<XmlElement> document = ParseXml(reply.body);
-  if (!document.ok()) return absl::UnavailableError(absl::StrCat(subject, ": ", document.status().message()));
+  if (!document.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(subject, ": ", document.status().message(), "; check the endpoint"));
+  }
   // An error behind a status of 200; see IsWorthAnotherTry.
   if (document->name == "Error") {
     return absl::UnavailableError(absl::StrCat(subject, ": the server answered ", document->TextOf("Code"),
@@ -259,7 +262,9 @@ absl::Status S3Writer::Upload(const RequestContext& context, const S3Name& name,
   const absl::Status aborted = Abort(RequestContext::Background(options_.abort_timeout), upload);
   if (aborted.ok()) return done;
   return absl::Status(done.code(),
-                      absl::StrCat(done.message(), "; its parts stay there until gc: ", aborted.message()));
+                      absl::StrCat(done.message(),
+                                   "; the parts that were written stay there until `tensorcast gc`: ",
+                                   aborted.message()));
 }
 
 absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, const std::string& uri,
