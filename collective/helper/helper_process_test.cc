@@ -251,8 +251,9 @@ TEST_F(HelperProcessTest, OpenGroup_RefusesTwoReplicasOnOneDevice) {
 
 TEST_F(HelperProcessTest, OpenGroup_FailsWithoutLibrary) {
   Start("--no-library");
-  ASSERT_TRUE(Eventually(
-      [this] { return absl::StrContains(helper_->Open(replicas_).status().message(), "no helper process"); }));
+  ASSERT_TRUE(Eventually([this] {
+    return absl::StrContains(helper_->Open(replicas_).status().message(), "no helper process");
+  }));
   EXPECT_FALSE(helper_->available());
 }
 

@@ -31,7 +31,9 @@ DirectCopies::Pending::Pending(Pending&& other) noexcept = default;
 DirectCopies::Pending::~Pending() { Await().IgnoreError(); }
 
 absl::StatusOr<DigestBytes> DirectCopies::Pending::Await() {
-  if (event_ == nullptr) return absl::FailedPreconditionError("await a copy: it was awaited already");
+  if (event_ == nullptr) {
+    return absl::FailedPreconditionError("await a copy: it was awaited already; await it once");
+  }
   const absl::Status done = std::exchange(event_, nullptr)->Await();
   // Read before the lane goes back: its next user writes there.
   const DigestBytes digest = *lane_->digest;

@@ -460,7 +460,7 @@ TEST_F(EngineForgery, ForgedChunk_IsFoundByBlake3AndItsSourceNamed) {
       EXPECT_TRUE(provider->failures()[0].corrupt);
       EXPECT_EQ(provider->failures()[0].source.name, "liar");
       EXPECT_THAT(provider->failures()[0].status.message(),
-                  AllOf(HasSubstr("chunk 1 "), HasSubstr("liar is forged: its XXH3 is right")));
+                  AllOf(HasSubstr("chunk 1 "), HasSubstr("liar: it is forged: its XXH3 is right")));
       lease->reset();
       ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
     }

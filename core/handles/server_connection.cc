@@ -52,7 +52,10 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
   }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (process) return process;
-  if (errno == ESRCH) return absl::NotFoundError(absl::StrCat("watch process ", peer.pid, ": it is gone"));
+  if (errno == ESRCH) {
+    return absl::NotFoundError(
+        absl::StrCat("watch process ", peer.pid, ": it has ended; start the client again"));
+  }
   return ErrnoStatus(errno, "watch process", absl::StrCat(peer.pid));
 }
 

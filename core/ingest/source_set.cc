@@ -155,7 +155,8 @@ void SourceSet::GiveUpOvertaken() {
     source->failure = SourceFailure{
         .source = source->source->info(),
         .status = absl::DeadlineExceededError(absl::StrCat(
-            "overtaken: the chunks asked of this source came from ", absl::StrJoin(others, ", "), " sooner")),
+            "the source was overtaken: the chunks asked of it came from ", absl::StrJoin(others, ", "),
+            " sooner")),
         .delivered = source->delivered};
   }
 }

@@ -28,8 +28,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& 
     TC_ASSIGN_OR_RETURN(options.listen, UcxListenAddress(lane, listen));
   }
   LOG_IF(WARNING, options.over_tcp)
-      << "the lane " << UcxLaneName(lane)
-      << " goes over TCP, which is for tests: every process that reaches its ports can write to this "
+      << "open the lane " << UcxLaneName(lane)
+      << ": it goes over TCP, which is for tests: every process that reaches its ports can write to this "
          "process's memory";
   return UcxTransport::Create(options);
 }
