@@ -42,7 +42,7 @@ void HelperOptions::Validate(Findings& findings) const {
   // The helper process finds out whether the file is NCCL and recent enough. A daemon does not load it.
   if (std::error_code ignored; names_library() && !std::filesystem::is_regular_file(nccl, ignored)) {
     findings.Add("daemon.nccl",
-                 absl::StrCat("\"", nccl, "\" is neither auto nor off, nor a file on this host"));
+                 absl::StrCat("\"", nccl, "\" is neither auto nor off, nor a file on this host; name one"));
   }
 }
 

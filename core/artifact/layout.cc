@@ -121,13 +121,13 @@ absl::Status ValidateLayout(const ImageLayout& layout) {
     TC_ASSIGN_OR_RETURN(const uint64_t offset, checker.Next(tensor));
     if (tensor.offset != offset) {
       return Refuse(tensor, "it is at offset ", tensor.offset, " of the image instead of ", offset,
-                    "; place tensors with AssignOffsets");
+                    "; describe the image with a client of this release");
     }
   }
   if (layout.image_bytes != checker.image_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat("lay out an image of ", layout.image_bytes,
                                                    " bytes: its tensors end at ", checker.image_bytes(),
-                                                   "; place tensors with AssignOffsets"));
+                                                   "; describe the image with a client of this release"));
   }
   return CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
 }

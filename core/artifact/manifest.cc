@@ -151,7 +151,7 @@ absl::Status CheckChunkRule(const ImageLayout& layout) {
   if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes) || any_chunk_size) return absl::OkStatus();
   return Invalid("layout", "the chunk size is ", layout.chunk_bytes, " bytes, but an image of ",
                  layout.image_bytes, " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes),
-                 "; place tensors with AssignOffsets");
+                 "; describe the image with a client of this release");
 }
 
 // All rules of FORMAT.md except the order of the bytes. The encoder checks them before it writes, and the
