@@ -54,7 +54,7 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
   if (caller.peer.empty()) {
     const std::string remedy =
         !operators || options_.operator_socket.empty()
-            ? ""
+            ? "; let a process with this role make the call"
             : absl::StrCat("; connect to ", options_.operator_socket, " as user ", UserText(geteuid()));
     return absl::PermissionDeniedError(absl::StrCat(label, " ", needs, ", and ", options_.unix_socket,
                                                     " grants the role ", caller.asking, remedy));
@@ -63,7 +63,8 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
       caller.peer == caller.asking ? "" : absl::StrCat(", on behalf of ", caller.asking, ",");
   const std::string_view server = label.starts_with("GlobalStore/") ? "the global store" : "the daemon";
   const std::string remedy =
-      operators ? absl::StrCat("; connect to ", server, " with an operator's certificate") : "";
+      operators ? absl::StrCat("; connect to ", server, " with an operator's certificate")
+                : "; let a process with this role make the call";
   return absl::PermissionDeniedError(
       absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs, remedy));
 }
@@ -89,7 +90,8 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
     decision.certificate = *std::move(certificate);
     // TLS always shows a certificate. A connection that is not a unix socket must not get the rights of one.
     if (decision.certificate == nullptr && !call.peer().starts_with("unix:")) {
-      decision.refused = absl::UnauthenticatedError("the connection shows no certificate");
+      decision.refused = absl::UnauthenticatedError(absl::StrCat(
+          "call ", label, ": the connection shows no certificate; set security.certificate of the caller"));
       return decision;
     }
   }
@@ -141,8 +143,8 @@ void AccessControl::CancelOverdue() {
   // A cancellation runs callbacks, which may end the call and so come back here.
   for (const Running& one : overdue) {
     if (one.cancellation.IsCancelled()) continue;
-    LOG(WARNING) << "a call of " << one.certificate->name.ToString()
-                 << " ends: " << options_.credentials->identity().CheckPeer(*one.certificate).message();
+    LOG(WARNING) << "cancel a call of " << one.certificate->name.ToString() << ": "
+                 << options_.credentials->identity().CheckPeer(*one.certificate).message();
     one.cancellation.Cancel();
   }
 }

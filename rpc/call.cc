@@ -51,13 +51,14 @@ absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   if (fence_ != nullptr) TC_RETURN_IF_ERROR(fence_->Check(call_));
   // This process cancelled nothing, so the server did: it ends, and another try may find its successor.
   if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
-    return absl::UnavailableError(absl::StrCat("the server gave the call up: ", status.error_message()));
+    return absl::UnavailableError(
+        absl::StrCat("call the server: it cancelled the call (", status.error_message(), "); call again"));
   }
   // gRPC says so of a service that the server does not have, without a word.
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
     return absl::UnimplementedError(
-        "the server at this address has no such call; where it is a global store, give the address of a "
-        "daemon");
+        "call the server: it does not have this call; if the address is a global store's, give a daemon's, "
+        "else upgrade the server");
   }
   return FromGrpcStatus(status);
 }
@@ -74,7 +75,7 @@ absl::Status WithFirst(const absl::Status& last, const Attempt& attempt, const a
   const bool answer = !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last);
   if (first.ok() || answer || attempt.final || first.message() == last.message()) return last;
   absl::Status both(last.code(), absl::StrCat(last.message(), " (try ", attempt.number,
-                                              "; the first said: ", first.message(), ")"));
+                                              "; try 1 failed with: ", first.message(), ")"));
   last.ForEachPayload(
       [&both](std::string_view type, const absl::Cord& payload) { both.SetPayload(type, payload); });
   return both;

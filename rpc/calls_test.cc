@@ -280,11 +280,11 @@ TEST(ProtocolVersion, CallerOfOtherProtocolVersion_IsRefusedBeforeHandler) {
   server.Start();
   const auto stub = v1::GlobalStore::NewStub(
       grpc::CreateChannel(server.server->addresses()[0], grpc::InsecureChannelCredentials()));
-  for (const auto& [said, told] : {std::pair{"", "says none"}, {"1", "is 1"}, {"3", "is 3"}}) {
+  for (const auto& [said, told] : {std::pair{"", "names none"}, {"1", "has 1"}, {"3", "has 3"}}) {
     const auto expect_refused = [told = told](const grpc::Status& status) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
       EXPECT_THAT(status.error_message(),
-                  HasSubstr(absl::StrCat(told, ", and here it is 2: upgrade the older one")));
+                  HasSubstr(absl::StrCat(told, ", and this process has 2; upgrade the older one")));
     };
     const auto make_call = [said = said] {
       auto call = std::make_unique<grpc::ClientContext>();
@@ -325,7 +325,7 @@ TEST(ProtocolVersion, ServerOfOtherProtocolVersion_IsNotTrusted) {
   const auto stub = v1::GlobalStore::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", port)));
   const absl::Status unary = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(30)), {}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(unary)) << unary;
-  EXPECT_THAT(unary.message(), HasSubstr("says none, and here it is 2"));
+  EXPECT_THAT(unary.message(), HasSubstr("names none, and this process has 2"));
   const absl::Status stream = CallServerStream(*stub, &Stub::DescribeArtifact, Within(absl::Seconds(30)), {},
                                                [](v1::DescribeArtifactResponse&&) {
                                                  ADD_FAILURE() << "its word was taken";
@@ -377,7 +377,7 @@ TEST(Retry, LastErrorAfterRetries_NamesFirstErrorToo) {
                         : WithoutRetry(absl::UnavailableError("broken pipe"));
   });
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
-  EXPECT_EQ(ended.message(), "broken pipe (try 2; the first said: the server has its limit of connections)");
+  EXPECT_EQ(ended.message(), "broken pipe (try 2; try 1 failed with: the server has its limit of connections)");
   EXPECT_FALSE(IsWorthRetrying(ended)) << "what came with the last error is lost";
 }
 

@@ -133,7 +133,8 @@ absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& conte
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
     TC_RETURN_IF_ERROR(context.Check("connect"));
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && SteadyNow() >= failing_until) {
-      return absl::UnavailableError("the server ended the connection");
+      return absl::UnavailableError(
+          "connect: the server ended the connection; check its address and the certificates of both");
     }
     channel.WaitForStateChange(state,
                                ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kCancellationLook)));

@@ -67,7 +67,7 @@ ConnectionAcceptor::ConnectionAcceptor(const Options& options)
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(const Options& options) {
   std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor(options));
   TC_ASSIGN_OR_RETURN(acceptor->refusing_, RefusingServer::Start(options.credentials.get()));
-  if (!acceptor->stop_) return ErrnoStatus(errno, "creating", "an eventfd for a server");
+  if (!acceptor->stop_) return ErrnoStatus(errno, "create", "an eventfd for a server");
   for (const std::string& address : options.listen) {
     TC_ASSIGN_OR_RETURN(
         ListeningSockets opened,

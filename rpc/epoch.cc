@@ -47,7 +47,7 @@ absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
   if (latest_.has_value() && latest_->cluster == epoch.cluster && epoch.number < latest_->number) {
     return absl::UnavailableError(
         absl::StrCat("read the answer of ", server, ": it is of epoch ", epoch.number,
-                     ", and another has led since, of epoch ", latest_->number,
+                     ", and another global store has led since, of epoch ", latest_->number,
                      "; if the cluster's etcd was restored from a snapshot, start this process again"));
   }
   LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)

@@ -101,7 +101,7 @@ void RunOn(TaskRunner& executor, const RequestContext& context, std::function<vo
   absl::Status scheduled = executor.Schedule([context, task = std::move(task), shared_fail] {
     const otel::Scope scope(context);  // what is logged below names the call's span
     // It may have waited for long; a caller that has gone needs no work done.
-    absl::Status wanted = context.Check("a request that waited for a thread");
+    absl::Status wanted = context.Check("wait for a thread of the server");
     if (wanted.ok()) {
       task();
     } else {

@@ -170,8 +170,8 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     const absl::Status version = CheckCallersVersion(*call_);
     told_unreadable_ = !version.ok() ? ToGrpcStatus(version)
                                      : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                                                    "the request cannot be read: a key, a path or another "
-                                                    "text in it is not valid UTF-8");
+                                                    "read the request: a key, a path or another text in it "
+                                                    "is not valid UTF-8; encode all texts in UTF-8");
     methods.ModifySendStatus(*told_unreadable_);
     if (reached_.exchange(Reached::kToldUnreadable) == Reached::kClose) EndUnreadable();
   }

@@ -24,11 +24,12 @@ absl::Status Check(const Metadata& metadata, std::string_view who, std::string_v
   if (version == kProtocolText) return absl::OkStatus();
   // A text from the peer: cut, and escaped for terminals and logs.
   const std::string theirs =
-      version.empty() ? "says none"
-                      : absl::StrCat("is ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));
+      version.empty() ? "names none"
+                      : absl::StrCat("has ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));
   return absl::FailedPreconditionError(absl::StrCat(
-      "the protocol version of the ", who, " at ", peer, " ", theirs, ", and here it is ", kProtocolVersion,
-      ": upgrade the older one; clients, daemons and the global store of a cluster have the same"));
+      "compare protocol versions: the ", who, " at ", peer, " ", theirs, ", and this process has ",
+      kProtocolVersion,
+      "; upgrade the older one, since clients, daemons and the global store of a cluster need the same"));
 }
 
 }  // namespace

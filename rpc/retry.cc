@@ -38,7 +38,7 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
   // No use to sleep up to the deadline: the caller hears now what it would hear then.
   if (SteadyNow() + duration >= context.deadline) {
     return absl::DeadlineExceededError(
-        absl::StrCat(what, ": the deadline leaves no time for another attempt"));
+        absl::StrCat(what, ": the deadline leaves no time for another attempt; allow more time"));
   }
   // gRPC makes connections only while a thread waits in it, but for a look every five seconds: where nothing
   // is served and all callers sleep, a server that is back would not be noticed. So this sleep is in gRPC.

@@ -39,9 +39,9 @@ void SecurityOptions::Validate(std::span<const ListenEndpoint> endpoints, Findin
     const security::Name& self = credentials->identity().self().name;
     if (!security::Contains(own_roles, self.role)) {
       findings.Add("security.certificate",
-                   absl::StrCat("\"", files.certificate, "\" is of ", self.ToString(),
-                                ", and a global store is global-store, a daemon node/NAME: `tensorcast "
-                                "certs issue` makes such"));
+                   absl::StrCat("\"", files.certificate, "\" names ", self.ToString(),
+                                ", and that of a global store must name global-store, that of a daemon "
+                                "node/NAME; make one with `tensorcast certs issue`"));
     }
   }
   if (certified()) {

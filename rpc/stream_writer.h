@@ -105,10 +105,13 @@ absl::Status StreamWriter<Response>::Write(Response message) {
   {
     absl::MutexLock lock(&mutex_);
     mutex_.AwaitWithTimeout(absl::Condition(this, &StreamWriter::HasRoom), TimeLeft(context_.deadline));
-    if (closed_) return absl::CancelledError("the client no longer reads this stream");
-    if (finish_.has_value()) return absl::FailedPreconditionError("the stream was finished already");
+    if (closed_) return absl::CancelledError("write a stream: the client no longer reads it; call again");
+    if (finish_.has_value()) {
+      return absl::FailedPreconditionError("write a stream: the server finished it already; call again");
+    }
     if (!HasRoom()) {
-      return absl::DeadlineExceededError("the client read too slowly: the call's deadline passed");
+      return absl::DeadlineExceededError(
+          "write a stream: the client read too slowly, and the deadline passed; allow more time");
     }
     waiting_.push_back(Entry{std::move(message), /*mandatory=*/true, {}});
     ++waiting_mandatory_;

@@ -51,7 +51,8 @@ absl::StatusOr<Stage> ParseStage(std::string_view name) {
   auto it =
       std::find_if(kStages.begin(), kStages.end(), [name](Stage stage) { return StageName(stage) == name; });
   if (it == kStages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no transfer stage \"", name, "\""));
+    return absl::InvalidArgumentError(absl::StrCat("read a transfer report: there is no stage \"", name,
+                                                   "\"; upgrade the older of the two processes"));
   }
   return *it;
 }
@@ -232,12 +233,14 @@ absl::StatusOr<Location> FromProto(const v1::Location& location) {
       return Location{LocationKind::kDisk, 0};
     case v1::LOCATION_KIND_GPU:
       if (location.device() < 0) {
-        return absl::InvalidArgumentError(absl::StrCat("there is no device gpu:", location.device()));
+        return absl::InvalidArgumentError(absl::StrCat("read a location: there is no device gpu:",
+                                                       location.device(), "; count devices from gpu:0"));
       }
       return Location{LocationKind::kGpu, location.device()};
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("there is no location kind ", static_cast<int>(location.kind())));
+          absl::StrCat("read a location: there is no kind ", static_cast<int>(location.kind()),
+                       "; upgrade the older of the two processes"));
   }
 }
 
@@ -252,7 +255,9 @@ absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state) {
   auto it = std::find_if(kStates.begin(), kStates.end(),
                          [state](const StatePair& p) { return p.message == state; });
   if (it == kStates.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no replica state ", static_cast<int>(state)));
+    return absl::InvalidArgumentError(absl::StrCat("read a replica: there is no state ",
+                                                   static_cast<int>(state),
+                                                   "; upgrade the older of the two processes"));
   }
   return it->state;
 }

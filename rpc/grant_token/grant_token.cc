@@ -94,7 +94,7 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
   TC_ASSIGN_OR_RETURN(GrantClaims claims, DecodeClaims(signed_bytes.substr(1)));
   if (claims.epoch != key.epoch) {
     return absl::PermissionDeniedError(absl::StrCat("verify a grant: it is of epoch ", claims.epoch,
-                                                    ", and this source's key of ", key.epoch,
+                                                    ", and the key of this source is of epoch ", key.epoch,
                                                     "; request a new grant"));
   }
   // Measured by this daemon's clock since it was given its key. So the wall clocks of two hosts are never
@@ -102,7 +102,7 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
   if (const absl::Duration late = now - key.given - claims.expires; late > kGrantAllowance) {
     return absl::DeadlineExceededError(absl::StrCat("verify a grant: the grant expired ",
                                                     absl::FormatDuration(absl::Trunc(late, absl::Seconds(1))),
-                                                    " ago; ask for a new one"));
+                                                    " ago; request a new grant"));
   }
   return claims;
 }

@@ -68,7 +68,7 @@ TEST(GrantToken, TokenOfOtherKey_IsRefused) {
 TEST(GrantToken, TokenOfOtherEpoch_IsRefused) {
   auto claims = VerifyGrant({kKeyBytes, kGiven, /*epoch=*/8}, SignGrant(kKeyBytes, Claims()), kExpires);
   EXPECT_EQ(claims.status().code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(claims.status().message(), HasSubstr("of epoch 7, and this source's key of 8"));
+  EXPECT_THAT(claims.status().message(), HasSubstr("of epoch 7, and the key of this source is of epoch 8"));
 }
 
 TEST(GrantToken, SourceWithoutKey_RefusesToken) {
