@@ -326,7 +326,7 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
       (request.manifest == nullptr || request.chunks.has_value() || location.kind != LocationKind::kCpu)) {
     return absl::InvalidArgumentError(absl::StrCat("advance to ", request.subject(),
                                                    ": only a whole artifact in host memory is written over "
-                                                   "an earlier version; get it without --advance"));
+                                                   "an earlier version; get it without advance"));
   }
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {

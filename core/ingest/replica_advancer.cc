@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -170,6 +171,11 @@ class StayingChunks final : public ChunkSource {
   const int threads_;
 };
 
+// What a caller can do instead. A commit to live weights has a gate, and its caller asked for no advance.
+std::string_view Otherwise(const Advance& advance) {
+  return advance.gate() != nullptr ? "get the new version anew, without live" : "get it without advance";
+}
+
 // Gives its source once. After a wrong chunk the chain asks again and gets none: what is missing is then
 // brought from the next providers.
 class StayingProvider final : public NodeProvider {
@@ -244,26 +250,26 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   if (!lease.ok()) return Annotate(lease.status(), what);
   std::unique_ptr<ReplicaLease> leased = *std::move(lease);
   if (advance.gate() != nullptr && leased->replica_id() != advance.held_replica()) {
-    return absl::FailedPreconditionError(absl::StrCat(what, ": replica ", leased->replica_id(),
-                                                      " has taken the place of replica ",
-                                                      advance.held_replica(), "; get the weights again"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": replica ", leased->replica_id(), " has taken the place of replica ",
+                     advance.held_replica(), "; get the weights live again"));
   }
   if (partial) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": this node holds a part of ", request.artifact_id(),
-                     " already; evict that replica first, or get without --advance"));
+                     " already; evict that replica first, or ", Otherwise(advance)));
   }
   const ImageLayout& layout = leased->manifest()->layout();
   if (layout.image_bytes != request.layout().image_bytes ||
       layout.chunk_bytes != request.layout().chunk_bytes) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": the two versions differ in image size or chunk size; get without --advance"));
+        absl::StrCat(what, ": the two versions differ in image size or chunk size; ", Otherwise(advance)));
   }
   if (!IsOwn(*leased->memory().host)) {
     return absl::FailedPreconditionError(absl::StrCat(
         what, ": its memory was taken back from an earlier daemon, and is read-only ", "(daemon.keep_pool); ",
-        advance.gate() != nullptr ? "evict it, and get the weights again"
-                                  : "evict it, or get without --advance"));
+        advance.gate() != nullptr ? "evict it, and get the weights live again"
+                                  : absl::StrCat("evict it, or ", Otherwise(advance))));
   }
   TC_ASSIGN_OR_RETURN(StagingRing* const staging, FindBuffers(request.layout(), space, own));
   RetirementRequest retirement{.artifact_id = advance.base_id(),

@@ -52,7 +52,10 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
                                           replica->leases == 1 ? " lease" : " leases");
     refusal = {
         .why = absl::FailedPreconditionError(absl::StrCat(
-            what, ": ", held, "; detach the readers, wait for them (--wait), or get without --advance")),
+            what, ": ", held,
+            request.gate != nullptr
+                ? "; commit in all its holders, or detach them"
+                : "; detach the readers, wait for them (--wait, wait_for_space), or get without advance")),
         .waits_for = request.gate != nullptr
                          ? absl::StrCat("all holders of replica ", replica->id, " to commit")
                          : absl::StrCat("the end of the leases: ", held),
@@ -74,7 +77,9 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
     refusal = {.why = absl::IsUnavailable(consent)
                           ? Annotate(consent, text)
                           : absl::FailedPreconditionError(absl::StrCat(
-                                text, ": ", consent.message(), "; get without --advance to keep both")),
+                                text, ": ", consent.message(), "; to keep both versions ",
+                                request.gate != nullptr ? "get the new one anew, without live"
+                                                        : "get without advance")),
                .waits_for = std::string(consent.message()),
                .look_again = kAskGuardAgain};
     return refusal.why;

@@ -46,9 +46,9 @@ absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Lo
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "advance to ", request.has_key() ? request.key() : request.artifact_id(), ": only whole artifacts in ",
-      "host memory, by any lane, are written over an earlier version; leave out the device, the tensors and ",
-      "the lane, or get without --advance"));
+      "advance to ", request.has_key() ? request.key() : request.artifact_id(), ": only a whole artifact in ",
+      "host memory is written over an earlier version; leave out device, tensors and lane, or get without ",
+      "advance"));
 }
 
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,

@@ -101,7 +101,8 @@ struct LiveReplicas::State {
         std::ranges::any_of(holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
     if (held || update == updates.end()) return;
     dropped =
-        Remove(UpdatePtr(update->second), absl::CancelledError("no process holds the replica any more"));
+        Remove(UpdatePtr(update->second),
+               absl::CancelledError("no process holds the replica any more; get the weights live again"));
   }
 
   absl::Mutex mutex;
@@ -112,13 +113,16 @@ struct LiveReplicas::State {
 
 namespace {
 
-absl::Status DaemonStops() { return absl::UnavailableError("the daemon is stopping; nothing was written"); }
+absl::Status DaemonStops() {
+  return absl::UnavailableError("the daemon is stopping; get the weights live again when it is back");
+}
 
 // Why a wait ended that had no result.
 absl::Status WhyEnded(const RequestContext& context, const std::string& what, bool stopping) {
   if (stopping) return Annotate(DaemonStops(), what);
   const absl::Status ended = context.Check(what);
-  return ended.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": not in time")) : ended;
+  return ended.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": the wait ended; allow more time"))
+                    : ended;
 }
 
 }  // namespace
@@ -244,11 +248,13 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       // already.
       if (update != nullptr && update->artifact_id != artifact_id) {
         if (!update->gate->empty()) {
-          return absl::FailedPreconditionError(absl::StrCat(what, ": other holders of it are in commit to ",
-                                                            update->artifact_id, "; commit to that first"));
+          return absl::FailedPreconditionError(
+              absl::StrCat(what, ": other holders of that replica are committing to ", update->artifact_id,
+                           "; commit to that version first"));
         }
-        dropped = state_->Remove(update, absl::AbortedError(absl::StrCat("another holder prepared ",
-                                                                         artifact_id, " in its place")));
+        dropped = state_->Remove(
+            update, absl::AbortedError(absl::StrCat("another holder of that replica prepared ", artifact_id,
+                                                    " in its place; prepare that version")));
         update = nullptr;
       }
       begins = update == nullptr;
@@ -279,7 +285,7 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       error = update->error;
       if (!update->ended) {
         if (update->calls == 0) {
-          dropped = state_->Remove(update, absl::CancelledError("no call waits for it"));
+          dropped = state_->Remove(update, absl::CancelledError("no call waits for the version any more"));
         }
         return WhyEnded(context, what, state_->stopping);
       }
@@ -287,8 +293,9 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
     }
     if (error.ok() && pending != nullptr) error = pending->Wait(context).status();
     if (error.ok()) {
-      error =
-          absl::FailedPreconditionError("another request brought it to this node; evict that replica first");
+      error = absl::FailedPreconditionError(
+          "another request brought this version to the node in a replica of its own; evict that replica, "
+          "and prepare the version again");
     }
     // The call that began it was given up, and this one was not.
     const bool of_other = !begins && (absl::IsCancelled(error) || absl::IsDeadlineExceeded(error));
@@ -318,7 +325,7 @@ absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const Update& 
   const absl::Status refusal = update.gate->refusal();
   std::string why = missing.empty() ? std::string(refusal.message())
                                     : absl::StrCat(ListReaders(missing), " did not commit");
-  if (why.empty()) why = "the replica is not let go";
+  if (why.empty()) why = "other readers still hold the replica";
   return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", why, "; nothing was written"));
 }
 
