@@ -41,7 +41,7 @@ class GlobalStoreMeeting final : public BroadcastMeeting {
       // A global store that restarts knows of no group.
       if (!met.ok() && !absl::IsUnavailable(met.status())) return met.status();
       if (met.ok()) pause = rpc::FromProto(met->retry_after());
-      TC_RETURN_IF_ERROR(rpc::SleepFor(context, pause, "waiting for the other nodes of a broadcast"));
+      TC_RETURN_IF_ERROR(rpc::SleepFor(context, pause, "wait for the other nodes of a broadcast"));
     }
   }
 
@@ -97,9 +97,11 @@ absl::StatusOr<std::string> BroadcastGroups::Version() const {
   // NCCL knows no certificates, so it runs only where every process on the network is trusted.
   if (!options_.trusted_fabric) {
     return absl::FailedPreconditionError(
-        "it has not security.trusted_fabric: true, and NCCL no authentication");
+        "NCCL has no authentication, and security.trusted_fabric of the node is not true");
   }
-  if (options_.broadcaster == nullptr) return absl::UnavailableError("it has no GPU, or daemon.nccl is off");
+  if (options_.broadcaster == nullptr) {
+    return absl::UnavailableError("the node has no GPU, or its daemon.nccl is off");
+  }
   return options_.broadcaster->version();
 }
 
@@ -118,7 +120,7 @@ void BroadcastGroups::Answered(const v1::HeartbeatResponse& response) {
     if (begun_.contains(group.group_id())) continue;
     absl::StatusOr<WideGroupPlan> plan = PlanOf(group);
     if (!plan.ok()) {
-      LOG(WARNING) << "group " << group.group_id() << " of the global store: " << plan.status();
+      LOG(WARNING) << "skip group " << group.group_id() << " of the global store: " << plan.status();
       continue;
     }
     plan->meeting = meeting_;

@@ -28,16 +28,17 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
   const absl::Status dropped = options_.engine->Evict(replica_id, /*force=*/true);
   LOG_IF(ERROR, !dropped.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << dropped;
   const absl::Status why =
-      absl::DataLossError(absl::StrCat("replica ", replica_id, " of ", damaged.artifact_id(),
-                                       " does not match its digests any more, in the chunk at ",
-                                       damaged.offset(), "; what was read of it may be wrong: get it again"));
+      absl::DataLossError(absl::StrCat("read replica ", replica_id, " of ", damaged.artifact_id(),
+                                       ": the chunk at ", damaged.offset(),
+                                       " does not match its digest any more, so the program may have read "
+                                       "wrong bytes; get the artifact again"));
   const int told = options_.handles->Fence(replica_id, why);
   const absl::StatusOr<Location> location = rpc::FromProto(damaged.location());
   if (location.ok()) otel::metrics::kDamagedReplicas.Add(1, {LocationKindName(location->kind)});
   LOG(ERROR) << "Replica " << replica_id << " of " << damaged.artifact_id()
              << " does not match its digests any more, in the chunk at " << damaged.offset() << " ("
-             << damaged.memory() << "), and is dropped; " << told
-             << " leases on it were told: check the memory of this node";
+             << damaged.memory() << "), and is dropped; this daemon told the holders of " << told
+             << " leases; check the memory of this node";
   damaged.set_ended_leases(static_cast<uint32_t>(told));
   {
     absl::MutexLock lock(&mutex_);
@@ -55,7 +56,7 @@ void DamagedReplicas::Replace(const v1::DamagedReplica& damaged) {
   absl::StatusOr<std::string> made = absl::UnknownError("not tried");
   absl::Duration pause = options_.retry_interval;
   for (int tries = 0; tries < options_.tries && !made.ok(); ++tries, pause *= 2) {
-    if (tries > 0 && !rpc::SleepFor(waits, pause, "replacing a damaged replica").ok()) return;
+    if (tries > 0 && !rpc::SleepFor(waits, pause, "replace a damaged replica").ok()) return;
     if (cancellation_.IsCancelled()) return;
     RequestContext context = RequestContext::Background(kMaxTry);
     context.cancellation = cancellation_;
@@ -65,7 +66,7 @@ void DamagedReplicas::Replace(const v1::DamagedReplica& damaged) {
   }
   if (!made.ok()) {
     LOG(ERROR) << "Damaged replica " << damaged.replica_id() << " of " << damaged.artifact_id()
-               << " was not replaced: " << made.status();
+               << " was not replaced: " << made.status() << "; get the artifact on this node again";
     return;
   }
   LOG(INFO) << "Damaged replica " << damaged.replica_id() << " of " << damaged.artifact_id()

@@ -92,7 +92,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     // relied on.
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
-      return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " begins at ", ends.base,
+      return absl::DataLossError(absl::StrCat("follow the path to ", target.id(), ": difference ",
+                                              manifest->id(), " begins at ", ends.base,
                                               ", and the path has reached ", reached,
                                               "; the target comes whole"));
     }
@@ -101,7 +102,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
   }
   if (reached == target.id()) return manifests;
   return absl::DataLossError(
-      absl::StrCat("the path of differences ends at ", reached, "; the target comes whole"));
+      absl::StrCat("follow the path to ", target.id(), ": its differences end at ", reached,
+                   "; the target comes whole"));
 }
 
 absl::Status DifferencePaths::Bring(const RequestContext& context,

@@ -71,7 +71,9 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     const absl::StatusOr<v1::ClaimImportResponse> answer = claim_(call, std::move(request));
     TC_RETURN_IF_ERROR(context.Check("wait for an import of the same objects"));
     if (!answer.ok()) {
-      LOG(WARNING) << "An import reads without asking whether another node does: " << answer.status();
+      LOG(WARNING) << "This import reads its objects itself, since the global store did not tell whether "
+                      "another node reads them: "
+                   << answer.status();
       return Joined{.turn = std::move(turn), .artifact_id = ""};
     }
     if (answer->granted()) {

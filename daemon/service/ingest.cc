@@ -72,7 +72,8 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
     const DTypeInfo* dtype = FindDType(tensor.dtype());
     if (dtype == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor ", tensor.name(), " has the unknown dtype \"", tensor.dtype(), "\""));
+          absl::StrCat("put tensor \"", tensor.name(), "\": its dtype \"", tensor.dtype(),
+                       "\" is unknown; use a dtype of safetensors"));
     }
     Tensor described{.name = tensor.name(),
                      .dtype = dtype->dtype,
@@ -156,9 +157,9 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
   }
   TC_ASSIGN_OR_RETURN(v1::PublishArtifactResponse response, std::move(published));
   if (response.artifact_id() != lease.manifest()->id()) {
-    return absl::InternalError(absl::StrCat("the global store calls this artifact ", response.artifact_id(),
-                                            ", not ", lease.manifest()->id(),
-                                            "; the versions of the two do not fit"));
+    return absl::InternalError(absl::StrCat("publish ", lease.manifest()->id(),
+                                            ": the global store named it ", response.artifact_id(),
+                                            "; upgrade the older of daemon and global store"));
   }
   if (artifact.binding != nullptr) {
     v1::Key bound;
@@ -184,7 +185,9 @@ absl::Status Ingester::PackOnce(const RequestContext& context, const ReplicaLeas
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       options_.engine->Ingest(context, std::move(pack)));
   const absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = Await(context, *pending, nullptr);
-  if (!packed.ok()) return Annotate(packed.status(), "packing to disk");
+  if (!packed.ok()) {
+    return Annotate(packed.status(), absl::StrCat("pack ", lease.manifest()->id(), " to disk"));
+  }
   NoteMade(*pending, **packed, hold);
   return absl::OkStatus();
 }
@@ -400,7 +403,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::TakeMade(const RequestContext& c
   // What this node read of the objects itself.
   if (!SameImage(lease->manifest()->layout(), artifact.ingest.new_layout) ||
       lease->manifest()->metadata() != artifact.ingest.new_metadata) {
-    return absl::DataLossError(absl::StrCat("artifact ", artifact_id, " has other tensors than the objects"));
+    return absl::DataLossError(absl::StrCat("import the objects of ", artifact_id,
+                                            ": the artifact has other tensors than they have; import them "
+                                            "again"));
   }
   TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, hold));
   if (made.has_transfer()) *result.mutable_transfer() = std::move(*made.mutable_transfer());
@@ -515,7 +520,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
       // again.
       const bool files_taken = has_files && artifact.files == nullptr;
       if (!gone || files_taken) return taken;
-      LOG(WARNING) << "An import reads objects that another one has read: " << taken.status();
+      LOG(WARNING) << "This import reads its objects itself, since the artifact that another import made of "
+                      "them could not be had: "
+                   << taken.status();
     }
   }
   absl::StatusOr<v1::PutArtifactResult> result = Store(context, std::move(artifact), on_progress);

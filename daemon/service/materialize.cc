@@ -24,9 +24,9 @@ bool MayBeGone(const absl::Status& status) {
 
 absl::Status NoCopyLeft(std::string_view artifact_id) {
   return absl::NotFoundError(
-      absl::StrCat("no node that is there has a copy of ", artifact_id,
-                   " any more, and no file that it was imported from is left; put it again, "
-                   "or start the node that has it"));
+      absl::StrCat("find a copy of ", artifact_id,
+                   ": no live node has one any more, and no file that the artifact was imported from is "
+                   "left; put the artifact again, or start a node that has a copy"));
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestCon
   if (artifact_id.empty()) {
     if (!key.empty()) return FindKey(context, key, confirmed, manifest);
     return absl::InvalidArgumentError(
-        "find an artifact: neither an artifact id nor a key was given; name one");
+        "find an artifact: neither an artifact id nor a key was given; give one of both");
   }
   if (!IsArtifactId(artifact_id)) {
     return absl::InvalidArgumentError(
@@ -66,7 +66,7 @@ absl::Status Materializer::CheckLane(const std::string& lane) const {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("materialize over the lane \"", lane,
-                                                 "\": this node does not have it; it has ",
+                                                 "\": this node does not have that lane; choose one of ",
                                                  absl::StrJoin(options_.lanes, ", ")));
 }
 
@@ -149,9 +149,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
       std::ranges::count_if(selection.chunks, [&](uint32_t chunk) { return !there->Has(chunk); });
   if (missing == 0) return lease;
   return absl::FailedPreconditionError(absl::StrCat(
-      "replica ", lease->replica_id(), " holds only ", there->count(), " of ", there->chunks(), " chunks of ",
-      lease->manifest()->id(), ", and ", missing, " of the ", selection.chunks.size(),
-      " that are asked for are missing: bring them with a get, which attaches to what it brought"));
+      "attach to replica ", lease->replica_id(), " of ", lease->manifest()->id(), ": it has only ",
+      there->count(), " of ", there->chunks(), " chunks, and lacks ", missing, " of the ",
+      selection.chunks.size(), " requested ones; get them, which attaches to what it brings"));
 }
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
@@ -291,7 +291,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
   if (!SameImage(manifest->layout(), base.manifest()->layout())) {
     return absl::FailedPreconditionError(
         absl::StrCat("its tensors are not those of ", base.manifest()->id(),
-                     " at the same places; get it anew, beside the earlier version"));
+                     " at the same places; get the new version anew, without live"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReplica(*options_.engine, base.replica_id()));
   if (replica.pinned()) {

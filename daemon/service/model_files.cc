@@ -24,8 +24,9 @@ namespace {
 absl::Status AddToOrigin(const ObjectReader& object, Origin& origin) {
   const ObjectIdentity& identity = object.identity();
   if (!IsValidUtf8(identity.uri)) {
-    return absl::InvalidArgumentError(absl::StrCat("the path ", QuoteName(identity.uri),
-                                                   " is not valid UTF-8: rename the file or its folder"));
+    return absl::InvalidArgumentError(absl::StrCat("import ", QuoteName(identity.uri),
+                                                   ": the path is not valid UTF-8; rename the file or its "
+                                                   "folder"));
   }
   origin.objects.push_back(identity);
   // What others can replace or delete at any time is a source, and never a copy.
@@ -43,12 +44,14 @@ absl::StatusOr<FoundModel> ReadOffered(const RequestContext& context,
                                        const v1::ImportArtifactRequest& request, ForeignFds offered) {
   const size_t shards = request.shards_size();
   if (shards + request.files_size() != offered.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(offered.size(), " files were offered, and ",
-                                                   shards + request.files_size(),
-                                                   " are named: name each of them"));
+    return absl::InvalidArgumentError(absl::StrCat("import: the call passed ", offered.size(),
+                                                   " files and named ", shards + request.files_size(),
+                                                   "; name each file once"));
   }
   for (const std::string& shard : request.shards()) {
-    if (!IsValidUtf8(shard)) return absl::InvalidArgumentError("the name of a shard is not valid UTF-8");
+    if (IsValidUtf8(shard)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("import ", QuoteName(shard),
+                                                   ": the name of this shard is not valid UTF-8; rename it"));
   }
   TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOfferedFiles(context, std::move(offered).Take()));
   FoundModel found;

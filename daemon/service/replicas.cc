@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
   const auto on_cancel = context.cancellation.OnCancel([ended] { ended->Set(); });
   TransferProgress told;
   while (!ended->WaitUntil(std::min(context.deadline, SteadyNow() + kTick))) {
-    const absl::Status wanted = context.Check("waiting for a replica");
+    const absl::Status wanted = context.Check("wait for the replica");
     if (!wanted.ok()) return joined.Record(wanted);
     const TransferProgress progress = pending.progress();
     if (on_progress && (progress.bytes_done != told.bytes_done || progress.waiting_for != told.waiting_for)) {
@@ -62,7 +62,9 @@ absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::stri
   for (const ReplicaInfo& replica : engine.ListReplicas()) {
     if (replica.id == replica_id) return rpc::ToProto(replica);
   }
-  return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
+  return absl::NotFoundError(absl::StrCat("find replica ", replica_id,
+                                          ": this node has none with this id; `tensorcast replica ls` lists "
+                                          "its replicas"));
 }
 
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
@@ -77,7 +79,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContex
   if (!received.empty()) return DecodeManifest(received, artifact_id);
   const absl::StatusOr<std::string> bytes = global_store.FetchManifest(context, artifact_id);
   if (absl::IsUnavailable(bytes.status())) {
-    return Annotate(bytes.status(), absl::StrCat("this node has no replica of ", artifact_id));
+    return Annotate(bytes.status(),
+                    absl::StrCat("find ", artifact_id, ": this node has no replica of the artifact"));
   }
   TC_RETURN_IF_ERROR(bytes.status());
   return DecodeManifest(*bytes, artifact_id);

@@ -68,9 +68,8 @@ absl::StatusOr<v1::TransferHop> TransferExplainer::Ask(const RequestContext& con
                       options_.peers->DescribeHop(Within(context, kTimeOfOne), peer, question.request));
   // The answer is bounded, so that all answers fit into one message to the client.
   if (hop.ByteSizeLong() > kMaxAnswerBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("it answered with ", hop.ByteSizeLong(),
-                                                     " bytes, which is more than the ", kMaxAnswerBytes,
-                                                     " that are passed on"));
+    return absl::ResourceExhaustedError(absl::StrCat("its answer has ", hop.ByteSizeLong(),
+                                                     " bytes, more than the max of ", kMaxAnswerBytes));
   }
   // An answer about another replica is not believed in that.
   if (hop.transfer().replica_id() != question.request.replica_id()) hop.clear_transfer();
@@ -135,7 +134,9 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
                                                                        const std::string& transfer_id) {
   std::optional<v1::TransferHop> own = options_.status->FindTransfer(transfer_id);
   if (!own.has_value()) {
-    return absl::NotFoundError(absl::StrCat("this node remembers no transfer ", transfer_id));
+    return absl::NotFoundError(absl::StrCat("explain transfer ", transfer_id,
+                                            ": this node remembers no such transfer; ask the daemon that "
+                                            "received it"));
   }
   // All questions share this time. The caller's own deadline may be shorter.
   const RequestContext bounded = Within(context, kTime);
@@ -169,7 +170,7 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
     response.set_left_out(absl::StrCat(unasked, " more sources were not asked: at most ", kMaxQuestions,
                                        " are, and none more than ", kMaxHops, " hops away"));
   }
-  TC_RETURN_IF_ERROR(context.Check("explaining a transfer"));
+  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("explain transfer ", transfer_id)));
   return response;
 }
 

@@ -30,16 +30,16 @@ absl::Status CheckQuestion(const v1::ProveRequest& request, uint64_t image_bytes
   for (const v1::ProveRequest::Range& range : request.ranges()) {
     bytes += range.bytes();
     if (range.offset() > image_bytes || range.bytes() > image_bytes - range.offset()) {
-      return absl::InvalidArgumentError(absl::StrCat("prove possession: the range ", range.offset(), " + ",
-                                                     range.bytes(), " is not in an image of ", image_bytes,
-                                                     " bytes"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("prove possession: ", range.bytes(), " bytes at ", range.offset(),
+                       " lie outside the image of ", image_bytes, " bytes; ask for ranges of the image"));
     }
   }
   if (request.ranges_size() <= kMaxRanges && bytes <= kMaxBytes && request.nonce().size() <= kMaxNonceBytes) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("prove possession: at most ", kMaxRanges, " ranges of ",
-                                                 kMaxBytes, " bytes together are digested"));
+  return absl::InvalidArgumentError(absl::StrCat("prove possession: the request is too large; ask for max ",
+                                                 kMaxRanges, " ranges of ", kMaxBytes, " bytes together"));
 }
 
 // The nonce, and room for the ranges behind it.
@@ -68,7 +68,8 @@ std::string DigestOf(const std::vector<std::byte>& bytes) {
 // The same question about the files of an import: the answer has to be that of the image.
 absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& request) const {
   if (options_.open_origin == nullptr) {
-    return absl::FailedPreconditionError("prove possession: this node reads no files");
+    return absl::FailedPreconditionError(
+        "prove possession: this node reads no files of imports; ask about its replicas");
   }
   TC_ASSIGN_OR_RETURN(const Files files, options_.open_origin(request.origin(), request.artifact_id()));
   TC_RETURN_IF_ERROR(CheckQuestion(request, files.image_bytes));
@@ -104,7 +105,8 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   if (lease->manifest()->id() != request.artifact_id() || lease->availability() != nullptr ||
       lease->partial()) {
     return absl::FailedPreconditionError(absl::StrCat("prove possession: replica ", request.replica_id(),
-                                                      " is not a whole one of ", request.artifact_id()));
+                                                      " is not a whole one of ", request.artifact_id(),
+                                                      "; ask about another replica"));
   }
   TC_RETURN_IF_ERROR(CheckQuestion(request, lease->manifest()->layout().image_bytes));
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<ServedReplica> image,
@@ -158,7 +160,7 @@ absl::StatusOr<std::optional<v1::DamagedReplica>> Possession::FindDamage(
   const Manifest& manifest = *lease->manifest();
   // The comparison goes chunk by chunk, in the order of the image: the first difference is enough.
   for (uint32_t chunk = 0; chunk < manifest.layout().chunk_count(); ++chunk) {
-    TC_RETURN_IF_ERROR(context.Check("digesting a replica again"));
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("digest replica ", replica_id, " again")));
     const ByteRange range = manifest.layout().chunk(chunk);
     const ChunkDigests& expected = manifest.digests()[chunk];
     DigestBuilder digest(/*with_blake3=*/expected.blake3.has_value());
@@ -189,7 +191,8 @@ absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, cons
   const absl::Cleanup ended = [this] { digesting_.fetch_sub(1); };
   if (digesting_.fetch_add(1) >= kMaxDigesting) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("digest replica ", replica_id, " again: ", kMaxDigesting, " others are digested; wait"));
+        absl::StrCat("digest replica ", replica_id, " again: this node is digesting ", kMaxDigesting,
+                     " other replicas; try again later"));
   }
   TC_ASSIGN_OR_RETURN(const std::optional<v1::DamagedReplica> damaged, FindDamage(context, replica_id));
   if (damaged.has_value()) {

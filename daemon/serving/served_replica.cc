@@ -142,8 +142,9 @@ absl::StatusOr<std::shared_ptr<StagingBuffers>> StagingBuffers::Create(HostPool*
                                                                        const NumaNodes& numa_nodes) {
   absl::StatusOr<StagingMemory> memory = StagingMemory::Create(pool, count, kGranuleBytes, numa_nodes);
   if (!memory.ok()) {
-    return Annotate(memory.status(),
-                    "buffers to serve replicas on GPUs and disks from; make host_pool larger");
+    return absl::Status(memory.status().code(),
+                        absl::StrCat("allocate buffers to serve replicas on GPUs and disks: ",
+                                     memory.status().message(), "; make daemon.host_pool larger"));
   }
   return std::shared_ptr<StagingBuffers>(new StagingBuffers(*std::move(memory)));
 }
@@ -164,9 +165,9 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
       const auto moved = [this, before]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return given_back_ != before; };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), patience)) {
-        return absl::DeadlineExceededError(absl::StrCat("no staging buffer came back for ",
-                                                        absl::FormatDuration(patience),
-                                                        ": the pulls that have them all stand still"));
+        return absl::DeadlineExceededError(
+            absl::StrCat("serve a replica: no staging buffer came back for ", absl::FormatDuration(patience),
+                         ", since the pulls that have them stall; take another source"));
       }
     }
     memory = memory_.Take(device);
@@ -200,7 +201,8 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
       return std::make_shared<FileImage>(std::move(source), layout, std::move(staging), staging_wait);
     }
   }
-  return absl::InternalError("serve a replica: this daemon does not know its kind of location");
+  return absl::InternalError(
+      "serve a replica: this daemon does not know its kind of location; take another source");
 }
 
 }  // namespace tensorcast::daemon

@@ -125,8 +125,8 @@ void GrantedSourceOpener::NoteLane(const std::string& peer, const GrantOpening& 
   // What a lane does not do, as UCX serves no replica that fills, says nothing of the way to the peer.
   if (absl::IsFailedPrecondition(faster.status)) return;
   if (!warned_.insert({peer, faster.source.lane}).second) return;
-  LOG(WARNING) << "What comes from " << peer << " comes by the lane " << lane << ": both nodes have "
-               << faster.source.lane << ", which is faster, but it failed: " << faster.status;
+  LOG(WARNING) << "Fetching from " << peer << " over the lane " << lane << ", since the faster lane "
+               << faster.source.lane << ", which both nodes have, failed: " << faster.status;
 }
 
 void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string& lane,
@@ -136,8 +136,8 @@ void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string&
   if (ready.ok()) {
     warned_.erase(way);
   } else if (warned_.insert(way).second) {
-    LOG(WARNING) << "What comes from " << peer << " to a GPU goes through host memory, though the lane "
-                 << lane << " reaches GPUs' memory: " << ready;
+    LOG(WARNING) << "Fetching from " << peer << " to a GPU through host memory, since the lane " << lane
+                 << ", which can write to GPUs, failed to: " << ready;
   }
 }
 
@@ -149,8 +149,9 @@ GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::
   GrantOpening opening;
   opening.grant_id = grant.grant_id();
   for (const std::string& lane : LanesToTry(grant, forced_lane)) {
-    if (const absl::Status status = context.Check("opening a source"); !status.ok()) {
-      opening.source = status;
+    const absl::Status wanted = context.Check(absl::StrCat("open source ", grant.source().name()));
+    if (!wanted.ok()) {
+      opening.source = wanted;
       return opening;
     }
     opening.source = OpenOver(context, grant, manifest, lane, revoked, &opening);

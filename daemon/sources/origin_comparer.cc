@@ -40,7 +40,7 @@ class PacedSource final : public ChunkSource {
     if (bytes_per_second_ == 0) return digests;
     const absl::Duration due =
         absl::Seconds(static_cast<double>(read) / static_cast<double>(bytes_per_second_));
-    TC_RETURN_IF_ERROR(rpc::SleepFor(context, begun_ + due - SteadyNow(), "comparing an origin"));
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, begun_ + due - SteadyNow(), "compare an origin"));
     return digests;
   }
 

@@ -67,7 +67,7 @@ class PullSource : public ChunkSource {
 
   void StartFetch(const RequestContext& context, const ChunkRequest& request,
                   const ChunkDone& done) override {
-    if (absl::Status wanted = context.Check("pull of a chunk"); !wanted.ok()) return done(std::move(wanted));
+    if (absl::Status wanted = context.Check("pull a chunk"); !wanted.ok()) return done(std::move(wanted));
     const auto fetch = std::make_shared<RunningFetch>();
     const ByteRange& range = request.range;
     // The bytes are counted before the request leaves: what a source serves is never more than what was asked
@@ -118,10 +118,10 @@ class PullSource : public ChunkSource {
                               : std::nullopt;
     }
     // The end of the request itself comes first, since it cancels the fetch.
-    TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
+    TC_RETURN_IF_ERROR(context.Check("pull a chunk"));
     if (revoked_) {
       return absl::AbortedError(absl::StrCat("pull from ", info_.name, ": the grant was revoked (",
-                                             result.status().message(), "); ask for another"));
+                                             result.status().message(), "); request another grant"));
     }
     return Annotate(result.status(), absl::StrCat("pull from ", info_.name));
   }

@@ -110,7 +110,7 @@ class ReplicaSourceProvider : public SourceProvider {
   // or that nothing is left.
   absl::StatusOr<MoreSources> Find(const RequestContext& context) {
     while (true) {
-      TC_RETURN_IF_ERROR(context.Check("looking for a source"));
+      TC_RETURN_IF_ERROR(context.Check(absl::StrCat("find a source of ", request_.manifest->id())));
       if (offered_.empty() && !held_.IsOpening()) {
         TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrants(context, true));
         // Those that failed before are asked again only when this node has nothing itself.
@@ -187,7 +187,7 @@ class ReplicaSourceProvider : public SourceProvider {
     EndResting();
     OpenAll(context);
     held_.AwaitOpening(context, now + kBesideWait);
-    TC_RETURN_IF_ERROR(context.Check("looking for another source"));
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("find another source of ", request_.manifest->id())));
     std::vector<Source> found = TakeOpened(context);
     if (std::optional<Source> source = TryShared(context)) found.push_back(*std::move(source));
     if (!found.empty()) return With(std::move(found));
@@ -338,7 +338,7 @@ class ReplicaSourceProvider : public SourceProvider {
     }
     requests_.NoteFruitless(ReplicaOf(grant_id), status);
     // One that had no more time than the transfer has was not overtaken.
-    const bool in_time = context.Check("opening a source").ok();
+    const bool in_time = context.Check("open a source").ok();
     held_.End(grant_id,
               in_time ? status : absl::CancelledError("the transfer ended before this source was opened"));
   }
@@ -350,7 +350,7 @@ class ReplicaSourceProvider : public SourceProvider {
     observer_(absl::StrCat(name, ", which gave nothing"));
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
     const absl::Status paused =
-        rpc::SleepFor(context, pause, absl::StrCat("asking ", name, ", which gave nothing, again"));
+        rpc::SleepFor(context, pause, absl::StrCat("ask source ", name, ", which gave nothing, again"));
     if (paused.ok()) return paused;
     offered_.clear();
     held_.EndAll(paused);
@@ -363,7 +363,7 @@ class ReplicaSourceProvider : public SourceProvider {
     const std::string what = failures_.NoteWait();
     observer_(what);
     return rpc::SleepFor(context, std::min(duration, std::max(kFirstPause, TimeLeft(context.deadline) / 2)),
-                         absl::StrCat("waiting for a source of ", request_.manifest->id(), ": ", what));
+                         absl::StrCat("wait for a source of ", request_.manifest->id(), " (", what, ")"));
   }
 
   v1::RequestReplicaTransportRequest Wanted() const {
@@ -395,7 +395,7 @@ class ReplicaSourceProvider : public SourceProvider {
       look_at_ = SteadyNow() + look_again_;
       return answer;
     }
-    TC_RETURN_IF_ERROR(context.Check("looking for a source"));
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("find a source of ", request_.manifest->id())));
     // The artifact was deleted or never published: the request ends with that, whatever this node has.
     if (absl::IsNotFound(answer.status())) return answer;
     // Without the global store what this node has itself is still there to be read.

@@ -323,7 +323,7 @@ TEST_F(ProviderTest, PeerWithFailingFasterLane_IsWarnedAboutOnce) {
     EXPECT_TRUE(testing::NextOf(*Provider(), context_).ok());
   }
   EXPECT_THAT(warnings.lines,
-              ElementsAre(AllOf(HasSubstr("source of t1 comes by the lane loopback: both nodes have local"),
+              ElementsAre(AllOf(HasSubstr("source of t1 over the lane loopback, since the faster lane local"),
                                 HasSubstr("no answer"))));
 }
 
@@ -336,7 +336,7 @@ TEST_F(ProviderTest, PeerWithoutDirectGpuPath_IsWarnedAboutOnce) {
     EXPECT_EQ((*source)->PrepareDevice({.device = 0, .address = 0x1000}, 4096), NoRegistrations());
   }
   EXPECT_THAT(warnings.lines,
-              ElementsAre(AllOf(HasSubstr("from source of t1 to a GPU goes through host memory"),
+              ElementsAre(AllOf(HasSubstr("from source of t1 to a GPU through host memory"),
                                 HasSubstr("the lane loopback"), HasSubstr("no registration is left"))));
 }
 
