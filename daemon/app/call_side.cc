@@ -58,7 +58,7 @@ ImportJoins::Claim ClaimBy(GlobalStoreSide& store) {
     const SteadyTime began = SteadyNow();
     absl::StatusOr<v1::ClaimImportResponse> response = rpc::CallUnary(
         *store.channel->imports_stub(), &v1::Imports::Stub::ClaimImport, context, request,
-        {.retry_for = absl::ZeroDuration(), .what = "claim of an import", .fence = &store.client->fence()});
+        {.retry_for = absl::ZeroDuration(), .what = "claim an import", .fence = &store.client->fence()});
     TC_RETURN_IF_ERROR(store.client->Noted(response.status(), began, Timeout::kMeansSilence));
     return response;
   };
@@ -75,7 +75,7 @@ WrongDifferences::Report ReportBy(GlobalStoreSide& store) {
         rpc::CallUnary(*store.channel->differences_stub(), &v1::Differences::Stub::ReportWrongDifference,
                        UpkeepContext(kReportTimeout), request,
                        {.retry_for = absl::ZeroDuration(),
-                        .what = "report of a wrong difference",
+                        .what = "report a wrong difference",
                         .fence = &store.client->fence()})
             .status();
     return store.client->Noted(reported, began, Timeout::kMeansSilence);

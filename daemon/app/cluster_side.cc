@@ -39,7 +39,11 @@ TraceExporter::Options ExporterOptions(const DaemonOptions& options, GlobalStore
                                       const otel::TraceId& trace) -> TraceExporter::Answer {
     // Where each is, the global store says, never a peer.
     TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.client->FindNodes(context, {name}));
-    if (nodes.empty()) return absl::NotFoundError("the global store knows no node of this name");
+    if (nodes.empty()) {
+      return absl::NotFoundError(absl::StrCat("read a trace of node ", name,
+                                              ": the global store knows no node of this name; see "
+                                              "`tensorcast node ls`"));
+    }
     TC_ASSIGN_OR_RETURN(
         const v1::RecordedSlice slice,
         peers->ReadTrace(context, PeerAddress(nodes[0].grpc_address(), name), RequestOf(trace)));

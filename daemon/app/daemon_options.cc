@@ -80,9 +80,9 @@ void CheckLanes(const DaemonOptions& options, Findings& findings) {
     if (lane.listen(options.lane_config).empty()) continue;
     if (options.keeper.on() && lane.pins_pool) {
       findings.Add("daemon.keep_pool",
-                   absl::StrCat("\"keeper\" goes without ", lane.listen_key,
-                                ": a network card keeps the pages that it registered, also of a segment that "
-                                "another one took the place of; unset one of them"));
+                   absl::StrCat("\"keeper\" cannot be combined with ", lane.listen_key,
+                                ": a network card keeps the pages that it registered, even where another "
+                                "segment has replaced theirs; unset one of the two keys"));
     }
     if (!lane.check) continue;
     for (const transport::LaneProblem& problem : lane.check(options.lane_config)) {

@@ -79,7 +79,9 @@ struct DaemonServer::Parts {
 // The identity of this node, and what it has of its own.
 absl::Status DaemonServer::Parts::OpenNode() {
   if (options.state_dir.empty() || options.global_store.empty()) {
-    return absl::InvalidArgumentError("a daemon needs a state_dir and the address of a global store");
+    return absl::InvalidArgumentError(
+        "start a daemon: state_dir or the address of the global store is missing; set daemon.state_dir and "
+        "daemon.global_store");
   }
   // Clients of other users pass through the state folder to the sockets in it.
   const mode_t others = options.handle_groups.empty() ? 0 : 0011;

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptio
   if (options.make_transport) return options.make_transport(name);
   const transport::Lane* lane = transport::FindLane(name);
   if (lane == nullptr || !lane->make) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no such transport; there are ",
+    return absl::InvalidArgumentError(absl::StrCat("there is no such lane; choose among ",
                                                    absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
   return lane->make(ConfigOf(options, devices));
@@ -73,7 +73,7 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime
   }
   for (const std::string& name : options.lanes) {
     absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, devices, name);
-    if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));
+    if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("open the lane ", name));
     // The whole pool, once: replicas come and go in it, and registering memory is slow. That it is several
     // mappings side by side is nothing to a network card's registration, which goes by pages.
     TC_RETURN_IF_ERROR((*lane)->RegisterMemory(pool.base(), pool.bytes()));

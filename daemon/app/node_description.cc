@@ -92,8 +92,8 @@ absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::
   }
   if (IsWildcard(advertised)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "daemon.listen is ", options.listen,
-        ", every address of this host, and others need one to connect to: set daemon.advertise"));
+        "start a daemon: daemon.listen is ", options.listen,
+        ", every address of this host, and other hosts need one to connect to; set daemon.advertise"));
   }
   return FormatHostPort(advertised);
 }

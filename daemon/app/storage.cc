@@ -20,10 +20,10 @@ absl::Status CheckPackedFile(const PackedFile& packed) {
   struct stat open{};
   const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
   if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the packed file ", packed.path(),
-                                                    " was cut short: it is not a copy any more; drop its "
-                                                    "replica (replica rm --force) and put the artifact "
-                                                    "again"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("read the packed file ", packed.path(),
+                   ": it was cut short, and is not a copy any more; drop its replica (tensorcast replica rm "
+                   "--force) and put the artifact again"));
 }
 
 // A segment is kept or new as a whole, so that a small pool is of several, too.
@@ -80,7 +80,7 @@ absl::Status Storage::PageLockAll() {
         break;
       case SegmentKind::kKept:
         if (const absl::Status locked = PageLock(begin, segment.bytes, HostAccess::kReadOnly); !locked.ok()) {
-          LOG(WARNING) << "Copies to GPUs from a segment of before are slower: " << locked;
+          LOG(WARNING) << "Copies to GPUs from a pool segment of the previous daemon are slower: " << locked;
         }
         break;
       case SegmentKind::kRoom:

@@ -303,7 +303,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   rpc::CallOptions TriedFor(absl::Duration retry_for) {
-    return {.retry_for = retry_for, .what = "call of the global store", .fence = &fence_};
+    return {.retry_for = retry_for, .what = "call the global store", .fence = &fence_};
   }
   // The link and what runs in the background have retries of their own, as have clients.
   rpc::CallOptions Once() { return TriedFor(absl::ZeroDuration()); }

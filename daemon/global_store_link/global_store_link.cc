@@ -53,7 +53,7 @@ GlobalStoreLink::GlobalStoreLink(Options options)
     : options_(std::move(options)),
       node_ttl_(kUnknownNodeTtl),
       standing_(absl::UnavailableError(
-          "the global store has not answered yet; wait, or start the one that the configuration names")) {
+          "the global store has not answered yet; wait, or start the one that daemon.global_store names")) {
   options_.feed->SetWake([this] { Wake(); });
 }
 
@@ -215,7 +215,8 @@ void GlobalStoreLink::GiveUp() {
   }
   if (options_.on_replaced) {
     options_.on_replaced(
-        absl::FailedPreconditionError(absl::StrCat(replaced_by_, ", and is alive; ", kForCopies)));
+        absl::FailedPreconditionError(
+            absl::StrCat(replaced_by_, "; that daemon is alive, so this one stops; ", kForCopies)));
   }
 }
 
@@ -285,7 +286,7 @@ absl::Status GlobalStoreLink::Replaced(const absl::Status& why) {
   replaced_since_ = std::min(replaced_since_, SteadyNow());
   replaced_by_ = why.message();
   const std::string text =
-      absl::StrCat(replaced_by_, "; this daemon stops unless that one falls silent within ",
+      absl::StrCat(replaced_by_, "; this daemon stops unless the other one falls silent within ",
                    absl::FormatDuration(Patience()), "; ", kForCopies);
   SetReplaced(absl::FailedPreconditionError(text));
   return absl::AbortedError(text);

@@ -63,7 +63,7 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& 
       const Order order = Note(*key, asked);
       if (order == Order::kCurrent) return Resolved(*std::move(key), false);
       if (manifest != nullptr) manifest->clear();  // of an answer that is not passed on
-      if (order == Order::kOlder) return FromMemory(name, confirmed, Behind(*key), "bind the key again");
+      if (order == Order::kOlder) return FromMemory(name, confirmed, Behind(*key), ", or bind the key again");
       // What was noted since the question is the global store's word, too, unless that is a deletion: then
       // the key may have been bound before it or after it.
       if (std::optional<v1::Key> known = Find(name); known.has_value()) {
@@ -77,11 +77,11 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& 
       return status;
     }
     if (!absl::IsUnavailable(status)) return status;
-    TC_RETURN_IF_ERROR(context.Check("resolving a key"));
-    return FromMemory(name, confirmed, status, "start the global store, or try again when it answers");
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("resolve key ", name)));
+    return FromMemory(name, confirmed, status, "");
   }
   return absl::UnavailableError(absl::StrCat(
-      "resolve key ", name, ": the key was bound and deleted while it was asked for; try again"));
+      "resolve key ", name, ": another process bound and deleted the key during the call; try again"));
 }
 
 absl::Status KnownKeys::Behind(const v1::Key& answer) {
@@ -91,7 +91,7 @@ absl::Status KnownKeys::Behind(const v1::Key& answer) {
       absl::StrCat("the global store has revision ", answer.revision(), ", and this node has seen ",
                    known == nullptr   ? "a later one"
                    : known->IsBound() ? absl::StrCat("revision ", known->key.revision())
-                                      : "it deleted",
+                                      : "the deletion of the key",
                    ", so the global store was restored from an older state; restore its newest back-up")));
 }
 
@@ -100,14 +100,15 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& 
                                                              std::string_view remedy) {
   std::optional<v1::Key> known = Find(name);
   if (!known.has_value()) {
-    return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
-                                            ", and this node does not know what the key means; ", remedy));
+    return WithMessage(reason, absl::StrCat("resolve key ", name,
+                                            ": this node does not know what the key means, and ",
+                                            reason.message(), remedy));
   }
   if (confirmed) {
-    return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
-                                            ", and only a confirmed answer was asked for; ", remedy,
-                                            ", or take the unconfirmed revision ", known->revision(),
-                                            ", the last that this node saw"));
+    return WithMessage(reason, absl::StrCat("resolve key ", name,
+                                            ": the call wants only a confirmed answer, and ",
+                                            reason.message(), remedy, ", or take the unconfirmed revision ",
+                                            known->revision(), ", the last that this node saw"));
   }
   LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
                << known->revision() << ", as this node last knew it: " << reason.message();
@@ -307,7 +308,9 @@ void KnownKeys::Load() {
   if (!file) return;
   v1::ListKeysResponse known;
   if (!known.ParseFromIstream(&file)) {
-    LOG(WARNING) << file_ << " is damaged: the keys that this node knew are forgotten";
+    LOG(WARNING) << "read " << file_
+                 << ": the file is damaged, so this node forgets the keys that it knew; no action is needed "
+                    "while the global store answers";
     return;
   }
   absl::MutexLock lock(&mutex_);

@@ -235,7 +235,7 @@ absl::Status KeeperClient::Connect() {
 
 absl::Status KeeperClient::Send(char what, std::string_view name, int fd) {
   if (!socket_) {
-    return absl::UnavailableError("send to the keeper: it is not connected; it is started again soon");
+    return absl::UnavailableError("send to the keeper: it is not connected; the daemon starts it again soon");
   }
   absl::Status sent = SendMessage(socket_.get(), what, name, fd);
   // Mend finds the socket closed, connects again and tells everything anew.
@@ -264,7 +264,8 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
 
 void KeeperClient::Put(const std::string& name, absl::StatusOr<UniqueFd> fd) {
   if (!fd.ok()) {
-    LOG(WARNING) << "The keeper does not hold " << name << ": " << fd.status();
+    LOG(WARNING) << "give the keeper " << name << ": " << fd.status()
+                 << "; a restarted daemon will not find this memory";
     return;
   }
   absl::MutexLock lock(&mutex_);

@@ -72,13 +72,14 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
     TC_ASSIGN_OR_RETURN(KeptRecord record, DecodeRecord(bytes));
     TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(record.manifest));
     if (manifest->id() != name) {
-      return absl::InvalidArgumentError("read a kept record: it is of another artifact");
+      return absl::InvalidArgumentError(absl::StrCat("read a kept record of ", name, ": it is of ",
+                                                     manifest->id(), "; get the artifact again"));
     }
     found_.push_back({std::move(record), std::move(manifest)});
     return absl::OkStatus();
   };
   const absl::Status status = read();
-  LOG_IF(WARNING, !status.ok()) << "What was kept of " << name << " cannot be used: " << status.message();
+  LOG_IF(WARNING, !status.ok()) << "drop the kept memory of " << name << ": " << status.message();
 }
 
 uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
@@ -202,8 +203,8 @@ absl::Status KeptPool::CheckTakesAll(const HostPool& pool) const {
 void KeptPool::Attach(HostPool* pool) {
   pool_ = pool;
   for (const Found* found : FindWithoutRoom(*pool)) {
-    LOG(WARNING) << "The kept replica of " << found->manifest->id()
-                 << " is discarded: the host pool has no room for it";
+    LOG(WARNING) << "discard the kept replica of " << found->manifest->id()
+                 << ": the host pool has no room for it; get the artifact again";
   }
   std::set<std::string> stay;
   // Everything that is taken back is named in `stay`; at the end the keeper is told to drop the rest.
@@ -211,7 +212,7 @@ void KeptPool::Attach(HostPool* pool) {
     absl::StatusOr<HostAllocation> memory =
         pool->Adopt(found.manifest->layout().image_bytes, found.record.extents);
     if (!memory.ok()) {
-      LOG(INFO) << "What was kept of " << found.manifest->id() << " is let go: " << memory.status().message();
+      LOG(INFO) << "drop the kept memory of " << found.manifest->id() << ": " << memory.status().message();
       continue;
     }
     stay.insert(ReplicaName(found.manifest->id()));

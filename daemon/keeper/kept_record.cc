@@ -29,7 +29,8 @@ std::string Checksum(std::string_view bytes) {
 }
 
 absl::Status Unreadable(std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("read a kept record: ", why));
+  return absl::InvalidArgumentError(
+      absl::StrCat("read a kept record: ", why, "; get its artifact again"));
 }
 
 }  // namespace
@@ -65,7 +66,7 @@ absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes) {
 absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes) {
   // A memfd has no name on disk: it lives as long as a descriptor, which the keeper holds.
   UniqueFd fd(memfd_create("tensorcast-kept", MFD_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "memfd_create for", "a kept record");
+  if (!fd) return ErrnoStatus(errno, "create memory for", "a kept record");
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t written = write(fd.get(), bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;

@@ -37,8 +37,8 @@ class LocalNode {
   bool draining() const { return draining_; }
   // UNAVAILABLE once the daemon is stopping.
   absl::Status CheckAccepting() const {
-    return draining_ ? absl::UnavailableError("this daemon is stopping; ask again when it is back")
-                     : absl::OkStatus();
+    if (!draining_) return absl::OkStatus();
+    return absl::UnavailableError("begin the call: this daemon is stopping; call again when it is back");
   }
 
  private:

@@ -14,9 +14,9 @@ absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const Device
   }
   const bool known = devices == nullptr || device < static_cast<int>(devices->devices().size());
   if (device < 0 || !known) {
-    return absl::InvalidArgumentError(absl::StrCat("gpu:", device, " does not exist on this node, which has ",
+    return absl::InvalidArgumentError(absl::StrCat("use gpu:", device, ": this node has ",
                                                    devices == nullptr ? 0 : devices->devices().size(),
-                                                   " devices"));
+                                                   " GPUs, numbered from 0; name another location"));
   }
   return Location{LocationKind::kGpu, device};
 }
@@ -49,13 +49,13 @@ absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view 
   // A peer's manifest is checked against its id, so it does not matter which peer sent it.
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(bytes);
   if (!manifest.ok()) {
-    return absl::DataLossError(absl::StrCat("the manifest received for ", artifact_id,
-                                            " is not valid: ", manifest.status().message()));
+    return absl::DataLossError(absl::StrCat("decode the manifest received for ", artifact_id, ": ",
+                                            manifest.status().message(), "; try again"));
   }
   if ((*manifest)->id() != artifact_id) {
-    return absl::DataLossError(absl::StrCat("asked for the manifest of ", artifact_id,
-                                            " but received that of ", (*manifest)->id(),
-                                            "; the sender's store may be damaged"));
+    return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id,
+                                            ": the sender gave that of ", (*manifest)->id(),
+                                            "; try again, or check the sender's store for damage"));
   }
   return manifest;
 }

@@ -73,11 +73,12 @@ absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock", path)
                                 : absl::FailedPreconditionError(
-                                      absl::StrCat("another daemon uses the state directory ", directory,
-                                                   "; stop it, or give this one a state_dir of its own"));
+                                      absl::StrCat("lock the state directory ", directory,
+                                                   ": another daemon uses it; stop that daemon, or give "
+                                                   "this one a daemon.state_dir of its own"));
   }
   struct stat info{};
-  if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
+  if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
   if (info.st_size == 0) {  // new, or of a start that was cut short here
     const absl::Status written = WriteAndSync(file.get(), path, absl::StrCat(NewUuid(), "\n"));
     if (!written.ok()) {
@@ -125,8 +126,9 @@ absl::Status NodeState::Load() {
   absl::StatusOr<std::string> text = ReadSmallFile(absl::StrCat(directory_, "/incarnation"));
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
   if (text.ok() && (!absl::SimpleAtoi(*text, &last) || last >= kIncarnationsEnd - 1)) {
-    return absl::DataLossError(absl::StrCat(directory_, "/incarnation does not hold a number below ",
-                                            kIncarnationsEnd, "; remove it"));
+    return absl::DataLossError(absl::StrCat("read ", directory_,
+                                            "/incarnation: the file does not hold a number below ",
+                                            kIncarnationsEnd, "; remove the file"));
   }
   // The clock as well as the counter: a state directory restored from a backup must not fall behind itself.
   incarnation_ = std::max(last + 1, static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));

@@ -20,7 +20,7 @@ using Stub = GlobalStoreChannel::Stub;
 // The global store is told which client asked: a node's own certificate does not give it a client's rights.
 rpc::CallOptions OnceFor(const grpc::CallbackServerContext& call, rpc::EpochFence& fence) {
   return {.retry_for = absl::ZeroDuration(),
-          .what = "call of the global store",
+          .what = "call the global store",
           .on_behalf_of = rpc::CallerOf(call).asking,
           .fence = &fence};
 }

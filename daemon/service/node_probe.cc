@@ -34,7 +34,7 @@ absl::StatusOr<v1::ProbeNodeResponse> NodeProbe::Probe(const RequestContext& con
   const absl::StatusOr<absl::Duration> took =
       options_.peers->MeasureRoundTrip(bounded, PeerAddress(node->grpc_address(), node->name()));
   // The caller that gave up wants no answer; the node's silence is one.
-  TC_RETURN_IF_ERROR(context.Check("probe of a node"));
+  TC_RETURN_IF_ERROR(context.Check("probe a node"));
   v1::ProbeNodeResponse response;
   if (took.ok()) {
     *response.mutable_round_trip() = rpc::ToProto(*took);

@@ -53,7 +53,7 @@ class VersionsProxy final : public v1::Versions::CallbackService {
          // A client retries what is UNAVAILABLE. The global store is told which client asked.
          options =
              rpc::CallOptions{.retry_for = absl::ZeroDuration(),
-                              .what = "call of the global store",
+                              .what = "call the global store",
                               .on_behalf_of = rpc::CallerOf(*call).asking,
                               .fence = &client_.fence()}](const RequestContext& context) -> absl::Status {
           const SteadyTime asked = SteadyNow();

@@ -55,7 +55,7 @@ void HoldMemfd(const HandedMemory& memory, HeldBytes& held, Kept& kept) {
     mapped = mapping->Map(0, memory.memfd.get(), 0, memory.bytes, ReservedRange::Access::kRead);
   }
   if (!mapped.ok()) {
-    LOG(WARNING) << mapped << "; it is streamed";
+    LOG(WARNING) << "take over memory of a put: " << mapped << "; its tensors are streamed, which is slower";
     return;
   }
   const ConstHostSpan bytes(mapping->base(), memory.bytes);

@@ -28,7 +28,7 @@ struct Stubs {
 };
 
 // A peer that does not answer at once is one more source that failed: the next one is tried instead.
-rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of another daemon"}; }
+rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call another daemon"}; }
 
 // Calls run without the mutex: it guards only the table, and the stubs that a call uses are shared.
 class GrpcPeerClient : public PeerClient {

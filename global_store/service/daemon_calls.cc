@@ -159,7 +159,9 @@ constexpr int kRanges = 16;
 constexpr uint32_t kRangeBytes = 4096;
 
 // There is no retry: the time is short, and a holder that does not answer counts as unproven.
-rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "proof of possession"}; }
+rpc::CallOptions Once() {
+  return {.retry_for = absl::ZeroDuration(), .what = "ask a daemon for proof of a copy"};
+}
 
 // Ranges at random, with a nonce, so that no answer can be prepared or repeated without the bytes. All
 // holders are asked the same.

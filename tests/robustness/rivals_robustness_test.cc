@@ -175,7 +175,7 @@ TEST_F(Rivals, SecondDaemonInSameStateDirectory_EndsAndNamesIt) {
     TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
     EXPECT_EQ(code, 1) << RivalLog();
     EXPECT_THAT(FileTail(directory_->path() + "/rival.log", 1),
-                HasSubstr("another daemon uses the state directory " + path));
+                HasSubstr("lock the state directory " + path + ": another daemon uses it"));
   }
   ExpectUnharmed();
 }
