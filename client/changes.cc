@@ -141,7 +141,7 @@ class Changes::Finder {
   // The differences are got whole and stay attached as long as the changes: the decoders read their memory.
   absl::StatusOr<Differences> Get(const std::string& base_id, const std::string& target_id) const {
     TC_ASSIGN_OR_RETURN(const Path path, FindPath(session_.calls, context_, base_id, target_id));
-    if (path.empty()) return absl::NotFoundError("none lead there");
+    if (path.empty()) return absl::NotFoundError("the store has no differences that lead there");
     Differences differences;
     std::string reached = base_id;
     for (const std::string& id : path) {
@@ -149,7 +149,8 @@ class Changes::Finder {
       TC_ASSIGN_OR_RETURN(const Target difference, TargetOf(*replica));
       TC_ASSIGN_OR_RETURN(DifferenceEnds ends, EndsOf(*difference.manifest));
       if (ends.base != reached) {
-        return absl::DataLossError(absl::StrCat("difference ", id, " has another base: ", ends.base));
+        return absl::DataLossError(
+            absl::StrCat("difference ", id, " has base ", ends.base, ", and the path has reached ", reached));
       }
       reached = std::move(ends.target);
       // The codec reads pieces that it does not write to.
@@ -162,7 +163,9 @@ class Changes::Finder {
       differences.replicas.push_back(std::move(replica));
       differences.decoders.push_back(std::move(decoder));
     }
-    if (reached != target_id) return absl::DataLossError("the differences end at another target");
+    if (reached != target_id) {
+      return absl::DataLossError(absl::StrCat("the differences end at ", reached));
+    }
     return differences;
   }
 

@@ -98,7 +98,9 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
     return status;
   }
-  if (!result.has_value()) return absl::InternalError("the daemon sent no result; get it again");
+  if (!result.has_value()) {
+    return absl::InternalError("the daemon ended the call without a result; try again");
+  }
   return *std::move(result);
 }
 
@@ -310,7 +312,7 @@ absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
   absl::MutexLock lock(&state_->mutex);
   state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::IsDone), TimeLeft(deadline));
   if (!state_->IsDone()) {
-    return absl::DeadlineExceededError("wait for a get: it still runs; wait again, or cancel it");
+    return absl::DeadlineExceededError("wait for a get: the get still runs; wait again, or cancel it");
   }
   if (state_->spent) {
     return absl::FailedPreconditionError("wait for a get: its result was taken already; start another get");

@@ -71,7 +71,9 @@ absl::Status WriteManifestBeside(DaemonLink& link, const RequestContext& operati
   TC_RETURN_IF_ERROR(rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica,
                                            operation, request, on_response, {.what = "get the manifest"}));
   if (ArtifactId(manifest.bytes()) != put.artifact_id()) {
-    return absl::DataLossError("the daemon sent the manifest of another artifact; put the model again");
+    return absl::DataLossError(absl::StrCat("get the manifest of ", put.artifact_id(),
+                                            ": the daemon sent that of another artifact; put the model "
+                                            "again"));
   }
   return ReplaceFile(ManifestUriOf(path), manifest.bytes(), 0644);
 }

@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FetchManifest(const DaemonLink& 
       {.what = "get the manifest of the version"}));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(pieces.bytes()));
   if (manifest->id() == artifact_id) return manifest;
-  return absl::DataLossError(absl::StrCat("the manifest of ", artifact_id, ": the daemon sent that of ",
+  return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id, ": the daemon sent that of ",
                                           manifest->id(), "; try again"));
 }
 

@@ -9,7 +9,7 @@ namespace tensorcast::client {
 
 absl::Status CheckNamed(std::string_view artifact) {
   if (!artifact.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("the name of the artifact is empty; give a key or an artifact id");
+  return absl::InvalidArgumentError("find an artifact: its name is empty; give a key or an artifact id");
 }
 
 absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
@@ -44,8 +44,9 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
   if (!absl::IsNotFound(by_id)) return by_id;
   const absl::StatusOr<std::string> artifact_id = ArtifactIdOf(link, operation, name);
   if (absl::IsNotFound(artifact_id.status())) {
-    return absl::NotFoundError(absl::StrCat(by_id.message(), "; and no key is called ", name,
-                                            "; `tensorcast key ls` lists the keys"));
+    return absl::NotFoundError(absl::StrCat("find replica ", name,
+                                            ": this node has none with this id, and no key is called ", name,
+                                            "; `tensorcast replica ls` and `tensorcast key ls` list both"));
   }
   TC_RETURN_IF_ERROR(artifact_id.status());
   v1::ListReplicasRequest request;

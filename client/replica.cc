@@ -181,7 +181,7 @@ void Replica::State::CloseDevice() {
   absl::Status closed = devices->CloseIpc(device);
   if (closed.ok()) closed = claimed->AcknowledgeClosed();
   if (!closed.ok() && !claimed->lost()) {
-    LOG(WARNING) << "giving back GPU replica " << replica_id() << ": " << closed
+    LOG(WARNING) << "give back GPU replica " << replica_id() << ": " << closed
                  << "; the daemon keeps its memory until this process ends";
   }
 }
