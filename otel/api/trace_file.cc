@@ -113,7 +113,7 @@ class TraceFile::Writer {
     }
     thread_.join();
     absl::MutexLock lock(&mutex_);
-    if (close(fd_) != 0 && status_.ok()) status_ = Error(errno, "closing");
+    if (close(fd_) != 0 && status_.ok()) status_ = Error(errno, "close");
     closed_ = true;
     return status_;
   }
@@ -153,7 +153,7 @@ class TraceFile::Writer {
     while (!bytes.empty()) {
       const ssize_t count = write(fd_, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return Error(errno, "writing");
+      if (count < 0) return Error(errno, "write");
       bytes.remove_prefix(static_cast<size_t>(count));
     }
     return absl::OkStatus();

@@ -298,7 +298,8 @@ absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& c
   if (!options.ok()) return options.status();
   if (!options->enabled) return std::make_unique<Telemetry>();
   if (in_use.exchange(true)) {
-    return absl::FailedPreconditionError("telemetry is on already in this process; shut it down first");
+    return absl::FailedPreconditionError(
+        "start telemetry: it is on already in this process; shut it down first");
   }
   auto counters = std::make_shared<Counters>();
   options->bridge.counters = counters.get();

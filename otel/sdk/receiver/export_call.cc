@@ -30,7 +30,10 @@ void ExportCall::Accept() {
 }
 
 void ExportCall::OnReadDone(bool ok) {
-  if (!ok) return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no request"));
+  if (!ok) {
+    return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                               "export telemetry: the call has no request; send one"));
+  }
   OnRequest();
 }
 
@@ -58,7 +61,8 @@ absl::StatusOr<std::unique_ptr<ExportServer>> ExportServer::Start(const std::str
   builder.RegisterCallbackGenericService(started->service_.get());
   started->server_ = builder.BuildAndStart();
   if (started->server_ == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("a receiver of OTLP cannot listen on ", listen));
+    return absl::UnavailableError(
+        absl::StrCat("listen for OTLP on ", listen, ": gRPC gives no reason; choose another address"));
   }
   started->endpoint_ = absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", port);
   return started;

@@ -13,7 +13,8 @@ class Call final : public ExportCall {
  private:
   void OnRequest() override {
     if (received_->Take(method(), request())) return Accept();
-    Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not OTLP"));
+    Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                        "export telemetry: the request is not OTLP; send OTLP"));
   }
   void OnCancel() override {}
 
