@@ -97,10 +97,12 @@ absl::StatusOr<std::string> BroadcastGroups::Version() const {
   // NCCL knows no certificates, so it runs only where every process on the network is trusted.
   if (!options_.trusted_fabric) {
     return absl::FailedPreconditionError(
-        "NCCL has no authentication, and security.trusted_fabric of the node is not true");
+        "NCCL has no authentication; where every host of the network is trusted, set "
+        "security.trusted_fabric: true");
   }
   if (options_.broadcaster == nullptr) {
-    return absl::UnavailableError("the node has no GPU, or its daemon.nccl is off");
+    return absl::UnavailableError(
+        "the node has no GPU, or daemon.nccl is off; choose another node, or set daemon.nccl");
   }
   return options_.broadcaster->version();
 }

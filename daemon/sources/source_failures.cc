@@ -65,7 +65,7 @@ std::string SourceFailures::NoteWait() {
 
 // The decisive failure's status comes last, behind what else is known.
 absl::Status SourceFailures::NothingLeft(const std::string& artifact_id, const std::string& lane) const {
-  std::string message = absl::StrCat("get ", artifact_id, ": no source is left");
+  std::string message = absl::StrCat("bring ", artifact_id, ": no source is left");
   if (!lane.empty()) absl::StrAppend(&message, " over the lane ", lane);
   if (!no_source_reason_.empty()) absl::StrAppend(&message, ": ", no_source_reason_);
   if (!waited_for_.empty()) absl::StrAppend(&message, "; not there: ", absl::StrJoin(waited_for_, ", "));
@@ -78,7 +78,10 @@ absl::Status SourceFailures::NothingLeft(const std::string& artifact_id, const s
     absl::StrAppend(&message, "; ", NameOf(failure.source), ": ", failure.status.message());
   }
   const bool waited = !waited_in_vain_.empty() || !waited_for_.empty();
-  if (decisive == nullptr) return waited ? absl::UnavailableError(message) : absl::NotFoundError(message);
+  if (decisive == nullptr) {
+    if (waited) return absl::UnavailableError(absl::StrCat(message, "; start them, or try again"));
+    return absl::NotFoundError(absl::StrCat(message, "; put the artifact again"));
+  }
   absl::StrAppend(&message, "; ", NameOf(decisive->source));
   const absl::StatusCode code = waited ? absl::StatusCode::kUnavailable : CodeForRequest(*decisive);
   // With what it carries, such as that the global store is away for long: that is not tried again.

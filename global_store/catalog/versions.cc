@@ -79,7 +79,9 @@ absl::Time Catalog::VersionTombstonesFrom(absl::Time oldest) const {
 // Without ids, so that an engine which is refused several replicas for one reason can say it once.
 std::string Catalog::WhyItStays(std::string_view artifact_id, std::string_view copies) const {
   const Artifact* artifact = Find(artifact_id);
-  if (artifact == nullptr) return "it is the last copy of an artifact that is not published yet";
+  if (artifact == nullptr) {
+    return "it is the last copy of an artifact that is not published yet; wait for the end of its put";
+  }
   const Artifact& state = *artifact;
   if (!state.keys.empty()) {
     const std::string& key = *state.keys.begin();

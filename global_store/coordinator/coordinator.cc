@@ -386,7 +386,7 @@ void Coordinator::Purge() {
   // `mutex_` and go on.
   const absl::Status purged = store_->Purge(before);
   if (!purged.ok()) {
-    LOG(WARNING) << "cannot purge old requests, will try again: " << purged;
+    LOG(WARNING) << "purge old requests: " << purged << "; the global store tries again";
     return;
   }
   {

@@ -103,11 +103,11 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   }
   if (request.key.empty() && request.keep.has_value()) {
     return absl::InvalidArgumentError(
-        "put: keep is of a key, and no key was given; give a key, or leave it out");
+        "put: keep is a rule of a key, and no key was given; give a key, or leave keep out");
   }
   if (request.key.empty() && !request.files_id.empty()) {
     return absl::InvalidArgumentError(
-        "put: files are bound by a key, and no key was given; give a key, or leave them out");
+        "put: files are bound by a key, and no key was given; give a key, or leave the files out");
   }
   std::optional<BindRequest> bind;
   if (!request.key.empty()) {

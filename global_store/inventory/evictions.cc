@@ -84,7 +84,8 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
   if (!replica.Matters() || !NeedsCopies(artifact_id)) return std::nullopt;
   const auto to_be_proven = [&](std::vector<CopyToProve> copies) {
     return EvictionDecision{
-        .reason = absl::StrCat("no other node has proven that it has a copy of ", artifact_id),
+        .reason =
+            absl::StrCat("no other node has proven that it has a copy of ", artifact_id, "; try again"),
         .to_prove = {.artifact_id = artifact_id,
                      .image_bytes = replica.facts.image_bytes,
                      .evicting = ToProve(*nodes_.Find(replica.facts.node_id), replica),
@@ -97,8 +98,9 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
   if (!copies.to_prove.empty()) return to_be_proven(std::move(copies.to_prove));
   // Its manifest goes first, so that no key can be bound meanwhile to what is about to be lost.
   if (catalog_.IsReleased(artifact_id)) {
-    return EvictionDecision{.reason = "its artifact, a version that no key keeps, is not deleted yet",
-                            .release_first = true};
+    return EvictionDecision{
+        .reason = "its artifact, a version that no key keeps, is not deleted yet; try again",
+        .release_first = true};
   }
   OriginsAsCopies origins =
       JudgeOrigins(catalog_, nodes_, artifact_id, replica.facts.node_id, origin_finding_age_, now);

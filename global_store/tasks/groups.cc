@@ -30,12 +30,13 @@ absl::Status Groups::CheckMayBroadcast(std::string_view node_id) const {
   if (node->draining) return refuse("it drains; undrain it");
   const BroadcastAbility& ability = node->facts.broadcasts;
   if (ability.nccl_version.empty()) {
-    return refuse(ability.why_not.empty() ? "it has not said that it can; see its log" : ability.why_not);
+    return refuse(ability.why_not.empty() ? "it has not said that it can broadcast; see its log"
+                                          : ability.why_not);
   }
   for (const auto& [group_id, group] : groups_) {
     if (group.over.ok() && group.Has(node_id)) {
       return refuse(absl::StrCat("it takes part in the broadcast of ", group.plan.artifact_id,
-                                 "; ask again when that ends"));
+                                 "; try again when that broadcast ends"));
     }
   }
   return absl::OkStatus();

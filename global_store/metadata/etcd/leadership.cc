@@ -137,12 +137,12 @@ absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
       LOG_IF(WARNING, silent.empty()) << "waits for etcd: " << term.status().message();
       silent = std::string(term.status().message());
     } else if (!absl::IsAborted(term.status())) {
-      TC_RETURN_IF_ERROR(context.Check("campaign"));
+      TC_RETURN_IF_ERROR(context.Check("lead by etcd"));
       return term.status();
     } else {
       silent.clear();
     }
-    TC_RETURN_IF_ERROR(rpc::SleepFor(context, kLook, "campaign"));
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, kLook, "lead by etcd"));
   }
 }
 
