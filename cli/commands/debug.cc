@@ -101,7 +101,10 @@ class Bundle {
     std::ofstream file(path, std::ios::binary);
     file << content;
     file.close();
-    if (!file) LeaveOut(name, absl::UnknownError("could not be written; check the free space of the folder"));
+    if (!file) {
+      LeaveOut(name, absl::UnknownError(absl::StrCat("write ", path.string(),
+                                                     ": it failed; check the free space of its disk")));
+    }
   }
   void LeaveOut(std::string_view what, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -229,7 +232,8 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
       bundle.LeaveOut(absl::StrCat("node ", node.name()),
-                      absl::ResourceExhaustedError(absl::StrCat("only ", kMaxNodes, " nodes are asked")));
+                      absl::ResourceExhaustedError(absl::StrCat("only ", kMaxNodes,
+                                                                " nodes are asked; make a bundle there")));
     } else {
       nodes.push_back(node);
     }
@@ -240,7 +244,7 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
 // Of several the one that leads: the others do not listen.
 void AddStore(Bundle& bundle, const v1::GetStatusResponse& status, const client::ClientOptions& options) {
   if (status.global_store() == "embedded") return;  // in the process of the daemon, which was asked
-  absl::StatusOr<v1::ProcessRecords> records = absl::NotFoundError("it has no address");
+  absl::StatusOr<v1::ProcessRecords> records = absl::NotFoundError("the daemon names no address of it");
   for (const std::string_view address : absl::StrSplit(status.global_store(), ',')) {
     auto store = ConnectTo(std::string(address), options);
     if (!store.ok()) {

@@ -96,7 +96,7 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   if (!flags.rollout.empty()) return ExplainRollout(common, flags);
   if (flags.since > absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
-        "explain: --since is of a rollout; name one with --rollout KEY, or leave --since out");
+        "explain: --since only limits rollouts; name one with --rollout KEY, or leave --since out");
   }
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(InterruptibleContext(kTimeout)));

@@ -115,7 +115,7 @@ absl::Status WriteVerified(const client::Replica& replica, const std::vector<std
   const absl::Status damaged = replica.Check();
   if (!absl::IsDataLoss(damaged)) return absl::OkStatus();
   for (const std::string& path : written) unlink(path.c_str());
-  return Annotate(damaged, absl::StrCat(absl::StrJoin(written, ", "), " was removed again"));
+  return Annotate(damaged, absl::StrCat("write ", absl::StrJoin(written, ", "), ", removed again"));
 }
 
 absl::Status WriteTensors(const client::Replica& replica, const std::string& path,
@@ -132,7 +132,9 @@ std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
                         const RequestContext& context) {
   const absl::StatusOr<std::vector<client::KeyInfo>> keys = client.ListKeys(context, "");
   if (!keys.ok()) {
-    std::fprintf(stderr, "tensorcast: only the tensors of %s are written: its keys cannot be listed: %s\n",
+    std::fprintf(stderr,
+                 "tensorcast: get %s: only the tensors are written, and no files, since the keys of the "
+                 "artifact cannot be listed: %s\n",
                  artifact_id.c_str(), keys.status().ToString().c_str());
     return "";
   }
@@ -145,8 +147,8 @@ std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
   }
   if (files.size() <= 1) return files.empty() ? "" : *files.begin();
   std::fprintf(stderr,
-               "tensorcast: only the tensors of %s are written: its keys bind different files with them; get "
-               "one of the keys: %s\n",
+               "tensorcast: get %s: only the tensors are written, and no files, since the keys of the "
+               "artifact bind different files; get one of the keys: %s\n",
                artifact_id.c_str(), absl::StrJoin(names, ", ").c_str());
   return "";
 }

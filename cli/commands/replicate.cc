@@ -58,11 +58,13 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
   }
   if (!targets->empty()) return absl::OkStatus();
   if (fitting) {
-    return absl::NotFoundError("--device gpu:all: none of these nodes has a GPU; name other nodes");
+    return absl::NotFoundError("--device gpu:all: none of the chosen nodes has a GPU; choose other nodes");
   }
   return absl::NotFoundError(
       absl::StrCat("none of the ", cluster.nodes_size(), " nodes that are registered now ",
-                   wanted->empty() ? "takes copies" : absl::StrCat("has the labels ", LabelsText(*wanted))));
+                   wanted->empty() ? "takes copies, since all drain"
+                                   : absl::StrCat("has the labels ", LabelsText(*wanted)),
+                   wanted->empty() ? "; undrain one" : "; choose other labels"));
 }
 
 std::string WaitText(const v1::ReplicationTask& task) {
@@ -156,8 +158,9 @@ class Replication {
     if (missing.empty()) return absl::OkStatus();
     return absl::Status(
         code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
-        absl::StrCat("it is missing at ", missing.size(), " of ", response_.results_size(),
-                     " places; do the same again to try those again\n  ", absl::StrJoin(missing, "\n  ")));
+        absl::StrCat("the artifact is missing at ", missing.size(), " of ", response_.results_size(),
+                     " places; run the command again to try those again\n  ",
+                     absl::StrJoin(missing, "\n  ")));
   }
 
  private:
@@ -174,7 +177,7 @@ class Replication {
       v1::ReplicationTask& task = *open.second->mutable_task();
       task.set_state(v1::REPLICATION_TASK_STATE_FAILED);
       *task.mutable_error() =
-          rpc::ToProto(absl::CancelledError("the task was cancelled, or its artifact deleted"));
+          rpc::ToProto(absl::CancelledError("another client cancelled the task, or deleted its artifact"));
       return true;
     });
   }
@@ -222,12 +225,13 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     const absl::Status watched = admin.WatchReplicationTasks(watch, artifact_id, show);
     // The user or the deadline ended the watch. Asked before its status, which says only how the stream
     // ended.
-    TC_RETURN_IF_ERROR(context.Check("replication"));
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("replicate ", artifact_id)));
     if (replication.ended() || absl::IsDeadlineExceeded(watched)) continue;
     // A server that shuts down ends or cancels its streams.
     if (!watched.ok() && !absl::IsUnavailable(watched) && !absl::IsCancelled(watched)) return watched;
-    say(absl::StrCat("cannot watch the progress: ", watched.message()));
-    TC_RETURN_IF_ERROR(rpc::SleepFor(context, rpc::WaitAfter(watched, backoff), "replication"));
+    say(absl::StrCat("watch the progress: ", watched.message(), "; this command tries again"));
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, rpc::WaitAfter(watched, backoff),
+                                     absl::StrCat("replicate ", artifact_id)));
   }
   return absl::OkStatus();
 }
@@ -256,7 +260,9 @@ absl::Status Follow(const CommonFlags& common, const RequestContext& context, co
   if (refused.empty()) return absl::OkStatus();
   return absl::Status(code,
                       absl::StrCat("replicate ", key, ": ", refused.size(), " of ", response.results_size(),
-                                   " places cannot follow the key\n  ", absl::StrJoin(refused, "\n  ")));
+                                   " places cannot follow the key; mend the causes and run the command "
+                                   "again\n  ",
+                                   absl::StrJoin(refused, "\n  ")));
 }
 
 absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
@@ -284,8 +290,10 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
   }
   request.set_lane(flags.lane);
   TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
-  TC_RETURN_IF_ERROR(flags.all ? AddRegistered(cluster, flags, request.mutable_targets())
-                               : AddNamed(cluster, flags.places, request.mutable_targets()));
+  const std::string what = absl::StrCat("replicate ", flags.places.artifact);
+  TC_RETURN_IF_ERROR(Annotate(flags.all ? AddRegistered(cluster, flags, request.mutable_targets())
+                                        : AddNamed(cluster, flags.places, request.mutable_targets()),
+                              what));
   if (flags.follow) return Follow(common, context, flags.places.artifact, request.targets());
   TC_ASSIGN_OR_RETURN(v1::ReplicateArtifactResponse response, admin->Replicate(context, request));
   Replication replication(std::move(response));
@@ -301,7 +309,7 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
     }
   }
   TC_RETURN_IF_ERROR(Show(common, replication.response(), [&] { return replication.Text(); }));
-  return replication.Verdict(!flags.no_wait);
+  return Annotate(replication.Verdict(!flags.no_wait), what);
 }
 
 void AddFlags(Flags& flags, ReplicateFlags& values) {

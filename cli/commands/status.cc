@@ -192,7 +192,7 @@ absl::Status Status(const CommonFlags& common) {
   }
   PrintDaemon(daemon);
   // The daemon is shown first, also where the global store does not answer: its lines say why.
-  TC_RETURN_IF_ERROR(Annotate(cluster.status(), "the cluster's status"));
+  TC_RETURN_IF_ERROR(Annotate(cluster.status(), "get the cluster's status"));
   PrintCluster(*cluster);
   return absl::OkStatus();
 }

@@ -44,7 +44,7 @@ class YamlReader {
       if (field == nullptr) {
         Fail(entry.first, key_path, UnknownKey(*section.GetDescriptor(), path, key).message());
       } else if (!seen.insert(key).second) {
-        Fail(entry.first, key_path, "this key is written twice");
+        Fail(entry.first, key_path, "this key is written twice; remove one of them");
       } else {
         ReadField(entry.second, key_path, section, *field);
       }
@@ -117,7 +117,8 @@ std::vector<std::string> ReadYaml(std::string_view yaml, std::string_view name, 
     return reader.TakeErrors();
     // The library throws for text that is not YAML; what is wrong in YAML that it can read is gathered above.
   } catch (const YAML::Exception& error) {
-    return {absl::StrCat(name, ":", error.mark.line + 1, ": this is not YAML: ", error.msg)};
+    return {absl::StrCat(name, ":", error.mark.line + 1, ": this is not YAML (", error.msg,
+                         "); write `key: value` lines")};
   }
 }
 
@@ -203,9 +204,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;
-  if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
+  if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "stat", path);
   if (!S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
+    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": it is not a file; name a YAML file"));
   }
   // One byte more than is allowed, which tells a file of the limit from a longer one.
   std::string content(kLongestFile + 1, '\0');
@@ -218,11 +219,13 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   if (size > kLongestFile) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " has more than ", kLongestFile, " bytes: that is not a configuration"));
+        absl::StrCat("read ", path, ": it has more than ", kLongestFile,
+                     " bytes, and so is not a configuration; name a YAML file"));
   }
   if (size == 0 && S_ISFIFO(found.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is a pipe that no process has written to; name a file, or write to it first"));
+        absl::StrCat("read ", path,
+                     ": it is a pipe that no process has written to; name a file, or write to it first"));
   }
   content.resize(size);
   return content;

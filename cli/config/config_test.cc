@@ -150,7 +150,7 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"daemon.host_pool=0", "more than 0 bytes"},
       {"daemon.host_pool=", "a value is needed"},
-      {"daemon.limits.send=1000kB", "is less than 1MiB a second; 0 is not a limit"},
+      {"daemon.limits.send=1000kB", "is less than 1MiB a second; give more, or 0 for no limit"},
       {"daemon.limits.receive=fast", "\"fast\""},
       {"daemon.limits.receive=", "a value is needed"},
       {"daemon.fake_devices=0", "is not a number from 1"},

@@ -49,7 +49,7 @@ absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
 absl::Status CheckSize(std::string_view text) {
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
   if (bytes > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is nothing; more than 0 bytes are needed"));
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is too small; give more than 0 bytes"));
 }
 
 // With a lower rate a source waits so long between chunks that its receivers take it for stalled.
@@ -58,7 +58,7 @@ absl::Status CheckRate(std::string_view text) {
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
   if (bytes == 0 || bytes >= kMin) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is less than 1MiB a second; 0 is not a limit"));
+      absl::StrCat("\"", text, "\" is less than 1MiB a second; give more, or 0 for no limit"));
 }
 
 std::string ShortestOf(const v1::ConfigKey& key) { return key.min().empty() ? "1ms" : key.min(); }
@@ -306,7 +306,7 @@ absl::Status SetScalar(Message& section, const FieldDescriptor& field, const std
       values.SetDouble(&section, &field, fraction);
       return absl::OkStatus();
     default:
-      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8");
+      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8; encode it so");
       field.is_repeated() ? values.AddString(&section, &field, text)
                           : values.SetString(&section, &field, text);
       return absl::OkStatus();
@@ -323,7 +323,7 @@ absl::Status SetByPath(Message& config, std::string_view path, const std::string
     const bool last = i + 1 == names.size();
     if (!last && (field->message_type() == nullptr || field->is_repeated())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", names[i], "\" is a value, there are no keys in it"));
+          absl::StrCat("\"", names[i], "\" is a value, and has no keys; name it alone"));
     }
     if (!last) {
       section = section->GetReflection()->MutableMessage(section, field);

@@ -40,7 +40,10 @@ absl::StatusOr<json> Documents::Maker::Artifacts(const Query& query) {
 
 absl::StatusOr<json> Documents::Maker::Artifact(const Query& query) {
   std::string wanted = ParameterOf(query, "artifact");
-  if (wanted.empty()) return absl::InvalidArgumentError("show artifact: the parameter artifact is missing");
+  if (wanted.empty()) {
+    return absl::InvalidArgumentError(
+        "show artifact: the parameter artifact is missing; add it to the address");
+  }
   // A key was given: the document is of the artifact that the key names now.
   if (!IsArtifactId(wanted)) {
     TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,

@@ -190,8 +190,8 @@ bool Dashboard::IsOwn(const HttpRequest& request) const {
 HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certificate) {
   if (!IsOwn(request)) {
     return PlainResponse(
-        403, absl::StrCat("the request is for another host, or comes from a page of another site; "
-                          "open ",
+        403, absl::StrCat("the dashboard refuses a request for another host, or from a page of another "
+                          "site; open ",
                           base_, "\n"));
   }
   // These two paths are answered before the session is looked at, since a session begins with them.
@@ -247,7 +247,7 @@ HttpResponse Dashboard::Page(const HttpRequest& request) const {
   // A view has its address as a path; the page itself shows what it names.
   const bool view = !absl::StrContains(wanted.substr(wanted.rfind('/') + 1), '.');
   if (file == options_.page.end() && view) file = find("index.html");
-  if (file == options_.page.end()) return PlainResponse(404, "the dashboard has no such page\n");
+  if (file == options_.page.end()) return PlainResponse(404, "the dashboard has no such page; open /\n");
   HttpResponse response;
   // Pages change with the program alone. The browser asks each time (no-cache), and gets a page again only
   // where it has changed.
@@ -272,7 +272,10 @@ HttpResponse Dashboard::Events(const HttpRequest& request, const std::string& se
   Query query = request.query;
   const std::string view = query["view"];
   query.erase("view");
-  if (view.empty()) return ErrorResponse(absl::InvalidArgumentError("the parameter view is missing"));
+  if (view.empty()) {
+    return ErrorResponse(absl::InvalidArgumentError(
+        "watch a view: the parameter view is missing; add it to the address"));
+  }
   HttpResponse response;
   response.content_type = "text/event-stream";
   response.headers.emplace_back("Cache-Control", "no-store");

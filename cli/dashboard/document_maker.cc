@@ -160,7 +160,8 @@ absl::StatusOr<v1::Node> Documents::Maker::FindNode(const std::string& wanted, j
   auto found = std::ranges::find(nodes, wanted, &v1::Node::node_id);
   if (found == nodes.end()) found = std::ranges::find(nodes, wanted, &v1::Node::name);
   if (found != nodes.end()) return *found;
-  return absl::NotFoundError(absl::StrCat("show node ", wanted, ": no registered node has this name or id"));
+  return absl::NotFoundError(absl::StrCat("show node ", wanted,
+                                          ": no registered node has this name or id; choose one of Nodes"));
 }
 
 absl::StatusOr<std::map<std::string, v1::Node>> Documents::Maker::NodesById() {
@@ -195,7 +196,8 @@ absl::StatusOr<json> Documents::Maker::Make(const std::string& view, const Query
   for (const auto& [name, method] : kViews) {
     if (name == view) return (this->*method)(query);
   }
-  return absl::NotFoundError(absl::StrCat("show ", view, ": the dashboard has no such view"));
+  return absl::NotFoundError(
+      absl::StrCat("show ", view, ": the dashboard has no such view; choose one of its pages"));
 }
 
 Documents::Documents(Options options) : maker_(std::make_unique<Maker>(std::move(options))) {}

@@ -27,7 +27,9 @@ bool IsValue(std::string_view value) {
 
 absl::Status ParseTarget(std::string_view target, HttpRequest* request) {
   // Only a path of this server: an absolute address or "*" has no meaning here.
-  if (!absl::StartsWith(target, "/")) return absl::InvalidArgumentError("the target is not a path");
+  if (!absl::StartsWith(target, "/")) {
+    return absl::InvalidArgumentError("the target is not a path; begin it with /");
+  }
   const size_t mark = target.find('?');
   TC_ASSIGN_OR_RETURN(request->path, DecodeUrl(target.substr(0, mark), /*plus=*/false));
   if (mark == std::string_view::npos) return absl::OkStatus();
@@ -40,7 +42,8 @@ absl::Status ParseTarget(std::string_view target, HttpRequest* request) {
     }
     // What is given twice could mean one thing to this server and another to a proxy.
     if (!request->query.try_emplace(name, std::move(value)).second) {
-      return absl::InvalidArgumentError(absl::StrCat("the parameter ", name, " is given twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the parameter ", name, " is given twice; give it once"));
     }
   }
   return absl::OkStatus();
@@ -52,16 +55,19 @@ absl::Status ParseHeader(std::string_view line, HttpRequest* request) {
   // A space before the colon, or at the start (a folded line), is how two servers are made to read one
   // request differently.
   if (colon == std::string_view::npos || name.empty() || !std::ranges::all_of(name, IsNameCharacter)) {
-    return absl::InvalidArgumentError("a header line has no name");
+    return absl::InvalidArgumentError("a header line has no name; write NAME: VALUE");
   }
   const std::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
-  if (!IsValue(value)) return absl::InvalidArgumentError("a header has control characters");
+  if (!IsValue(value)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the header ", name, " has control characters; leave them out"));
+  }
   const std::string key = absl::AsciiStrToLower(name);
   const auto [found, added] = request->headers.try_emplace(key, value);
   if (added) return absl::OkStatus();
   // These two decide about access, so there has to be one of each.
   if (key == "host" || key == "origin") {
-    return absl::InvalidArgumentError(absl::StrCat("the header ", key, " is given twice"));
+    return absl::InvalidArgumentError(absl::StrCat("the header ", key, " is given twice; give it once"));
   }
   // Any other header may come in several lines, which together are one list.
   absl::StrAppend(&found->second, key == "cookie" ? "; " : ", ", value);
@@ -106,10 +112,10 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   for (std::string_view& line : lines) absl::ConsumeSuffix(&line, "\r");
   const std::vector<std::string_view> words = absl::StrSplit(lines.front(), ' ');
   if (words.size() != 3 || !IsValue(lines.front())) {
-    return Refuse(400, "the request line is not METHOD PATH HTTP/1.1\n", refusal);
+    return Refuse(400, "the request line is malformed; write METHOD PATH HTTP/1.1\n", refusal);
   }
   if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") {
-    return Refuse(505, "this server speaks HTTP/1.1\n", refusal);
+    return Refuse(505, "the dashboard does not speak this version of HTTP; use HTTP/1.1\n", refusal);
   }
   if (words[0] != "GET" && words[0] != "HEAD") {
     Refuse(405, "the dashboard is read-only; use GET or HEAD\n", refusal);
@@ -118,7 +124,8 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   }
   request->head = words[0] == "HEAD";
   if (words[1].size() > kMaxTargetBytes) {
-    return Refuse(414, absl::StrCat("the address has more than ", kMaxTargetBytes, " bytes\n"), refusal);
+    return Refuse(414, absl::StrCat("the address has more than ", kMaxTargetBytes, " bytes; shorten it\n"),
+                  refusal);
   }
   absl::Status status = ParseTarget(words[1], request);
   size_t count = 0;
@@ -127,7 +134,8 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
     if (count++ == 0) continue;  // the request line
     // The request line counts as one more.
     if (count > kMaxHeaders + 1) {
-      return Refuse(431, absl::StrCat("the request has more than ", kMaxHeaders, " headers\n"), refusal);
+      return Refuse(431, absl::StrCat("the request has more than ", kMaxHeaders, " headers; send fewer\n"),
+                    refusal);
     }
     status = ParseHeader(line, request);
   }
@@ -136,7 +144,7 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   // differently.
   const std::string_view length = request->Header("content-length");
   if (!request->Header("transfer-encoding").empty() || (!length.empty() && length != "0")) {
-    return Refuse(400, "a request to the dashboard has no body\n", refusal);
+    return Refuse(400, "the request has a body, and the dashboard takes none; send it without\n", refusal);
   }
   return true;
 }
@@ -155,7 +163,8 @@ absl::StatusOr<std::string> DecodeUrl(std::string_view text, bool plus) {
       const bool hex = digits.size() == 2 &&
                        std::ranges::all_of(digits, [](unsigned char c) { return absl::ascii_isxdigit(c); });
       if (!hex || !absl::SimpleHexAtoi(digits, &byte)) {
-        return absl::InvalidArgumentError("the address has a % without two hexadecimal digits");
+        return absl::InvalidArgumentError(
+            "the address has a % without two hexadecimal digits; write %25 for a %");
       }
       decoded.push_back(static_cast<char>(byte));
       i += 2;
@@ -163,7 +172,8 @@ absl::StatusOr<std::string> DecodeUrl(std::string_view text, bool plus) {
   }
   // Control characters are looked for after the decoding, since %00 is one, too.
   if (!IsPrintable(decoded)) {
-    return absl::InvalidArgumentError("the address is not UTF-8, or has control characters");
+    return absl::InvalidArgumentError(
+        "the address is not UTF-8, or has control characters; correct or shorten it");
   }
   return decoded;
 }

@@ -90,7 +90,7 @@ absl::StatusOr<uint16_t> PortOfSocket(const UniqueFd& socket) {
   SocketAddress bound;
   bound.length = sizeof(bound.storage);
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0) {
-    return ErrnoStatus(errno, "look at", "a listening socket");
+    return ErrnoStatus(errno, "get the address of", "a listening socket");
   }
   return PortOf(bound.storage);
 }
@@ -254,7 +254,8 @@ bool HttpServer::ReadHead(Connection& connection, std::string* head, HttpRespons
       return true;
     }
     if (head->size() >= kMaxHeadBytes) {
-      *refusal = PlainResponse(431, absl::StrCat("the request has more than ", kMaxHeadBytes, " bytes\n"));
+      *refusal = PlainResponse(
+          431, absl::StrCat("the request has more than ", kMaxHeadBytes, " bytes of headers; send fewer\n"));
       return false;
     }
     const size_t got = connection.Read(buffer, deadline);

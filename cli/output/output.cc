@@ -170,7 +170,8 @@ std::function<void(const TransferProgress&)> ProgressBar::callback() {
 void WarnUnconfirmed(const std::string& key, uint64_t revision) {
   std::fprintf(
       stderr,
-      "tensorcast: the global store does not answer: key %s is as this node last knew it, revision %llu\n",
+      "tensorcast: resolve key %s: the global store does not answer, so this is revision %llu, the last that "
+      "this node knows; use --confirmed to fail instead\n",
       key.c_str(), static_cast<unsigned long long>(revision));
 }
 
