@@ -50,7 +50,8 @@ BorrowedMemory Borrow(const nb::list& listed, size_t count) {
     // There is no conversion, which would make a copy in silence.
     Memory array;
     if (place >= count || !nb::try_cast(nb::object(item[1]), array, /*convert=*/false)) {
-      throw nb::type_error("writable, packed bytes in host memory are expected for a tensor of the replica");
+      throw nb::type_error(
+          "write tensors: a tensor is not writable, packed bytes in host memory; pass a contiguous array");
     }
     borrowed.tensors[place] = {reinterpret_cast<std::byte*>(array.data()), array.nbytes()};
     arrays->push_back(std::move(array));
@@ -72,7 +73,9 @@ absl::StatusOr<Maker> Find(const Caller& to, const std::shared_ptr<const client:
 }
 
 nb::object Of(const Changes& changes, size_t tensor) {
-  if (tensor >= changes.target->tensors().size()) throw nb::index_error("there is no such tensor");
+  if (tensor >= changes.target->tensors().size()) {
+    throw nb::index_error("read changes: the artifact has no tensor of this number; count from 0");
+  }
   client::TensorChanges found;
   {
     const WithoutGil released;

@@ -10,7 +10,8 @@
 NB_MODULE(_native, module) {
   // Some kinds of subinterpreters are refused by Python itself; those that share everything are not.
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
-    throw nanobind::import_error("tensorcast cannot be used in a subinterpreter: import it in the main one");
+    throw nanobind::import_error(
+        "import tensorcast: subinterpreters are not supported; import it in the main interpreter");
   }
   module.attr("version") = TENSORCAST_VERSION;
   module.doc() = "The client library of TensorCast. Users import tensorcast instead.";

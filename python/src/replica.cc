@@ -183,7 +183,7 @@ RawBytes RawOf(nb::handle self, bool writable) {
     Raise(absl::FailedPreconditionError("read raw bytes: the tensor is in GPU memory; use .torch()"));
   }
   if (!array.attached()) {
-    Raise(absl::FailedPreconditionError("read raw bytes: the replica is not attached; get it"));
+    Raise(absl::FailedPreconditionError("read raw bytes: the replica is not attached; get it again"));
   }
   return {.array = nb::borrow(self),
           .data = writable ? array.PrivateData() : array.data(),
@@ -206,7 +206,9 @@ nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options, bool raw) {
   // The memory cannot be mapped copy-on-write, so the taker gets a copy.
   if (!array.IsPrivate()) {
     if (options.contains("copy") && options["copy"].is(nb::bool_(false))) {
-      throw nb::buffer_error("this tensor is in huge pages that were set aside, of which DLPack gets a copy");
+      throw nb::buffer_error(
+          "dlpack of a tensor: it lies in reserved huge pages, of which DLPack gets a copy; leave "
+          "copy=False out");
     }
     view.data = array.PrivateData();
   }

@@ -17,7 +17,7 @@ if sys.version_info < (3, 12):
     # Python 3.12 and later ask a native module whether it supports subinterpreters, and refuse the import themselves.
     _interpreters = importlib.import_module("_xxsubinterpreters")
     if _interpreters.get_current() != _interpreters.get_main():
-        raise ImportError("tensorcast does not support loading in subinterpreters")
+        raise ImportError("import tensorcast: subinterpreters are not supported; import it in the main interpreter")
 
 from tensorcast._native import Array
 from tensorcast._native import version as __version__

@@ -342,7 +342,7 @@ class Administration:
         results = list(zip(targets, answer["results"]))
         for (node, _), result in results:
             if result["error"]:
-                raise NotFoundError(f"{node}: {_error(result['error'])}")
+                raise NotFoundError(f"replicate {artifact} to {node}: {_error(result['error'])}")
         return Listing(_result(artifact_id, node, result) for (node, _), result in results)
 
     replicate, replicate_async = calls.forms(_replicate)
@@ -365,7 +365,7 @@ class Administration:
         options = self.options(timeout)
         targets = [] if to is None else _targets(to, device)
         if to is not None and not targets:
-            raise InvalidArgumentError("to is empty; pass nodes, or None for every task of the artifact")
+            raise InvalidArgumentError(f"cancel replication of {artifact}: to is empty; pass nodes, or None for every task of the artifact")
         artifact_id = yield from self._id_of(artifact, options)
         answer = yield self.native.cancel_replication_tasks(artifact_id, targets, options=options)
         return Listing(map(_task, answer["tasks"]))
@@ -386,7 +386,7 @@ class Administration:
         answer = yield self.native.follow_key(arguments.text("key", key), targets, options=self.options(timeout))
         for (node, _), result in zip(targets, answer["results"]):
             if result["error"]:
-                raise NotFoundError(f"{node}: {_error(result['error'])}")
+                raise NotFoundError(f"add followers of {key} at {node}: {_error(result['error'])}")
         return Listing(_follower(result["follower"]) for result in answer["results"])
 
     add_followers, add_followers_async = calls.forms(_add_followers)
@@ -407,7 +407,7 @@ class Administration:
         """
         targets = [] if to is None else _targets(to, device)
         if to is not None and not targets:
-            raise InvalidArgumentError("to is empty; pass nodes, or None for every follower of the key")
+            raise InvalidArgumentError(f"remove followers of {key}: to is empty; pass nodes, or None for every follower of the key")
         answer = yield self.native.unfollow_key(arguments.text("key", key), targets, options=self.options(timeout))
         return Listing(map(_follower, answer["followers"]))
 
@@ -429,11 +429,11 @@ class Administration:
         elif isinstance(transfer, Mapping):
             transfer = str(transfer["transfer_id"])
         elif transfer is None:
-            raise NotFoundError("explain: there was no transfer: the replica was on this node before")
+            raise NotFoundError("explain None: there was no transfer, since the replica was on this node before; pass a transfer id or a key")
         if arguments.text("transfer", transfer) == "last":
             recent = _status_of((yield self.native.status(options=options))).recent
             if not recent:
-                raise NotFoundError("explain last: this daemon remembers no transfer")
+                raise NotFoundError("explain last: this daemon remembers no transfer; ask the daemon of the node that received one")
             transfer = recent[0].transfer_id
         try:
             answer = yield self.native.explain_transfer(transfer, options=options)
@@ -457,7 +457,7 @@ class Administration:
 
     def _id_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str]:
         if not arguments.text("artifact", artifact):
-            raise InvalidArgumentError("artifact is empty; pass a key or an artifact id")
+            raise InvalidArgumentError("find an artifact: its name is empty; pass a key or an artifact id")
         if _ARTIFACT_ID.match(artifact):
             return artifact
         resolved: str = (yield self.native.resolve_key(artifact, confirmed=True, options=options))["artifact_id"]
@@ -472,7 +472,7 @@ class Administration:
             artifact_id = yield from self._id_of(artifact, options)
             chosen = [replica.replica_id for replica in there if replica.artifact_id == artifact_id]
         if not chosen:
-            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of it")
+            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of it; get it, or ask another node")
         for replica_id in chosen:
             yield self.native.set_pinned(replica_id, pinned, options=options)
 

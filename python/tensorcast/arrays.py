@@ -102,7 +102,7 @@ def as_numpy(array: _native.Array, dtype: Any, copy: bool | None) -> Any:
     shown = to_numpy(array)
     if dtype is not None and shown.dtype != dtype:
         if copy is False:
-            raise ValueError(f"{array!r} cannot be seen as {dtype} without a copy")
+            raise ValueError(f"{array!r} cannot be seen as {dtype} without a copy; leave copy=False or dtype out")
         return shown.astype(dtype)
     return shown.copy() if copy else shown
 
@@ -170,7 +170,7 @@ def _put_numpy(name: str, array: Any) -> _Put:
 
     dtype = _OF_NUMPY.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
-        raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {array.dtype!r}')
+        raise InvalidArgumentError(f'put tensor "{name}": safetensors has no name for the dtype {array.dtype!r}; convert it to another dtype')
     packed = numpy.ascontiguousarray(array)
     return name, dtype, array.shape, packed.reshape(-1).view(numpy.uint8)
 
@@ -181,11 +181,12 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     tensor = dense(name, tensor)
     dtype = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
-        raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {tensor.dtype}')
+        raise InvalidArgumentError(f'put tensor "{name}": safetensors has no name for the dtype {tensor.dtype}; convert it to another dtype')
     shape = tuple(tensor.shape)
     if dtype in _TORCH_PAIRS:
         if not shape:
-            raise InvalidArgumentError(f'tensor "{name}" has {dtype} in pairs along the last dimension, and it has no dimension')
+            raise InvalidArgumentError(f'put tensor "{name}": torch has {dtype} in pairs along the last dimension, and this tensor '
+                                       "has no dimension; reshape it to one")
         tensor = tensor.view(torch.uint8)  # torch can copy none of these dtypes
         shape = *shape[:-1], shape[-1] * 2
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -198,7 +199,8 @@ def _buffer(name: str, tensor: Any) -> memoryview:
     try:
         return memoryview(tensor)
     except (TypeError, ValueError, BufferError) as error:
-        raise InvalidTypeError(f'tensor "{name}" is not an array with DLPack or the buffer protocol: {error}') from None
+        raise InvalidTypeError(f'put tensor "{name}": it is not an array with DLPack or the buffer protocol ({error}); '
+                               "pass a numpy.ndarray or a torch.Tensor") from None
 
 
 def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
@@ -210,7 +212,7 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
             raise InvalidTypeError(f"the name of a tensor must be a str, not {arguments.shown(name)}")
         arguments.text("the name of a tensor", name)
         if name == "__metadata__":
-            raise InvalidArgumentError("a tensor cannot have the name __metadata__, which safetensors files use for metadata")
+            raise InvalidArgumentError("a tensor cannot have the name __metadata__, which safetensors files use for metadata; rename it")
         if isinstance(tensor, _native.Array):
             source = tensor.raw if tensor.device == "cpu" else tensor
             listed.append((name, tensor.dtype, tensor.shape, source))

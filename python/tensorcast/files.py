@@ -40,7 +40,7 @@ class Files(Mapping[str, bytes], calls.Closing):
         if file is None:
             replica = self._open()
             written = str(path).encode(errors="backslashreplace").decode()
-            raise NotFoundError(f'artifact {replica.artifact_id} has no file "{written}"')
+            raise NotFoundError(f'find file "{written}": artifact {replica.artifact_id} has no such file; list(files) lists the paths')
         raw: Any = file.raw  # its stub does not say that it has the buffer protocol
         return memoryview(raw)
 

@@ -195,8 +195,9 @@ class Group(calls.Closing):
                 raise self._failed
             left = _left(until)
             if left is not None and left <= 0:
-                waits = "; it waits for " + ", ".join(self._waits_for) if self._waits_for else ""
-                raise DeadlineExceededError(f"agree on a version of {self.key}: group {self.name} announced nothing in time{waits}")
+                waits = ", waiting for " + ", ".join(self._waits_for) if self._waits_for else ""
+                raise DeadlineExceededError(f"agree on a version of {self.key}: group {self.name} announced nothing in time{waits}; "
+                                            "allow more time")
             poll = self._poll(_POLL_SECONDS if left is None else min(left, _POLL_SECONDS))
         try:
             answer = yield poll
@@ -248,7 +249,7 @@ class _InCall:
         group = self._group
         with group._changed:
             if group._closed:
-                raise ClosedError(f"agree on a version of {group.key}: group {group.name} is closed")
+                raise ClosedError(f"agree on a version of {group.key}: group {group.name} is closed; join it again")
             group._busy += 1
             if group._background is not None:
                 group._background.cancel()

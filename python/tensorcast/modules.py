@@ -36,8 +36,10 @@ def fill_module(
     missing += unfilled
     unexpected = [name for name in given if name not in wanted]
     if strict and (missing or unexpected):
-        remedy = "; for buffers that no checkpoint has, make the module under tensorcast.torch.parameters_on_meta()"
-        raise RuntimeError(f"load {_called(module)}: missing {missing}, unexpected {unexpected}{remedy if unfilled else ''}")
+        remedy = "pass strict=False to leave these out"
+        if unfilled:
+            remedy = "for buffers that no checkpoint has, make the module under tensorcast.torch.parameters_on_meta()"
+        raise RuntimeError(f"load {_called(module)}: missing {missing}, unexpected {unexpected}; {remedy}")
     taken = {name: given[name] for name in wanted if name in given}
     for name, new in taken.items():
         _check_shape(module, name, wanted[name], new)
@@ -123,7 +125,8 @@ def _check_shape(module: torch.nn.Module, name: str, old: torch.Tensor, new: tor
     if torch.nn.parameter.is_lazy(old):
         raise RuntimeError(f"load {_called(module)}: {name} has no shape yet; run the module once before the load")
     if new.shape != old.shape:
-        raise RuntimeError(f"load {_called(module)}: {name} has shape {tuple(old.shape)} in the module and {tuple(new.shape)} in the store")
+        raise RuntimeError(f"load {_called(module)}: {name} has shape {tuple(old.shape)} in the module and {tuple(new.shape)} in the store; "
+                           "make the module with the configuration of these weights")
 
 
 def check_equal(module: torch.nn.Module, names: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> None:

@@ -120,8 +120,8 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
             replica = self._open()
             chosen = f" among the {len(self._tensors)} of {replica.tensor_count} tensors that were asked for"
             written = str(name).encode(errors="backslashreplace").decode()
-            raise NotFoundError(f'artifact {replica.artifact_id} has no tensor "{written}"'
-                                f'{chosen if len(self._tensors) < replica.tensor_count else ""}')
+            raise NotFoundError(f'find tensor "{written}": artifact {replica.artifact_id} has no such tensor'
+                                f'{chosen if len(self._tensors) < replica.tensor_count else ""}; list(weights) lists the names')
         return tensor
 
     def __iter__(self) -> Iterator[str]:
@@ -155,7 +155,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         """
         if self.device == "cpu" and not self.writable:
             warnings.warn("torch tensors are copies of these weights: too few reserved huge pages (vm.nr_hugepages) are "
-                          "free for private writes to the store's memory", RuntimeWarning, 2)
+                          "free for private writes to the store's memory; raise vm.nr_hugepages", RuntimeWarning, 2)
         return {name: arrays.to_torch(tensor) for name, tensor in self._tensors.items()}
 
     def jax(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class LoaderOptions:
             if name not in known:
                 raise ValueError(f"load format tensorcast has no option {name!r}; its options are {', '.join(known)}")
             if not isinstance(value, types[name]) or isinstance(value, bool):  # type: ignore[arg-type]
-                raise ValueError(f"option {name} of load format tensorcast cannot be {value!r}")
+                raise ValueError(f"option {name} of load format tensorcast cannot be {value!r}; pass {'a number' if name == 'timeout_s' else 'a str'}")
         return cls(**dict(extra or {}))
 
     def key_of(self, model: str) -> str:

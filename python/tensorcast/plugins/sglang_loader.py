@@ -39,7 +39,7 @@ class TensorcastModelLoader(BaseModelLoader):
             with device:
                 model = _initialize_model(model_config, self.load_config, quantization)
             if getattr(model, "secondary_weights", ()):
-                raise ValueError("load format tensorcast cannot load a model that has secondary weights")
+                raise ValueError("load format tensorcast cannot load a model that has secondary weights; use another load format")
             DefaultModelLoader.load_weights_and_postprocess(model, self._weights(model_config), device)
         return model.eval()
 

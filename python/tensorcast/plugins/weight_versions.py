@@ -153,7 +153,7 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
 
     state = {name: packed(array) for name, array in weights.items()}
     if described.get("compression_format") != "zstd" or described["delta_encoding"] not in ("overwrite", "xor"):
-        raise UnimplementedError(f"import {path}: the encoding {described['delta_encoding']} in {described.get('compression_format')} is not known")
+        raise UnimplementedError(f"import {path}: the encoding {described['delta_encoding']} in {described.get('compression_format')} is not known; take a full version")
     checksum = _checksums(described["checksum_format"])
     for file in sorted(path.glob("*.safetensors")):
         header, data = _open_safetensors(file)
