@@ -96,8 +96,9 @@ absl::Status LeaseKeeper::TakeAgain(ClaimedReplica& claimed) {
   }
   // Anything else is for good.
   if (absl::IsUnavailable(taken) || absl::IsDeadlineExceeded(taken) || absl::IsCancelled(taken)) return taken;
-  LOG_IF(WARNING, !taken.ok()) << "The daemon was restarted, and a lease on " << artifact_id
-                               << " is over; the memory stays readable: " << taken;
+  LOG_IF(WARNING, !taken.ok()) << "take a lease on " << artifact_id
+                               << " again after a restart of the daemon: " << taken
+                               << "; the memory stays readable; get the artifact again";
   return absl::OkStatus();
 }
 

@@ -57,7 +57,8 @@ class PageLocked {
   PageLocked(DeviceRuntime* devices, HostSpan memory) : devices_(devices), base_(memory.data()) {
     if (devices == nullptr) return;
     status_ = devices->RegisterHost(base_, memory.size(), HostAccess::kReadWrite);
-    LOG_IF(WARNING, !status_.ok()) << "copying from GPUs to memory that is not page-locked: " << status_;
+    LOG_IF(WARNING, !status_.ok()) << "page-lock memory for a put: " << status_
+                                   << "; copies from GPUs are slower";
   }
   ~PageLocked() {
     if (devices_ != nullptr && status_.ok()) devices_->UnregisterHost(base_).IgnoreError();

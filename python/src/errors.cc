@@ -22,7 +22,7 @@ void Raise(const absl::Status& status) { RaiseAs(absl::StatusCodeToString(status
 
 void RaiseForked() {
   RaiseAs("FORKED",
-          "call of the store: this process was forked from one that had connected, and connections do not "
+          "call the store: this process was forked from one that had connected, and connections do not "
           "survive that; arrays that were got before the fork stay readable here; to call the store start "
           "the process by \"spawn\" or \"forkserver\" (DataLoader: multiprocessing_context=\"spawn\"), or "
           "connect in forked processes alone");

@@ -36,13 +36,15 @@ constexpr uintptr_t kPageBytes = 4096;
 DType ChooseDType(const std::string& name, const std::optional<std::string>& wanted, const AnyArray& array) {
   if (wanted.has_value()) {
     const DTypeInfo* info = FindDType(*wanted);
-    if (info == nullptr) Refuse(name, absl::StrCat("there is no dtype ", *wanted));
+    if (info == nullptr) {
+      Refuse(name, absl::StrCat("there is no dtype ", *wanted, "; pass one of safetensors"));
+    }
     return info->dtype;
   }
   const nb::dlpack::dtype type = array.dtype();
   const std::optional<DType> dtype =
       type.lanes == 1 ? client::DTypeOfDlpack(type.code, type.bits) : std::nullopt;
-  if (!dtype.has_value()) Refuse(name, "safetensors has no name for its dtype");
+  if (!dtype.has_value()) Refuse(name, "safetensors has no name for its dtype; convert it to another dtype");
   return *dtype;
 }
 
@@ -54,7 +56,9 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   // There is no conversion, which would make a copy in silence.
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
-    Refuse(name, "it is not a packed array in row-major order that DLPack or the buffer protocol can show");
+    Refuse(name,
+           "it is not a packed array in row-major order that DLPack or the buffer protocol can show; pass a "
+           "contiguous copy");
   }
   // A tensor that stands for another (torch's DTensor) or that lost its storage says address 0, to which
   // its offset may have been added. Nothing is ever mapped in the first page.
@@ -74,7 +78,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   } else if (device == kCuda) {
     tensor.device = {.device = array.device_id(), .address = reinterpret_cast<uintptr_t>(array.data())};
   } else {
-    Refuse(name, "it is neither in host memory nor on an NVIDIA GPU");
+    Refuse(name, "it is neither in host memory nor on an NVIDIA GPU; move it to one of both");
   }
   arrays.push_back(std::move(array));
   return tensor;

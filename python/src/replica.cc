@@ -137,13 +137,15 @@ int RefuseBuffer(Py_buffer* buffer, const char* why) {
 int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   auto* array = nb::inst_ptr<Array>(self);
   const char* format = BufferFormat(array->view().dtype);
-  if (array->on_device()) return RefuseBuffer(buffer, "this tensor is in GPU memory");
-  if (!array->attached()) return RefuseBuffer(buffer, "this replica is not attached");
+  if (array->on_device()) return RefuseBuffer(buffer, "this tensor is in GPU memory: use .torch()");
+  if (!array->attached()) return RefuseBuffer(buffer, "this replica is not attached: get it again");
   if (format == nullptr) {
     return RefuseBuffer(buffer, "the buffer protocol has no name for this dtype: use .raw, or .numpy()");
   }
   // What may be written to is the private memory (PrivateData), which the buffer protocol does not give.
-  if ((flags & PyBUF_WRITABLE) != 0) return RefuseBuffer(buffer, "tensors of the store are read-only");
+  if ((flags & PyBUF_WRITABLE) != 0) {
+    return RefuseBuffer(buffer, "tensors of the store are read-only: copy the tensor to write to it");
+  }
   // An empty array has an address, too, since some takers refuse a null pointer.
   static char nothing = 0;
   *buffer = Py_buffer{};
