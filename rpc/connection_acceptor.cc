@@ -160,7 +160,8 @@ void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
       // Closed at once and without a word: to say one takes more descriptors.
       const bool was_there = static_cast<bool>(spare_.Accept(listener));
       if (was_there) {
-        LOG_EVERY_N_SEC(ERROR, 10) << listening.address() << ": closed a connection: no descriptor is left";
+        LOG_EVERY_N_SEC(ERROR, 10) << "accept a connection at " << listening.address()
+                                   << ": no descriptor is left; raise the limit of open files";
         otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
       }
       const bool restored = spare_.Restore();
@@ -169,7 +170,7 @@ void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
     }
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accept a connection at", listening.address())
-                                 << "; trying again";
+                                 << "; this process tries again";
       // A listener that is ready but cannot be served would keep the thread spinning.
       endpoint.resume = SteadyNow() + kAcceptPause;
       return;

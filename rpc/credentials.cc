@@ -32,7 +32,7 @@ void TakeLogLine(gpr_log_func_args* line) {
   const std::string_view text = line->message;
   if (text.find(kNoHostName) != std::string_view::npos) return;
   if (text.find("Handshake failed") != std::string_view::npos) {
-    LOG_EVERY_N_SEC(WARNING, 1) << "a TLS handshake failed: " << text;
+    LOG_EVERY_N_SEC(WARNING, 1) << "TLS handshake with a peer: " << text << "; check the peer's certificate";
     return;
   }
   LOG(LEVEL(line->severity == GPR_LOG_SEVERITY_ERROR ? absl::LogSeverity::kError : absl::LogSeverity::kInfo))

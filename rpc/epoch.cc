@@ -51,8 +51,9 @@ absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
                      "; if the cluster's etcd was restored from a snapshot, start this process again"));
   }
   LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)
-      << "The server at " << server << " is of another cluster, " << epoch.ToText() << ", than those before, "
-      << latest_->ToText() << ": believing it from now on";
+      << "The global store at " << server << " is of cluster " << epoch.ToText()
+      << ", and the previous one was of " << latest_->ToText()
+      << ": this process believes the new one; if that is wrong, correct daemon.global_store";
   // An epoch that is equal or higher is remembered, so the fence only ever rises within a cluster.
   latest_ = epoch;
   return absl::OkStatus();

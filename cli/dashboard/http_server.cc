@@ -261,7 +261,7 @@ bool HttpServer::ReadHead(Connection& connection, std::string* head, HttpRespons
     const size_t got = connection.Read(buffer, deadline);
     if (got == 0) {
       // A connection that a browser opened in advance and does not use needs no answer.
-      if (!head->empty()) *refusal = PlainResponse(408, "the request did not come in time\n");
+      if (!head->empty()) *refusal = PlainResponse(408, "the request did not come in time; send it again\n");
       return false;
     }
     head->append(buffer.data(), got);

@@ -108,7 +108,8 @@ void DaemonServer::Parts::OpenKeeper() {
   const std::string socket = absl::StrCat(options.state_dir, "/keeper.sock");
   absl::StatusOr<std::unique_ptr<KeptPool>> opened = KeptPool::Open(socket, options.keeper.Command(socket));
   if (opened.ok()) kept = *std::move(opened);
-  LOG_IF(ERROR, !opened.ok()) << "Nothing keeps the host pool when this daemon ends: " << opened.status();
+  LOG_IF(ERROR, !opened.ok()) << "start the keeper of the host pool: " << opened.status()
+                              << "; the pool is lost when this daemon ends";
 }
 
 absl::Status DaemonServer::Parts::Start() {
@@ -206,7 +207,7 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
   request.set_node_id(node->id());
   request.set_draining(true);
   const absl::Status told = store->client->DrainNode(RequestContext::Background(kFarewell), request);
-  LOG_IF(WARNING, !told.ok()) << "The global store was not told that this node drains: " << told;
+  LOG_IF(WARNING, !told.ok()) << "tell the global store that this node drains: " << told;
 }
 
 void DaemonServer::Parts::Shutdown(SteadyTime deadline) {

@@ -42,7 +42,7 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
       // What became ready since was got from elsewhere, or its deletion comes again with the next heartbeat.
       const absl::Status forgotten = options_.engine->Forget(artifact_id, heartbeat_began_);
       LOG_IF(WARNING, !forgotten.ok())
-          << "Artifact " << artifact_id << " was deleted, but stays here: " << forgotten;
+          << "drop deleted artifact " << artifact_id << " from this node: " << forgotten;
     });
   }
   // Before the tasks: the ingests of tasks join the groups.

@@ -80,7 +80,8 @@ absl::Status Storage::PageLockAll() {
         break;
       case SegmentKind::kKept:
         if (const absl::Status locked = PageLock(begin, segment.bytes, HostAccess::kReadOnly); !locked.ok()) {
-          LOG(WARNING) << "Copies to GPUs from a pool segment of the previous daemon are slower: " << locked;
+          LOG(WARNING) << "page-lock a pool segment of the previous daemon: " << locked
+                       << "; copies from it to GPUs are slower";
         }
         break;
       case SegmentKind::kRoom:
@@ -96,7 +97,7 @@ void Storage::Unlock(std::byte* begin) {
     if (page_locked_.erase(begin) == 0) return;
   }
   const absl::Status status = devices_->UnregisterHost(begin);
-  LOG_IF(WARNING, !status.ok()) << "A segment of the host pool stays page-locked: " << status;
+  LOG_IF(WARNING, !status.ok()) << "unlock the pages of a host pool segment: " << status;
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices,
@@ -122,7 +123,8 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
                                                               const std::string& gone_name) {
       const absl::Status locked =
           storage->PageLock(storage->pool_->base() + made.offset, made.bytes, HostAccess::kReadWrite);
-      LOG_IF(WARNING, !locked.ok()) << "A segment of the host pool is not page-locked: " << locked;
+      LOG_IF(WARNING, !locked.ok()) << "page-lock a segment of the host pool: " << locked
+                                    << "; copies between it and GPUs are slower";
       kept->OnReplaced(made, made_name, gone_name);
     };
   }
@@ -150,7 +152,7 @@ Storage::~Storage() {
   absl::MutexLock lock(&mutex_);
   for (std::byte* const segment : page_locked_) {
     const absl::Status status = devices_->UnregisterHost(segment);
-    LOG_IF(WARNING, !status.ok()) << "A segment of the host pool stays page-locked: " << status;
+    LOG_IF(WARNING, !status.ok()) << "unlock the pages of a host pool segment: " << status;
   }
 }
 

@@ -84,8 +84,8 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
     // would not hear of the others either, so that they wait for the next call too.
     if (!status.ok()) {
       LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
-          << unused.size() << " replicas stay, such as " << replica_id
-          << ", but are not offered to others until the global store has been told so: " << status;
+          << "tell the global store that " << unused.size() << " replicas, such as " << replica_id
+          << ", are not evicted: " << status << "; other nodes cannot pull them until it answers";
       return;
     }
     absl::MutexLock lock(&mutex_);

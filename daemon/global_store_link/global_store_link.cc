@@ -89,9 +89,8 @@ void GlobalStoreLink::Stop(bool goodbye) {
   const absl::Status status =
       options_.client->ReconcileInventory(UpkeepContext(options_.call_timeout), {nothing}).status();
   LOG_IF(WARNING, !status.ok())
-      << "The global store was not told that this node stops; it notices when heartbeats "
-         "stay away: "
-      << status;
+      << "tell the global store that this node stops: " << status
+      << "; the store notices when no heartbeat comes";
 }
 
 v1::NodeIdentity GlobalStoreLink::identity() const {
@@ -222,7 +221,7 @@ void GlobalStoreLink::GiveUp() {
 
 void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
   if (final && status.code() != std::exchange(logged_, status.code())) {
-    LOG_IF(WARNING, !status.ok()) << "The global store does not take this node's reports: " << status;
+    LOG_IF(WARNING, !status.ok()) << "report to the global store: " << status << "; this daemon tries again";
     LOG_IF(INFO, status.ok()) << "The global store takes this node's reports";
   }
   absl::MutexLock lock(&mutex_);
@@ -341,9 +340,8 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
         options_.client
             ->PublishArtifact(UpkeepContext(options_.call_timeout), **manifest, first, /*asking=*/"")
             .status();
-    LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
-                                  << ", unknown to the global store, could not be published again: "
-                                  << status;
+    LOG_IF(WARNING, !status.ok()) << "publish artifact " << artifact_id
+                                  << " again, which the global store does not know: " << status;
     if (status.ok()) ++published;
     // All its replicas on this node, now that the global store knows what they are of.
     for (const ReplicaInfo& replica : inventory) {
@@ -351,8 +349,8 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     }
   }
   LOG_IF(WARNING, published > 0) << "The global store did not know " << published
-                                 << " artifacts of this node; they are published again. Keys are not: if its "
-                                    "database was lost, bind them anew";
+                                 << " artifacts of this node, so this daemon published them again; if the "
+                                    "store lost its database, bind the keys again";
 }
 
 absl::Status GlobalStoreLink::SendChanges() {

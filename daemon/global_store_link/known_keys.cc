@@ -110,8 +110,9 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& 
                                             reason.message(), remedy, ", or take the unconfirmed revision ",
                                             known->revision(), ", the last that this node saw"));
   }
-  LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
-               << known->revision() << ", as this node last knew it: " << reason.message();
+  LOG(WARNING) << "resolve key " << name << ": this node takes it to be " << known->artifact_id()
+               << ", revision " << known->revision() << ", the last that it saw, since "
+               << reason.message();
   return Resolved(*std::move(known), /*unconfirmed=*/true);
 }
 
@@ -349,7 +350,7 @@ void KnownKeys::Write(What what) {
   }
   const absl::Status written = ReplaceFile(file_, known.SerializeAsString());
   LOG_IF(WARNING, !written.ok() && !failing_)
-      << "The keys that this node knows are not kept for its next start, for now: " << written;
+      << "keep the known keys for the next start of this node: " << written << "; this daemon tries again";
   failing_ = !written.ok();
   absl::MutexLock lock(&mutex_);
   if (!failing_) {

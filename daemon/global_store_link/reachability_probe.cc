@@ -25,10 +25,10 @@ void ReachabilityProbe::Look() {
   const bool unreachable = failures_ >= kFailures;
   // Logged when it changes, not at each look.
   if (unreachable_.exchange(unreachable) == unreachable) return;
-  LOG_IF(ERROR, unreachable) << "No process answers at " << address_
-                             << ", where others are told to reach this node: it is not offered as a source "
-                                "until it does (is daemon.advertise right, and open to this host itself?): "
-                             << status;
+  LOG_IF(ERROR, unreachable) << "reach this node at " << address_
+                             << ", the address that other nodes use: " << status
+                             << "; until that works no other node pulls from this one: correct "
+                                "daemon.advertise, or open the port to this host itself";
   LOG_IF(INFO, !unreachable) << "This node can be reached again at " << address_;
 }
 

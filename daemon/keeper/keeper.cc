@@ -291,7 +291,8 @@ void KeeperClient::Mend() {
   for (auto held = held_.begin(); held != held_.end() && mended.ok(); ++held) {
     mended = Send('P', held->first, held->second.get());
   }
-  LOG_IF(WARNING, !mended.ok()) << "Nothing keeps the host pool if this daemon ends: " << mended;
+  LOG_IF(WARNING, !mended.ok()) << "start the keeper of the host pool again: " << mended
+                                << "; until then the pool is lost if this daemon ends";
 }
 
 }  // namespace tensorcast::daemon

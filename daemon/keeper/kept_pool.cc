@@ -154,8 +154,8 @@ std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t max
     room.push_back({room_.back(), UniqueFd()});
   }
   LOG_IF(WARNING, taken < outside) << "Processes still map " << outside
-                                   << " bytes of the host pool of before. "
-                                   << "Until they end, " << outside - taken << " of them are beyond its size";
+                                   << " bytes of the previous daemon's host pool; until these processes end, "
+                                   << outside - taken << " of these bytes come on top of daemon.host_pool";
   return room;
 }
 

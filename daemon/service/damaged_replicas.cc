@@ -26,7 +26,8 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
   // A pin would keep the replica.
   options_.engine->SetPinned(replica_id, false).IgnoreError();
   const absl::Status dropped = options_.engine->Evict(replica_id, /*force=*/true);
-  LOG_IF(ERROR, !dropped.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << dropped;
+  LOG_IF(ERROR, !dropped.ok()) << "drop corrupt replica " << replica_id << ": " << dropped
+                               << "; run `tensorcast replica rm --force " << replica_id << "`";
   const absl::Status why =
       absl::DataLossError(absl::StrCat("read replica ", replica_id, " of ", damaged.artifact_id(),
                                        ": the chunk at ", damaged.offset(),

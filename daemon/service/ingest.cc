@@ -40,7 +40,7 @@ class EarlyHold {
         &publications_, artifact_id, [&engine = engine_](const std::string& replica_id) {
           const absl::Status dropped = engine.Evict(replica_id, /*force=*/true);
           LOG_IF(WARNING, !dropped.ok())
-              << "Replica " << replica_id << " of an artifact that was not published stays: " << dropped;
+              << "drop replica " << replica_id << " of an artifact that was not published: " << dropped;
         });
     absl::MutexLock lock(&mutex_);
     if (!left_) hold_ = std::move(hold);

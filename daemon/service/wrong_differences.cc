@@ -22,7 +22,7 @@ void WrongDifferences::Note(const std::vector<std::string>& path) {
   }
   if (path.size() != 1 || report_ == nullptr) return;
   const absl::Status reported = report_(path.front());
-  LOG_IF(WARNING, !reported.ok()) << "The global store was not told that difference " << path.front()
+  LOG_IF(WARNING, !reported.ok()) << "tell the global store that difference " << path.front()
                                   << " makes wrong bytes: " << reported;
 }
 

@@ -338,8 +338,8 @@ class DifferenceProvider final : public SourceProvider {
     // Of a base that is written over it cannot be found out any more.
     if (differences != Found::kRight || base != Found::kRight || advanced_) return;
     LOG(ERROR) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
-               << ", is wrong, though base and differences are as they were published: a difference was made "
-               << "of other bytes";
+               << ", is wrong, though base and differences are as they were published, so a difference was "
+               << "made of other bytes; put the artifact again without a base";
     NoteMadeWrong();
   }
 

@@ -46,11 +46,11 @@ void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const GrantS
   complete.set_bytes(share.bytes);
   complete.set_transfer_id(share.transfer_id);
   LOG_IF(WARNING, absl::IsDeadlineExceeded(status))
-      << "Other sources are asked before " << grant.source().name() << " for a while: grant "
-      << grant.grant_id() << ": " << status;
+      << "fetch from " << grant.source().name() << " under grant " << grant.grant_id() << ": " << status
+      << "; for a while this node asks other sources first";
   const absl::Status told = parts.global_store->CompleteReplicaTransport(call(kEndingTimeout), complete);
-  LOG_IF(WARNING, !told.ok()) << "The end of grant " << grant.grant_id()
-                              << " was not told; it expires: " << told;
+  LOG_IF(WARNING, !told.ok()) << "tell the global store that grant " << grant.grant_id()
+                              << " ended: " << told << "; the grant expires";
   if (!held.pull_opened) return;
   v1::ClosePullRequest close;
   close.set_grant_id(grant.grant_id());

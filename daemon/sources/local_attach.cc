@@ -45,8 +45,8 @@ class AttachedDevice {
   ~AttachedDevice() {
     absl::Status status = devices_->CloseIpc(memory_);
     if (status.ok()) status = claim_->AcknowledgeClosed();
-    LOG_IF(WARNING, !status.ok()) << "Device memory of a source was not given back, and the source keeps it: "
-                                  << status;
+    LOG_IF(WARNING, !status.ok()) << "give device memory back to a daemon of this host: " << status
+                                  << "; that daemon keeps the memory until this one ends";
   }
 
  private:

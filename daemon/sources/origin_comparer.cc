@@ -169,7 +169,7 @@ void OriginComparer::Step(const std::string& artifact_id, Task task) {
                                         << artifact_id << " was compared and is what was imported";
   LOG_IF(ERROR, differs) << "The origin of " << artifact_id << " is not a copy of it: " << task.error;
   LOG_IF(WARNING, !over && !differs && !absl::IsCancelled(task.error))
-      << "The origin of " << artifact_id << " is compared again later: " << task.error;
+      << "compare the origin of " << artifact_id << ": " << task.error << "; this daemon tries again later";
   absl::MutexLock lock(&mutex_);
   const auto current = tasks_.find(artifact_id);
   if (current->second.compared_bytes != task.compared_bytes) return;  // other files came meanwhile

@@ -41,14 +41,16 @@ void EtcdOptions::FromConfig(ConfigReader& config) {
   std::ifstream file(password_file);
   if (!std::getline(file, client.password)) {
     config.findings().Add("global_store.etcd.password_file",
-                          absl::StrCat("\"", password_file, "\" cannot be read"));
+                          absl::StrCat("\"", password_file,
+                                       "\" cannot be read or is empty; name a file with the password in its "
+                                       "first line"));
   }
 }
 
 void EtcdOptions::Validate(Findings& findings) const {
   if (client.endpoints.empty()) {
     findings.Add("global_store.etcd.endpoints",
-                 "the etcd metadata store needs the addresses of etcd's members");
+                 "the etcd metadata store needs the addresses of etcd's members; set host:port of each");
   }
 }
 
@@ -96,9 +98,8 @@ void EtcdGroup::MeasureSize() {
   const bool filling = bytes_ > options_.quota_bytes / 5 * 4;
   LOG_IF(WARNING, filling && !warned_)
       << "etcd holds " << bytes_ << " bytes, more than 80 % of its quota of " << options_.quota_bytes
-      << ": compact and defragment it, or raise its --quota-backend-bytes and global_store.etcd.quota. When "
-         "it "
-         "is full nothing can be published";
+      << ", and when it is full nothing can be published; compact and defragment it, or raise its "
+         "--quota-backend-bytes and global_store.etcd.quota";
   warned_ = filling;
 }
 

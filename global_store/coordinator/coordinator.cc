@@ -309,15 +309,17 @@ void Coordinator::Tick(bool behind) {
     const absl::Duration gap = now - last_tick_;
     const bool stopped = gap > options_.directory.membership.node_ttl / 2;
     LOG_IF(WARNING, stopped) << "the global store was not running for " << gap
-                             << ": nodes get that time again to be heard";
+                             << ", so it gives nodes that time again to be heard; check its host's load";
     // A node may have spoken in time, and wait.
     LOG_IF_EVERY_N_SEC(WARNING, behind, 10)
-        << "the global store is behind with what nodes tell it: silent nodes are not dropped meanwhile";
+        << "the global store is behind with the reports of nodes, so it drops no silent node meanwhile; "
+           "check its host's load and its metadata store";
     if (stopped || behind) directory_.ExtendLiveness(gap);
     last_tick_ = now;
     for (const NodeView& node : directory_.Tick(now)) {
       LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") was not heard for "
-                   << node.since_heartbeat << ": its replicas are no longer offered";
+                   << node.since_heartbeat
+                   << ", so the global store offers its replicas no longer; check its daemon and the network";
     }
     NoteEndedGrants();
     purge = now >= next_purge_;
@@ -342,7 +344,7 @@ void Coordinator::ReleaseVersions() {
         return Change{.facts = directory.PrepareReleases(now, wall_now)};
       }).status();
   LOG_IF_EVERY_N_SEC(WARNING, !released.ok(), 60)
-      << "versions that no key keeps are not deleted yet, will try again: " << released;
+      << "delete versions that no key keeps: " << released << "; the global store tries again";
 }
 
 void Coordinator::SettleTasks() {
@@ -355,7 +357,7 @@ void Coordinator::SettleTasks() {
         return Change{.facts = directory.tasks().PrepareSettle(now)};
       }).status();
   LOG_IF_EVERY_N_SEC(WARNING, !settled.ok(), 60)
-      << "how tasks ended is not durable yet, will try again: " << settled;
+      << "store how tasks ended: " << settled << "; the global store tries again";
 }
 
 void Coordinator::CheckStore() {

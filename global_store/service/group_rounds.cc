@@ -124,8 +124,8 @@ void GroupRounds::Advance(const std::string& name) {
     LOG_IF(INFO, announced.ok()) << "group " << agreed->group << " announces revision " << agreed->revision
                                  << " of key " << agreed->key << ": " << agreed->artifact_id;
     LOG_IF_EVERY_N_SEC(WARNING, !announced.ok(), 10)
-        << "group " << agreed->group << " cannot announce revision " << agreed->revision << " of key "
-        << agreed->key << " yet, will try again: " << announced;
+        << "announce revision " << agreed->revision << " of key " << agreed->key << " to group "
+        << agreed->group << ": " << announced << "; the global store tries again";
   }
   std::vector<Due> due;
   coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {

@@ -68,8 +68,7 @@ void Handlers::DigestAccused() {
     LOG(WARNING) << "replica " << replica.replica.replica_id << " of node " << replica.node_name
                  << " does not match its manifest, as a receiver says: the node digests it again";
     const absl::Status started = readings_.Schedule([this, replica] { DigestOne(replica); });
-    LOG_IF(ERROR, !started.ok()) << "replica " << replica.replica.replica_id
-                                 << " is not digested again: " << started;
+    LOG_IF(ERROR, !started.ok()) << "digest replica " << replica.replica.replica_id << " again: " << started;
   }
 }
 

@@ -94,7 +94,7 @@ class HangingSource : public RobustnessTest {
     TransferReport report;
     ASSERT_NO_FATAL_FAILURE(Get("one of two sources hangs", report));
     EXPECT_THAT(Givers(report), Contains(HasSubstr("node-2")));
-    AwaitInLog(cluster_->daemon(kReceiver).log_path(), "Other sources are asked before node-0");
+    AwaitInLog(cluster_->daemon(kReceiver).log_path(), "fetch from node-0 under grant");
     AwaitInLog(cluster_->global_store().log_path(), "over tcp overtaken");
     ASSERT_NO_FATAL_FAILURE(Get("the next get", report));
     EXPECT_THAT(Givers(report), Each(HasSubstr("node-2")));

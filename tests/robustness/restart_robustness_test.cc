@@ -35,7 +35,7 @@ TEST_F(Restart, DatabaseLost_ArtifactsAndReplicasReturnButKeysDoNot) {
   EXPECT_EQ(client(0).ResolveKey(Context(), "m").status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 50) +
                   FileTail(cluster_->daemon_directory(1) + "/log", 50),
-              HasSubstr("Keys are not: if its database was lost, bind them anew"));
+              HasSubstr("if the store lost its database, bind the keys again"));
 
   TC_ASSERT_OK(client(1).BindKey(Context(), "m", put.artifact_id, 0).status());
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
