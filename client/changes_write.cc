@@ -84,7 +84,8 @@ void Changes::Target::ForOverlaps(ByteRange range, absl::FunctionRef<void(size_t
 absl::Status Changes::Target::Check(std::span<const std::span<std::byte>> memory) const {
   if (memory.size() != places.size()) {
     return absl::InvalidArgumentError(absl::StrCat("write ", artifact_id, ": it shows ", places.size(),
-                                                   " tensors, but memory is given for ", memory.size()));
+                                                   " tensors, but memory is given for ", memory.size(),
+                                                   "; give memory for each"));
   }
   for (size_t i = 0; i < memory.size(); ++i) {
     if (memory[i].empty() || memory[i].size() == places[i].bytes) continue;

@@ -40,8 +40,8 @@ absl::Status AdmissionQueue::Refuse(Line& line, SteadyTime now) {
   const SteadyTime first = now + options_.min_delay;
   const SteadyTime last = now + options_.max_delay;
   line.next_return_ = std::clamp(line.next_return_ + interval_, first, last);
-  return RetryLater(absl::StrCat("begin the call: the server is overloaded, with ", line.waiting_.size(),
-                                 " calls of this kind waiting; call again later"),
+  return RetryLater(absl::StrCat("the server is overloaded and did not begin this call: ",
+                                 line.waiting_.size(), " calls of this kind wait; call again later"),
                     line.next_return_ - now);
 }
 

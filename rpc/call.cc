@@ -52,13 +52,13 @@ absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   // This process cancelled nothing, so the server did: it ends, and another try may find its successor.
   if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
     return absl::UnavailableError(
-        absl::StrCat("call the server: it cancelled the call (", status.error_message(), "); call again"));
+        absl::StrCat("the server cancelled the call (", status.error_message(), "); call again"));
   }
   // gRPC says so of a service that the server does not have, without a word.
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
     return absl::UnimplementedError(
-        "call the server: it does not have this call; if the address is a global store's, give a daemon's, "
-        "else upgrade the server");
+        "the server does not have this call; if its address is a global store's, give a daemon's, else "
+        "upgrade the server");
   }
   return FromGrpcStatus(status);
 }

@@ -38,7 +38,7 @@ class LocalNode {
   // UNAVAILABLE once the daemon is stopping.
   absl::Status CheckAccepting() const {
     if (!draining_) return absl::OkStatus();
-    return absl::UnavailableError("begin the call: this daemon is stopping; call again when it is back");
+    return absl::UnavailableError("this daemon is stopping and begins no calls; call again when it is back");
   }
 
  private:

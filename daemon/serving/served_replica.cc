@@ -16,7 +16,9 @@ namespace tensorcast::daemon {
 namespace {
 
 absl::Status PastTheEnd(uint64_t offset, uint64_t image_bytes) {
-  return absl::OutOfRangeError(absl::StrCat("read at ", offset, " of an image of ", image_bytes, " bytes"));
+  return absl::OutOfRangeError(absl::StrCat("serve a replica: a read at ", offset,
+                                            " is outside of its image of ", image_bytes,
+                                            " bytes; read within the image"));
 }
 
 // Memory of the pool, served where it is, also while it fills or is partial, and then grows. A piece needs no

@@ -388,8 +388,8 @@ class DifferenceProvider final : public SourceProvider {
     // The lease would keep the replica from going.
     lease->reset();
     const absl::Status dropped = engine_.Evict(replica_id, /*force=*/true);
-    LOG(ERROR) << "replica " << replica_id << " of " << artifact_id
-               << " does not match its manifest and is dropped: " << dropped;
+    LOG(ERROR) << "drop replica " << replica_id << " of " << artifact_id
+               << ", which does not match its manifest: " << dropped << "; check the memory of this node";
     return Found::kWrong;
   }
 

@@ -69,7 +69,8 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
   }
   if (answer.intact()) return {.finding = OriginFinding::kIntact, .reason = answer.reason()};
   LOG(WARNING) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
-               << " is gone, and is not a copy any more: " << answer.reason();
+               << " is gone, and is not a copy any more: " << answer.reason()
+               << "; keep a replica, or import the artifact again";
   return {.finding = OriginFinding::kGone, .reason = answer.reason()};
 }
 
