@@ -35,7 +35,7 @@ def text(what: str, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"{what} cannot be written in UTF-8: {shown(value)}") from None
+        raise InvalidArgumentError(f"{what} cannot be written in UTF-8: {shown(value)}; leave lone surrogates out") from None
     return value
 
 
@@ -144,7 +144,7 @@ def path(what: str, value: str | bytes | os.PathLike[Any]) -> str:
     except TypeError:
         raise InvalidTypeError(f"{what} must be a path, not {shown(value)}") from None
     if not name:
-        raise InvalidArgumentError(f"{what} is an empty path")
+        raise InvalidArgumentError(f"{what} is an empty path; pass the path of a file or a folder")
     return text(what, os.path.abspath(name))
 
 

@@ -451,7 +451,7 @@ class Store(Administration, calls.Closing):
         get = {"device": device, "tensors": tensors, "wait_for_space": wait_for_space}
         key = arguments.text("key", key)
         if live is not None and (not live.live or tensors is not None or arguments.location(device) != "cpu"):
-            raise InvalidArgumentError(f"follow {key}: live takes weights of get(live=True), whole and in host memory")
+            raise InvalidArgumentError(f"follow {key}: live takes weights of get(live=True), whole and in host memory; pass those")
         if group is None:
             if size is not None:
                 raise InvalidArgumentError(f"follow {key}: size={size!r} is the size of a group; pass group, too")
