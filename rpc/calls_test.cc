@@ -377,7 +377,8 @@ TEST(Retry, LastErrorAfterRetries_NamesFirstErrorToo) {
                         : WithoutRetry(absl::UnavailableError("broken pipe"));
   });
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
-  EXPECT_EQ(ended.message(), "broken pipe (try 2; try 1 failed with: the server has its limit of connections)");
+  EXPECT_EQ(ended.message(),
+            "broken pipe (try 2; try 1 failed with: the server has its limit of connections)");
   EXPECT_FALSE(IsWorthRetrying(ended)) << "what came with the last error is lost";
 }
 

@@ -244,7 +244,8 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
 // Of several the one that leads: the others do not listen.
 void AddStore(Bundle& bundle, const v1::GetStatusResponse& status, const client::ClientOptions& options) {
   if (status.global_store() == "embedded") return;  // in the process of the daemon, which was asked
-  absl::StatusOr<v1::ProcessRecords> records = absl::NotFoundError("the daemon names no address of it");
+  absl::StatusOr<v1::ProcessRecords> records =
+      absl::NotFoundError("the daemon names no address of the global store");
   for (const std::string_view address : absl::StrSplit(status.global_store(), ',')) {
     auto store = ConnectTo(std::string(address), options);
     if (!store.ok()) {

@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view 
   // A peer's manifest is checked against its id, so it does not matter which peer sent it.
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(bytes);
   if (!manifest.ok()) {
-    return absl::DataLossError(absl::StrCat("decode the manifest received for ", artifact_id, ": ",
+    return absl::DataLossError(absl::StrCat("read the manifest received for ", artifact_id, ": ",
                                             manifest.status().message(), "; try again"));
   }
   if ((*manifest)->id() != artifact_id) {
