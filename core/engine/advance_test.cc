@@ -160,7 +160,8 @@ TEST_F(EngineAdvance, LeasedBase_IsRefusedAndStays) {
   const absl::Status refused = Advanced();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr(lease->replica_id()), HasSubstr("1 lease"), HasSubstr("--wait")));
+              AllOf(HasSubstr(lease->replica_id()), HasSubstr("1 lease"), HasSubstr("--wait"),
+                    HasSubstr("get without advance")));
   EXPECT_THAT(guard_.asked(), IsEmpty()) << "the consent is the last thing that is asked for";
   EXPECT_FALSE(Has(target_));
   ExpectBase();
@@ -329,7 +330,8 @@ TEST_F(EngineAdvance, PartOfVersionHere_IsRefused) {
   part->reset();
   WaitUntilIdle();
   Have(base_);
-  EXPECT_THAT(std::string(Advanced().message()), HasSubstr("a part of"));
+  EXPECT_THAT(std::string(Advanced().message()),
+              AllOf(HasSubstr("a part of"), HasSubstr("get it without advance")));
   ExpectBase();
 }
 

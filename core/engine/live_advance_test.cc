@@ -17,9 +17,11 @@
 namespace tensorcast::testing::live_advance_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr uint32_t kChunks = 6;
 constexpr uint64_t kChunkBytes = kGranuleBytes;
@@ -174,7 +176,9 @@ TEST_F(LiveAdvance, LastCopy_IsRewrittenWhenGuardAgrees) {
   auto pending = Begin(GoodProvider(target_));
   gate_->Enter(one);
   ASSERT_TRUE(AwaitRefusal());
-  EXPECT_THAT(std::string(gate_->refusal().message()), HasSubstr("the last copy"));
+  EXPECT_THAT(std::string(gate_->refusal().message()),
+              AllOf(HasSubstr("the last copy"), HasSubstr("without live"),
+                    Not(HasSubstr("without advance"))));
   EXPECT_TRUE(gate_->Leave(one.get()));
   pending.reset();
   WaitUntilIdle();

@@ -242,7 +242,7 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
                                                                    const AllocationRequest& space,
                                                                    bool partial) const {
   Advance& advance = *request.advance;
-  const std::string what = absl::StrCat("advance ", advance.base_id());
+  const std::string what = absl::StrCat("write over ", advance.base_id());
   std::unique_ptr<StagingRing> own;
   // Leased meanwhile, so that no buffer takes its place.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =

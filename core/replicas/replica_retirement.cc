@@ -26,7 +26,7 @@ constexpr absl::Duration kHandover = absl::Seconds(1);
 // checks all of it again under its mutex, after the consent.
 absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& request, bool handing_over,
                                                       Refusal& refusal) const {
-  const std::string what = absl::StrCat("advance ", request.artifact_id);
+  const std::string what = absl::StrCat("write over ", request.artifact_id);
   const std::vector<ReplicaInfo> replicas = table_->FindArtifact(request.artifact_id);
   const auto replica = std::ranges::find_if(replicas, [&](const ReplicaInfo& info) {
     return info.location == kHostMemory && info.state == ReplicaState::kReady &&
@@ -117,7 +117,7 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest
     // Before the attempt, so that what changes after it ends the wait below at once.
     const uint64_t seen = table_->space().events();
     RequestContext context = request.context();
-    if (const absl::Status ended = context.Check(absl::StrCat("advance ", request.artifact_id));
+    if (const absl::Status ended = context.Check(absl::StrCat("write over ", request.artifact_id));
         !ended.ok()) {
       if (refusal.why.ok()) return ended;
       return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", refusal.why.message()));
