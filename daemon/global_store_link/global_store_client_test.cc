@@ -134,7 +134,7 @@ TEST_F(GlobalStoreClientTest, SilentGlobalStore_IsUnavailableWithItsAddress) {
   const absl::Status silent = Resolve("unknown", kLong);
   EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
   EXPECT_THAT(silent.message(), AllOf(HasSubstr("the global store at " + address_ + " does not answer"),
-                                      HasSubstr("; start it")));
+                                      HasSubstr("; start the global store")));
   EXPECT_GE(client_->away_for(), kLong);
   EXPECT_TRUE(Resolve("known", absl::Seconds(60)).ok());
   EXPECT_EQ(client_->away_for(), absl::ZeroDuration());

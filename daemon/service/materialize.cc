@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
       std::ranges::count_if(selection.chunks, [&](uint32_t chunk) { return !there->Has(chunk); });
   if (missing == 0) return lease;
   return absl::FailedPreconditionError(absl::StrCat(
-      "attach to replica ", lease->replica_id(), " of ", lease->manifest()->id(), ": it has only ",
+      "attach to replica ", lease->replica_id(), " of ", lease->manifest()->id(), ": it holds only ",
       there->count(), " of ", there->chunks(), " chunks, and lacks ", missing, " of the ",
       selection.chunks.size(), " requested ones; get them, which attaches to what it brings"));
 }

@@ -146,7 +146,7 @@ TEST_F(MaterializeTest, ConfirmedGet_FailsWhileTheGlobalStoreIsAway) {
   store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
   const absl::Status refused = Materialize(request).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("resolve key model: away"));
+  EXPECT_THAT(refused.message(), HasSubstr("a confirmed answer, and away"));
   // An id means what it means without the global store.
   request.set_artifact_id(artifact.manifest->id());
   EXPECT_TRUE(Materialize(request).ok());

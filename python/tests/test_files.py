@@ -33,7 +33,7 @@ def test_files_of_a_folder_are_read_by_their_paths(store, folder, tmp_path_facto
         assert json.loads(files["config.json"]) == {"model_type": "llama"} and files["empty"] == b""
         assert files.view("sub/vocab.txt").readonly and bytes(files.view("sub/vocab.txt")) == b"a b"
         assert "none" not in files
-        with pytest.raises(tc.NotFoundError, match='no file "none"'):
+        with pytest.raises(tc.NotFoundError, match='find file "none"'):
             files["none"]
         out = tmp_path_factory.mktemp("out") / "new"
         files.write(out)

@@ -283,7 +283,7 @@ TEST_F(LateGrant, ExpiredGrant_IsRefusedOnEachLaneAndHoldsNothing) {
        {refused, OpenPull(*grant, grant->token(), "b"), Attach(*grant, grant->token())}) {
     EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
     EXPECT_THAT(std::string(late.message()),
-                AllOf(HasSubstr("the grant expired"), HasSubstr("ask for a new one")));
+                AllOf(HasSubstr("the grant expired"), HasSubstr("request a new grant")));
   }
   EXPECT_TRUE(Eventually([&] { return Grants() == 0; }));
   ExpectNothingHeldAndServed();
