@@ -133,8 +133,8 @@ void AddFlags(Flags& flags, ExplainFlags& values) {
             "last, the first characters of a transfer's id or of its replica's id, a key, or an artifact id",
             {.show_default = true});
   flags.Add("--rollout", values.rollout,
-            "Show how the artifact of this key or id reached all nodes, instead of one transfer: the tree, "
-            "the slowest receivers with the cause, and the hop that delayed the end most",
+            "Instead of a transfer, show how the artifact with this key or id reached all nodes: the tree, "
+            "the slowest receivers with the causes, and the hop with the largest delay",
             {.not_empty = true});
   flags.Add("--since", values.since,
             "With --rollout: only transfers that began within this time, such as 10m", {.min = 0});
@@ -144,7 +144,7 @@ void AddFlags(Flags& flags, ExplainFlags& values) {
 
 Command ExplainCommand() {
   return {.name = "explain",
-          .help = "Show where the time of a transfer to this daemon, or of a rollout, went",
+          .help = "Show where time went in a transfer to this daemon, or in a rollout to all nodes",
           .spanned = true,
           .bind = Bind(AddFlags, Explain)};
 }

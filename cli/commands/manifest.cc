@@ -41,12 +41,12 @@ absl::Status MakeManifestFile(const CommonFlags& common, const ManifestFlags& fl
 void AddFlags(Flags& flags, ManifestFlags& values) {
   flags.Add(
       "model", values.model,
-      "A .safetensors file, a folder of shards with their index, or the URI of one as in put, which this\n"
-      "process reads with its own credentials",
+      "A .safetensors file, a folder of shards with their index, or a URI that `put` takes. This command\n"
+      "reads the URI with its own credentials, without a daemon",
       {.required = true, .not_empty = true, .path = true});
   flags.Add("--out", values.out,
-            "File to write. An import of a URI compares the model with the file model.tcmanifest beside it,\n"
-            "or NAME.tcmanifest beside NAME.safetensors",
+            "File to write. If a copy of this file is beside the model, imports of the model's URI compare\n"
+            "each chunk with it: model.tcmanifest in the folder, or NAME.tcmanifest beside NAME.safetensors",
             {.required = true, .not_empty = true, .path = true});
 }
 

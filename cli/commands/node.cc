@@ -108,7 +108,8 @@ Command NodeCommand() {
                         .spanned = true,
                         .bind = Bind(AddNodeFlag, SetDraining<false>)},
                        {.name = "forget",
-                        .help = "Release the id of a node that is gone, at the global store's address",
+                        .help = "Release the id of a node that never comes back; --daemon must be the "
+                                "address of the global store",
                         .bind = Bind(AddForgetFlag, ForgetNode)}}};
 }
 

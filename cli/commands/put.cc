@@ -63,18 +63,19 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model,
-            "A .safetensors file, or a folder with one or with model.safetensors.index.json; --key also\n"
-            "binds the other files of the folder (config.json, tokenizer). Or the URI of a model that the\n"
-            "daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]. If\n"
-            "the daemon may not read it, your own credentials are used (AWS_*, profiles, HF_TOKEN)",
+            "A .safetensors file, a folder with a .safetensors file or with model.safetensors.index.json,\n"
+            "or a URI: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]. With\n"
+            "--key the other files of a folder (config.json, tokenizer) are bound too. The daemon reads a\n"
+            "URI with its own credentials, or with yours if it may not read that URI (AWS_*, profiles,\n"
+            "HF_TOKEN)",
             {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.put.expected_revision,
             "Bind only if the key has this revision (0: the key does not exist)");
   flags.Add("--keep", values.put.keep,
             "Number of versions that the key keeps from now on, including this one; older versions are\n"
-            "evicted when memory is needed. Without it: the number of the previous put or bind, else\n"
-            "global_store.keep_versions",
+            "evicted when memory is needed. Without it: the number of the previous put or bind, else that\n"
+            "of global_store.keep_versions_by_prefix, else that of global_store.keep_versions",
             {.min = 1, .max = 1000});
   flags.Add(
       "--base", values.put.base,
@@ -92,8 +93,8 @@ void AddFlags(Flags& flags, PutFlags& values) {
       "must be in the daemon's daemon.archives",
       {.not_empty = true});
   flags.Add("--manifest-beside", values.put.manifest_beside,
-            "Write the manifest beside the model, NAME.tcmanifest: later imports by URI compare each chunk "
-            "with it");
+            "Also write the manifest to a file beside the model, with which later imports by URI compare\n"
+            "each chunk; a model at a URI must be below the daemon's daemon.archives");
   flags.Add("--device", values.put.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);

@@ -258,7 +258,7 @@ Command ReplicationCommand() {
       .help = "Work with replication tasks, which `replicate` makes",
       .commands = {
           {.name = "ls",
-           .help = "List replication tasks and how far they are",
+           .help = "List replication tasks and their progress",
            .spanned = true,
            .bind = Bind(AddListFlags, ListTasks)},
           {.name = "cancel",

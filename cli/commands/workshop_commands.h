@@ -13,11 +13,11 @@ struct WorkshopCommand {
 inline constexpr WorkshopCommand kMakeModel = {.name = "make-model",
                                                .help = "Write a Llama-shaped bf16 model with random weights"};
 inline constexpr WorkshopCommand kDemo = {
-    .name = "demo", .help = "Run the main job on a cluster of real processes on this machine"};
+    .name = "demo", .help = "Store a model and bring it to other nodes, in a small cluster on this machine"};
 inline constexpr WorkshopCommand kOtelSmoke = {
     .name = "otel-smoke",
-    .help = "Prove that traces, metrics and logs of a cluster of real processes arrive and fit together"};
+    .help = "Check that traces, metrics and logs of a small cluster arrive and are complete"};
 inline constexpr WorkshopCommand kBench = {
-    .name = "bench", .help = "Measure a cluster on this machine beside what the machine can do"};
+    .name = "bench", .help = "Measure a cluster on this machine beside references of the same machine"};
 
 }  // namespace tensorcast::cli

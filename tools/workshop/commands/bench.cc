@@ -231,14 +231,14 @@ void AddControlFlags(Flags& flags, ControlFlags& values) {
   flags.Add(
       "--nodes", values.fleet.nodes,
       "Simulate this number of nodes, instead of ResolveKey calls: kill their global store, measure the time "
-      "until all nodes are back, and what they cost the store",
+      "until all nodes are back, and the CPU time of the store",
       {.min = 1});
   flags.Add("--replicas", values.fleet.replicas, "Replicas of each simulated node",
             {.show_default = true, .min = 1});
   flags.Add("--burners", values.fleet.burners,
             "Keep every core busy while the simulated nodes register again");
   flags.Add("--hold", values.fleet.hold,
-            "With --nodes: measure nothing, print the store's address and go on until an interrupt");
+            "With --nodes: measure nothing, print the store's address and run until an interrupt");
 }
 
 void AddFollowersFlags(Flags& flags, FollowersFlags& values) {
@@ -283,7 +283,7 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
               flags.Add("--sampling-ratio", values->sampling_ratio, more.ratio_help,
                         {.show_default = true, .min = 0, .max = 1});
               flags.Add("--recorder", values->recorder,
-                        "Measure the flight recorder alone, beside the same without it");
+                        "Measure with only the flight recorder on, beside the same with it off");
             }
             return [benchmark, values](const CommonFlags& common) {
               return ExitCode(Measure(common, *values, benchmark));
@@ -302,8 +302,8 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   flags.Add("--artifacts", fan_out.artifacts, "Number of models, which every receiver gets at the same time",
             {.show_default = true, .min = 1});
   flags.Add("--fault", values.fault,
-            "Kill or stop the source, or a receiver that feeds others, when the receivers together have this "
-            "share of the image: kill-source@1, stop-receiver@0.5");
+            "Kill or stop the source, or a receiver that sends to others, when the receivers together have "
+            "this share of the image: kill-source@1, stop-receiver@0.5");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
@@ -336,7 +336,7 @@ Command BenchCommand() {
                    "Lane to measure; may be given several times; local and tcp by default, tcp with --tls",
                .tls_help = "Measure nodes with certificates beside nodes without TLS"}),
           BenchmarkCommand(
-              "attach", "Measure how long a client takes to map a large ready replica, beside one of 1 MiB",
+              "attach", "Measure how long a client takes to map a large replica, beside a replica of 1 MiB",
               bench::RunAttach),
           {.name = "control",
            .help = "Measure ResolveKey by 64 callers beside a call that does nothing, or a fleet of "
@@ -347,8 +347,8 @@ Command BenchCommand() {
                            bench::RunLoad),
           {.name = "fan-out",
            .help =
-               "Measure a model on its way from one node to many, each behind its own link, beside a plain "
-               "copy (needs root)",
+               "Measure how long one model takes from one node to many, each behind its own link, beside a "
+               "plain copy (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddFanOutFlags, MeasureFanOut)},
           {.name = "followers",
@@ -378,7 +378,7 @@ Command BenchCommand() {
                            bench::RunMemory),
           BenchmarkCommand(
               "telemetry",
-              "Measure transfers and calls with full telemetry, beside transfers and calls without",
+              "Measure transfers and calls with full telemetry, beside transfers and calls without telemetry",
               bench::RunTelemetry,
               {.lanes = observed,
                .lanes_help =
