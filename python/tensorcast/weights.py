@@ -70,9 +70,10 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
         version: an artifact id, or a value that has one (Version, Put, Key). It must have the tensors of these weights.
 
-        Raises FailedPreconditionError with the reason where the memory cannot become that version: this replica is pinned,
-        other processes of this node hold that version live, or processes are in commit() to another one. A version that was
-        prepared earlier, and that no process commits to, is given up.
+        Raises FailedPreconditionError with the reason if the memory cannot become that version: this replica is pinned, an
+        earlier daemon filled its memory (daemon.keep_pool), other processes of this node hold that version live, or
+        processes are in commit() to another version. A version that was prepared earlier, and that no process commits to,
+        is given up.
         """
         _, store, hold = self._opened_live("prepare a version")
         yield store.native.prepare_version(hold, arguments.text("version", getattr(version, "artifact_id", version)),
