@@ -170,8 +170,11 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
           : options_.global_store->FindDifferences(context, target->id(), IdsOf(bases), /*manifest=*/nullptr);
   if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
   if (!found.ok() || found->path.empty()) {
-    // Without a path an advance writes over the version that was used last.
-    return {.sources = std::move(others), .advance = advance(bases.front().artifact_id)};
+    // Nothing says that one of these images is an earlier version of the target: another model may have the
+    // same tensors. So only a request that asks for it writes over one, the one that was not used for longest.
+    std::shared_ptr<Advance> over = advance(bases.back().artifact_id);
+    if (over != nullptr && !over->required()) over.reset();
+    return {.sources = std::move(others), .advance = std::move(over)};
   }
   DifferencePath path{.base_id = found->path.front().base_id()};
   if (const auto base = find_base(*found); base != bases.end()) path.base_location = base->location;

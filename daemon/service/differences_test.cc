@@ -243,6 +243,26 @@ TEST_F(DifferencesTest, TaskThatCannotAdvance_MakesVersionBesideBase) {
   EXPECT_EQ(CountHere(next), 1u);
 }
 
+// No source has the target here, so what was written over is seen by what is gone.
+TEST_F(DifferencesTest, AdvanceWithoutPath_TakesLeastRecentlyUsedImage) {
+  const std::string older = PutVersion(WriteVersion(0), "none")->artifact_id();
+  const std::string newer = PutVersion(WriteVersion(1), "none")->artifact_id();
+  const std::string target = PutVersion(WriteVersion(2), "none")->artifact_id();
+  const auto manifest = engine->FindManifest(target);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  store.With([&](FakeGlobalStore& it) { it.manifests[target] = (*manifest)->bytes(); });
+  EvictAll(target);
+  Materializer::Options options = MaterializerOptions();
+  options.advance_tasks = true;
+  v1::ReplicationTask task;
+  task.set_artifact_id(target);
+  EXPECT_FALSE(Materializer(options).Fulfil(context, task, nullptr).ok());
+  EXPECT_EQ(CountHere(older), 1u) << "a task writes over no image that may be of another model";
+  EXPECT_FALSE(Get(target, /*advance=*/true).ok());
+  EXPECT_EQ(CountHere(older), 0u);
+  EXPECT_EQ(CountHere(newer), 1u);
+}
+
 TEST_F(DifferencesTest, AdvanceOfPartLaneOrDevice_IsInvalid) {
   const auto [base, next] = PutTwoAndKeepFirst();
   const std::string& target = next;  // clang captures no structured binding

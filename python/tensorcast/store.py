@@ -188,8 +188,8 @@ class Store(Administration, calls.Closing):
             knowledge of the key.
         pin: keep the replica on this node, also while no client has a lease on it, until an operator calls unpin().
         advance: write the version over the replica of an earlier version in host memory, so that the node holds one
-            image instead of two. That replica is then gone. Where the store has no differences, it is the last used
-            replica with the same tensors, under any key. Raises FailedPreconditionError with the reason if that replica
+            image instead of two. That replica is then gone. Where the store has no differences, it is the least
+            recently used replica with the same tensors, under any key. Raises FailedPreconditionError with the reason if that replica
             is in use (also by this process), pinned or a last copy. Not with tensors, lane or a GPU.
         into: also write the tensors into these, which the program owns: numpy arrays, or torch tensors in host memory or on a
             GPU, by name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. What goes to a GPU

@@ -106,10 +106,10 @@ struct GetOptions {
   bool pin = false;
   // Write this version over a replica of an earlier version in the daemon's host memory, so that the host
   // holds one image instead of two. The earlier replica is then gone. If the store has no differences, it is
-  // the last used replica with the same tensors, under any key. FAILED_PRECONDITION, with the reason, if that
-  // replica is in use, is pinned, is a last copy, or is in memory that cannot be written to; wait_for_space
-  // waits for its readers. If the host has no such replica, the get is an ordinary one. Cannot be combined
-  // with `tensors`, `lane` or a location other than "cpu".
+  // the least recently used replica with the same tensors, under any key. FAILED_PRECONDITION, with the
+  // reason, if that replica is in use, is pinned, is a last copy, or is in memory that cannot be written to;
+  // wait_for_space waits for its readers. If the host has no such replica, the get is an ordinary one. Cannot
+  // be combined with `tensors`, `lane` or a location other than "cpu".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
