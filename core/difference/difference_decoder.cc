@@ -67,8 +67,11 @@ class RecordCursor {
  public:
   RecordCursor() = default;
   explicit RecordCursor(const RecordStreams& streams)
-      : streams_(streams), step_(streams.steps.data()), value_(streams.values.data()) {
-    if (streams_.mode == RecordMode::kSparse) next_ = Gap();
+      : streams_(streams),
+        gap_(streams.positions.data()),
+        step_(streams.steps.data()),
+        value_(streams.values.data()) {
+    if (streams_.mode == RecordMode::kSparse) next_ = TakeGap(gap_);
   }
 
   // Changes the next elements, which are at `bytes`.
@@ -90,17 +93,18 @@ class RecordCursor {
  private:
   static const uint8_t* End(std::span<const uint8_t> bytes) { return bytes.data() + bytes.size(); }
 
-  // The unchanged elements up to the next change. A checked stream does not end in a long gap.
-  uint64_t Gap() {
-    uint64_t gap = 0;
-    for (; streams_.positions[gap_] == kLongGap; ++gap_) gap += kLongGap;
-    return gap + streams_.positions[gap_++];
+  // The unchanged elements up to the next change; moves `gap` past them. A checked stream does not end in a
+  // long gap.
+  static uint64_t TakeGap(const uint8_t*& gap) {
+    uint64_t elements = 0;
+    for (; *gap == kLongGap; ++gap) elements += kLongGap;
+    return elements + *gap++;
   }
 
   template <typename U>
   void Change(uint8_t* element, uint8_t step) {
     if (step == kEscapedStep) return Escaped<U>(element);
-    StoreElement<U>(element, TakeStep<U>(LoadElement<U>(element), step));
+    StoreElement<U>(element, TakeOneStep<U>(LoadElement<U>(element), step));
   }
   template <typename U>
   void Escaped(uint8_t* element) {
@@ -120,6 +124,7 @@ class RecordCursor {
     // Local copies, since the compiler cannot keep members in registers while bytes are written.
     const uint8_t* const last_step = End(streams_.steps) - 1;
     const uint8_t* step = step_;
+    const uint8_t* gap = gap_;
     uint64_t next = next_;
     while (next < end) {
       Change<U>(bytes + (next - elements.first) * sizeof(U), *step);
@@ -128,16 +133,10 @@ class RecordCursor {
         next = kNoElement;
         break;
       }
-      const uint8_t gap = streams_.positions[gap_];
-      // The same as Gap(), with its common case first.
-      if (gap != kLongGap) [[likely]] {
-        ++gap_;
-        next += gap + uint64_t{1};
-      } else {
-        next += Gap() + 1;
-      }
+      next += TakeGap(gap) + 1;
     }
     step_ = step;
+    gap_ = gap;
     next_ = next;
   }
 
@@ -173,7 +172,7 @@ class RecordCursor {
   static constexpr uint64_t kNoElement = ~uint64_t{0};
 
   RecordStreams streams_;
-  size_t gap_ = 0;     // the next in streams_.positions
+  const uint8_t* gap_ = nullptr;  // of kSparse
   uint64_t next_ = 0;  // the next element that changes, of kSparse
   const uint8_t* step_ = nullptr;
   const uint8_t* value_ = nullptr;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 namespace tensorcast {
 
@@ -56,6 +57,19 @@ constexpr U StepBetween(U base, U target) {
 template <std::unsigned_integral U>
 constexpr U TakeStep(U base, uint8_t step) {
   return FromOrder<U>(static_cast<U>(ToOrder(base) + UnZigZag<U>(step)));
+}
+
+// The same for one element alone, in whole registers: operations on parts of them wait for each other.
+template <std::unsigned_integral U>
+constexpr U TakeOneStep(U base, uint8_t step) {
+  using Register = std::conditional_t<(sizeof(U) < sizeof(uint32_t)), uint32_t, U>;
+  constexpr int kSign = std::numeric_limits<U>::digits - 1;
+  const Register bits = base;
+  const Register zigzag = step;
+  const Register order = (bits ^ ((Register{0} - (bits >> kSign)) | SignBit<U>())) +
+                         ((zigzag >> 1) ^ (Register{0} - (zigzag & 1)));
+  // Above the element's bits there is anything now.
+  return static_cast<U>(order ^ ((((order >> kSign) & 1) - 1) | SignBit<U>()));
 }
 
 template <std::unsigned_integral U>

@@ -423,6 +423,23 @@ TEST(ElementOrder, EveryByte_IsReachedFromEveryByte) {
   }
 }
 
+template <typename U>
+void CompareWithOneStep(U bits) {
+  for (const uint8_t step : {0, 1, 2, 3, 126, 127, 128, 253, 254}) {
+    ASSERT_EQ(TakeOneStep<U>(bits, step), TakeStep<U>(bits, step)) << +bits << " by " << +step;
+  }
+}
+
+TEST(ElementOrder, OneElementAlone_TakesTheSameStep) {
+  std::mt19937_64 random(1);
+  for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
+    CompareWithOneStep(static_cast<uint8_t>(bits));
+    CompareWithOneStep(static_cast<uint16_t>(bits));
+    CompareWithOneStep(static_cast<uint32_t>(random()));
+    CompareWithOneStep(uint64_t{random()});
+  }
+}
+
 TEST(ChangedMarks, ProcessorsExtensions_GiveThePortableMarks) {
   std::mt19937_64 random(3);
   for (const uint32_t width : {1, 2, 4, 8}) {
