@@ -11,7 +11,7 @@ namespace tensorcast {
 
 enum class TimeUse : uint8_t {
   kIdle,     // nothing to do: a receiver found no missing chunk to request, a source had no request
-  kBuffers,  // chunks waited for staging memory, and none was requested from a source
+  kBuffers,  // waited for staging memory with no chunk requested, or for space in the pool
   kLimiter,  // daemon.limits held its lanes back
   kWorking,  // the busiest thread of the process ran
   kNoCpu,    // that thread was ready to run, and other threads had the CPUs
