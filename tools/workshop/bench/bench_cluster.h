@@ -25,6 +25,7 @@ namespace tensorcast::bench {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+inline constexpr char kTcpLane[] = "tcp";
 
 // Prints a line on stderr about the current step, since a benchmark takes minutes.
 void Say(std::string_view line);

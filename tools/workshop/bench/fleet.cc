@@ -90,7 +90,7 @@ struct Fleet::Shared {
   }
   void CountCall(std::string_view method) {
     absl::MutexLock lock(&mutex);
-    ++calls_by_method[method];
+    ++calls_by_method[std::string(method)];
   }
   // A node is in `due` only while it has neither a step nor a call under way. So the thread does not step a
   // node before the answer to its previous call.

@@ -40,7 +40,7 @@ constexpr int kTensors = 300;
 // Of the image, as bf16 weights of which 1.4 % of the elements moved (RESULTS.md).
 constexpr double kDifferenceShare = 0.0087;
 constexpr int kFollowAtOnce = 1000;
-constexpr absl::Duration kPoll = absl::Milliseconds(100);
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 constexpr absl::Duration kStartTimeout = absl::Minutes(5);
 
 using Stub = v1::GlobalStore::Stub;
@@ -54,12 +54,12 @@ absl::StatusOr<std::shared_ptr<const Manifest>> MakeManifest(
 
 absl::StatusOr<std::shared_ptr<const Manifest>> MakeVersion(uint64_t bytes, int number) {
   ImageLayout layout;
-  const auto elements = static_cast<int64_t>(bytes / kTensors);
+  const uint64_t elements = bytes / kTensors;
   for (int i = 0; i < kTensors; ++i) {
     layout.tensors.push_back({.name = absl::StrCat("model.layers.", i, ".mlp.weight"),
                               .dtype = DType::kU8,
                               .shape = {elements},
-                              .nbytes = static_cast<uint64_t>(elements)});
+                              .nbytes = elements});
   }
   TC_RETURN_IF_ERROR(AssignOffsets(layout));
   return MakeManifest(layout, {{"version", absl::StrCat(number)}}, ArtifactKind::kTensors);
@@ -217,7 +217,7 @@ class FollowersBench {
       const auto all = [&] {
         return fleet_->ReadyTimes(newest_->id()).size() == static_cast<size_t>(followers());
       };
-      while (!all() && SteadyNow() < next) TC_RETURN_IF_ERROR(Sleep(kPoll));
+      while (!all() && SteadyNow() < next) TC_RETURN_IF_ERROR(Sleep(kLookAgain));
       // The ends of tasks come with the next heartbeats.
       TC_RETURN_IF_ERROR(Sleep(next - SteadyNow()));
       TC_ASSIGN_OR_RETURN(const Reading after, Read());
@@ -299,7 +299,7 @@ class FollowersBench {
         return absl::DeadlineExceededError(
             absl::StrCat("not all nodes ", what, "; the last error: ", fleet_->last_error()));
       }
-      TC_RETURN_IF_ERROR(Sleep(kPoll));
+      TC_RETURN_IF_ERROR(Sleep(kLookAgain));
     }
     return absl::OkStatus();
   }

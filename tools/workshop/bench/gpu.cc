@@ -15,7 +15,6 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr char kTcpLane[] = "tcp";
 constexpr char kOnHost[] = "gpu-bench-on-host";
 constexpr char kOnGpu[] = "gpu-bench-on-gpu";
 constexpr int kMinReceiversForBroadcast = 3;  // one that has it, two that get it

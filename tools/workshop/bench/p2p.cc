@@ -15,7 +15,6 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr char kTcpLane[] = "tcp";
 constexpr char kUcxLane[] = "ucx";
 constexpr char kP2pKey[] = "p2p";
 constexpr char kSmallKey[] = "p2p-small";
