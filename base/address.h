@@ -28,14 +28,14 @@ bool IsUnixAddress(std::string_view address);
 // The path in a unix address; empty for every other address.
 std::string SocketPath(std::string_view address);
 
-// "10.0.0.1:7000", "node-a:7000", "[fd00::1]:7000". The port is a number of digits up to 65535; the
-// host has at most kMaxHostBytes, so that an address with any port fits the 255 bytes that it has in
-// messages.
+// Parses "10.0.0.1:7000", "node-a:7000" or "[fd00::1]:7000". The port is a decimal number from 0 to 65535.
+// The host has at most kMaxHostBytes bytes, because messages have room for addresses of at most 255 bytes.
+// Checks only the form: the host may not exist.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
 std::string FormatHostPort(const HostPort& address);
 
-// Whether the host stands for every address of a machine: a server may listen on it, a client cannot connect
-// to it.
+// Whether the host is a wildcard, which stands for every address of a machine. A server may listen on a
+// wildcard; a client cannot connect to one.
 bool IsWildcard(const HostPort& address);
 // Whether the host is a loopback address or "localhost". Looks up no name.
 bool IsLoopback(const HostPort& address);
@@ -43,9 +43,9 @@ bool IsLoopback(const HostPort& address);
 // Checks that `path` fits a unix socket: 1 to 107 bytes.
 absl::Status CheckSocketPath(std::string_view path);
 
-// The first checks an address to listen on. The second checks an address to connect to: port not 0, host not
-// a wildcard.
+// Checks an address to listen on: host:port or unix:/path.
 absl::Status CheckListenAddress(std::string_view address);
+// Checks an address to connect to: as above, and the port is not 0 and the host is not a wildcard.
 absl::Status CheckServerAddress(std::string_view address);
 
 // An IPv4 or IPv6 address and port, as bind and connect take it.
@@ -55,16 +55,16 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// The first returns all addresses of the name, at least one, the preferred one first; the second only the
-// preferred one. Both may ask a name server and block: do not call them on a thread that others wait for.
-// UNAVAILABLE when the name has no address.
+// All addresses of the name: at least one, the preferred one first. UNAVAILABLE when the name has no address.
+// May ask a name server and block: do not call it on a thread that others wait for.
 absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address);
+// The preferred address of the name; otherwise as ResolveAddresses.
 absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address);
 
 uint16_t PortOf(const sockaddr_storage& address);
 
-// The name of the interface that has this address, "lo" for a loopback one; "" for a wildcard address and for
-// an address of no interface.
+// The name of the interface that has this address, such as "lo" for 127.0.0.1. Empty for a wildcard address,
+// and if no interface has the address.
 std::string InterfaceOf(const SocketAddress& address);
 
 }  // namespace tensorcast

@@ -1,6 +1,6 @@
-// Runs work that may never end on a thread of its own. Work on a file system that another process chose
-// (FUSE, NFS) may hang as long as that process likes, and nothing in this process can end it. Then only the
-// extra thread hangs: the caller goes on when its context ends. Functions only, thread-safe.
+// Runs work that may never end on a separate thread. Work on a file system that another process chose (FUSE,
+// NFS) may hang as long as that process likes, and nothing in this process can end such work. Only the
+// separate thread hangs then; the caller continues when its context ends. Stateless; thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@
 
 namespace tensorcast {
 
-// Called with true when work takes longer than kSlowAside, and with false when that work has ended or its
-// caller has left it.
+// Runs on the caller's thread: with true when the work has taken kSlowAside, and later with false when the
+// work has ended or the context has ended.
 using OnSlow = std::function<void(bool slow)>;
 inline constexpr absl::Duration kSlowAside = absl::Seconds(1);
 
@@ -26,14 +26,14 @@ inline constexpr absl::Duration kSlowAside = absl::Seconds(1);
 // when no thread can be started.
 bool RunDetached(absl::AnyInvocable<void() &&> work);
 
-// Runs `work` on a detached thread and waits for it. OK when the work has ended. CANCELLED or
-// DEADLINE_EXCEEDED when the context ends first: the work then goes on without its caller.
-// RESOURCE_EXHAUSTED, without running it, when too many such works hang already or no thread can be started.
+// Runs `work` on a detached thread and waits for it. `work` must own all that it refers to. `what` names the
+// work in messages. OK when the work has ended. CANCELLED or DEADLINE_EXCEEDED when the context ends first;
+// the work then continues without its caller. RESOURCE_EXHAUSTED when too many calls hang already or no
+// thread can be started; the work does not run then.
 absl::Status AwaitAside(const RequestContext& context, std::string_view what,
                         absl::AnyInvocable<void() &&> work, const OnSlow& on_slow = nullptr);
 
-// AwaitAside for work with a result. The work must own all that it refers to; it also owns the result once
-// its caller has left.
+// AwaitAside for work with a result. The result of work whose caller has left is destroyed.
 template <class T>
 absl::StatusOr<T> RunAside(const RequestContext& context, std::string_view what,
                            absl::AnyInvocable<absl::StatusOr<T>() &&> work, const OnSlow& on_slow = nullptr) {

@@ -1,5 +1,5 @@
-// A clock for leases given to other processes: it also counts the time in which the machine is suspended,
-// which SteadyNow() does not. Thread-safe.
+// A clock for leases given to other processes. Unlike SteadyNow(), it also counts the time in which the
+// machine is suspended. Thread-safe.
 #pragma once
 
 #include "absl/time/time.h"

@@ -15,6 +15,7 @@ class BusyTime {
   void End(SteadyTime now) {
     if (--under_way_ == 0) before_ += now - since_;
   }
+  // The sum up to `now`. REQUIRES: `now` is not before the last Begin or End.
   absl::Duration Until(SteadyTime now) const {
     return before_ + (under_way_ > 0 ? now - since_ : absl::ZeroDuration());
   }

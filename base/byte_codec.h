@@ -1,7 +1,6 @@
-// Writes and reads integers and strings as bytes, for each of our formats that is not a protobuf message (the
-// FORMAT.md files). The writer appends; the reader never reads past the end.
-//
-// Integers are little-endian where the format does not ask for the other order. Thread-compatible.
+// Writes and reads integers and strings as bytes, for our formats that are not protobuf messages (the
+// FORMAT.md files). The reader never reads past the end. Integers are little-endian by default.
+// Thread-compatible.
 #pragma once
 
 #include <concepts>
@@ -29,8 +28,8 @@ class ByteWriter {
     bytes_.append(bytes);
     return *this;
   }
-  // Writes the size of `bytes` as an integer of type Length, then `bytes`. Where the size does not fit
-  // Length, it writes nothing, and ok() is false from then on.
+  // Writes the size of `bytes` as an integer of type Length, then `bytes`. If the size does not fit Length,
+  // writes nothing, and ok() is false from then on.
   template <std::unsigned_integral Length>
   ByteWriter& PutString(std::string_view bytes) {
     if (bytes.size() > std::numeric_limits<Length>::max()) {
@@ -39,7 +38,8 @@ class ByteWriter {
     }
     return Put(static_cast<Length>(bytes.size())).Put(bytes);
   }
-  // Writes over an integer at `position`, such as a length that becomes known only later.
+  // Writes over the integer at `position`, such as a length that becomes known only later. REQUIRES: all its
+  // bytes were written before.
   template <std::unsigned_integral T>
   void Overwrite(size_t position, T value) {
     OverwriteInteger(position, value, sizeof(T));
@@ -67,9 +67,9 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// Takes fields off the front. The reader keeps the first failure: a field that reaches past the end, or an
-// error that the caller reports with Fail. From then on every read returns zero or nothing, so that callers
-// may read several fields and check once.
+// Reads fields from the front. The reader keeps its first failure: a field that reaches past the end, or an
+// error that the caller reports with Fail. After a failure every read returns zero or an empty view, so
+// callers may read several fields and then check ok() once.
 class ByteReader {
  public:
   // `bytes` must outlive the reader and the views that it returns.
@@ -101,15 +101,16 @@ class ByteReader {
     return GetBytes(Get<Length>());
   }
 
-  // Records a failure; only the first one counts. `what` is kept by reference: pass a literal.
+  // Records a failure; only the first one counts. `what` is not copied: pass a literal.
   void Fail(const char* what) {
     if (failure_ == nullptr) failure_ = what;
   }
 
   bool ok() const { return failure_ == nullptr; }
-  // The text of the failure, for a message; the failure is at position().
+  // The text of the failure, for a message; nullptr without a failure.
   const char* failure() const { return failure_; }
-  // The position of the next field; after a failure, that of the field that did not fit or was read last.
+  // The bytes read so far. After a failure: where the field begins that reaches past the end, or where the
+  // last field before Fail ends.
   size_t position() const { return position_; }
   size_t remaining() const { return ok() ? bytes_.size() - position_ : 0; }
   // True when everything was read and nothing is left.

@@ -4,9 +4,14 @@
 //   struct Ring { std::string token; uint32_t slots = 0; };
 //   void Fields(auto& io, Ring& ring) { io(ring.token, ring.slots); }
 //
-// A field is an unsigned integer; a string after its size as a `Length`; a vector after its size as a u32; a
-// record that has a Fields function; or an empty record, which takes no bytes. `Fields` is in the namespace
-// of its record and must not change the record where Io::kReads is false. Thread-compatible.
+// A field is one of these:
+// - an unsigned integer;
+// - a string: its size as a `Length`, then its bytes;
+// - a vector: its size as a u32, then its elements, of which each takes at least one byte;
+// - a record that has a Fields function, or an empty record, which takes no bytes.
+//
+// `Fields` is in the namespace of its record. It must not change the record if kReads of its `io` is false.
+// Thread-compatible.
 #pragma once
 
 #include <concepts>
@@ -38,7 +43,9 @@ class FieldWriter {
     bytes_.Put(static_cast<uint8_t>(kFirst + value.index()));
     std::visit([this](const auto& alternative) { this->Put(alternative); }, value);
   }
+  // Writes a fixed text, such as a magic number.
   void Literal(std::string_view text, const char* /*other*/) { bytes_.Put(text); }
+  // Does nothing: only a reader checks.
   void Check(bool /*good*/, const char* /*what*/) {}
 
   ByteWriter& bytes() { return bytes_; }
@@ -63,7 +70,8 @@ class FieldWriter {
   ByteWriter bytes_;
 };
 
-// Bytes that cannot be read are a failure, as in ByteReader; every later field is then zero or empty.
+// Bytes that cannot be read are a failure (ByteReader); every later field is then zero or empty. The texts
+// `unknown`, `other` and `what` describe a failure and must be literals.
 template <std::unsigned_integral Length>
 class FieldReader {
  public:
@@ -76,6 +84,7 @@ class FieldReader {
   void operator()(T&... fields) {
     (Get(fields), ...);
   }
+  // Fails with `unknown` if no alternative has the index that was read.
   template <uint8_t kFirst, typename... T>
   void OneOf(std::variant<T...>& value, const char* unknown) {
     const size_t wanted = size_t{bytes_.Get<uint8_t>()} - kFirst;
@@ -86,9 +95,11 @@ class FieldReader {
     };
     (take(std::type_identity<T>()), ...);
   }
+  // Fails with `other` if the next bytes are not `text`.
   void Literal(std::string_view text, const char* other) {
     if (bytes_.GetBytes(text.size()) != text) bytes_.Fail(other);
   }
+  // Fails with `what` if a condition on the fields read so far does not hold.
   void Check(bool good, const char* what) {
     if (!good) bytes_.Fail(what);
   }

@@ -1,9 +1,7 @@
-// How a room of a server reads its options from the configuration: by the full name of each key, without
-// knowing a protobuf message or YAML. A room's options struct reads its keys in `FromConfig(ConfigReader&)`;
-// its `Validate(Findings&)` reports options that cannot work together or on this host. The start of a server
-// and `config check` call both.
-//
-// Not thread-safe.
+// Reads options of a server's configuration by the full name of each key. Callers depend neither on protobuf
+// nor on YAML. An options struct reads its keys in `FromConfig(ConfigReader&)`. Its `Validate(Findings&)`
+// reports options that cannot work together or on this host. The start of a server and `config check` call
+// both. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +14,8 @@
 
 namespace tensorcast {
 
-// The faults of a configuration: one line each, which begins with the key. A line is added only once, since
-// rooms share keys.
+// The faults of a configuration, one line each; a line begins with the key. Two options structs may share a
+// key and report the same line: the line is then added once.
 class Findings {
  public:
   void Add(std::string_view key, std::string_view what);
@@ -33,9 +31,9 @@ class ConfigReader {
  public:
   virtual ~ConfigReader() = default;
 
-  // Each sets `value` to the value of the key, such as "daemon.host_pool". If the configuration has an empty
-  // text for a number, `value` keeps the default that it has. REQUIRES: proto/config.proto declares the key
-  // with this type.
+  // Each Read sets `value` to the value of a key such as "daemon.host_pool". If a number is an empty text in
+  // the configuration, `value` does not change and so keeps its default. REQUIRES: proto/config.proto
+  // declares the key with this type.
   virtual void Read(std::string_view key, bool& value) = 0;
   virtual void Read(std::string_view key, int& value) = 0;
   virtual void Read(std::string_view key, uint64_t& value) = 0;  // a size or a rate, in bytes
@@ -44,7 +42,7 @@ class ConfigReader {
   // The texts of a list. For a key that is not a list: its one text, or no text if it is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
-  // For values that have the form of their key but cannot be read.
+  // FromConfig adds values here that have the type of their key but that it cannot parse.
   Findings& findings() { return findings_; }
 
  private:

@@ -1,5 +1,5 @@
-// Globally unique identifiers, from the kernel's random generator: safe across fork, and good enough
-// for ids that double as secrets (tickets, the names of pulls). Thread-safe.
+// Globally unique identifiers from the kernel's random generator (getrandom(2)). They are unpredictable, so
+// an id may also serve as a secret (tickets, the names of pulls). Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ namespace tensorcast {
 
 using Labels = std::map<std::string, std::string>;
 
-// Checks that the labels keep to these rules.
+// Checks the labels against these rules.
 absl::Status CheckLabels(const Labels& labels);
 
 // Parses texts of the form "name=value". A name that occurs twice is an error.

@@ -1,9 +1,9 @@
-// A limit on bytes per second, shared by all transfers of one direction: a token bucket, stored as the time
-// at which all bytes moved so far are paid for.
+// A limit on bytes per second, shared by all transfers of one direction. It is a token bucket, stored as the
+// time at which the limit allows all bytes that have moved so far.
 //
-// Code that moves bytes asks first whether it may move some and then pays for those that it moved. A step may
-// therefore exceed the limit, and the next step waits for it. In any time T at most rate x (T + burst) bytes
-// move, plus one step of each caller. Pure: the caller passes the time. Thread-safe.
+// A caller asks whether it may move bytes (ReadyAt), moves them, and then reports their number (Spend). One
+// step may therefore exceed the limit; the next step waits longer. In any time T at most rate x (T + burst)
+// bytes move, plus one step of each caller. The caller passes the time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class RateLimit {
 
   // The time from which bytes may move; `now` or earlier means at once.
   SteadyTime ReadyAt(SteadyTime now) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Pays for `bytes` that moved.
+  // Counts `bytes` that have moved.
   void Spend(uint64_t bytes, SteadyTime now) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -1,5 +1,5 @@
 // What a request carries through every layer: its deadline, its cancellation, its trace, and the request id
-// that makes it idempotent. A value: handlers pass it down; nothing is thread-local.
+// that makes it idempotent. A value that each function passes on; nothing is thread-local.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace tensorcast {
 // Signals once that a request is no longer wanted. Copies share one state. Thread-safe.
 class Cancellation {
  public:
-  // Keeps a callback registered. Its destructor unregisters the callback and waits for a running call of it
-  // to end, unless that call itself destroys the registration. Movable.
+  // Keeps a callback registered. The destructor unregisters the callback and, if it is running on another
+  // thread, waits until it has returned. Movable.
   class Registration {
    public:
     Registration() = default;
@@ -37,7 +37,7 @@ class Cancellation {
   // The first call runs the registered callbacks on this thread; later calls do nothing.
   void Cancel() const;
   bool IsCancelled() const;
-  // Runs `callback` on Cancel(), or at once when already cancelled.
+  // Runs `callback` on the thread that calls Cancel(), or at once if Cancel was called before.
   [[nodiscard]] Registration OnCancel(std::function<void()> callback) const;
 
  private:
@@ -54,8 +54,8 @@ struct RequestContext {
   // A context with a fresh request id and trace, for work that no call asked for.
   static RequestContext Background(absl::Duration timeout = absl::InfiniteDuration());
 
-  // A context for a call on behalf of this one: a copy that the caller may change. Its spans become children
-  // of the same span, since spans make span ids (otel/api/span.h).
+  // A copy for a call on behalf of this request; the caller may change it. Spans made from the copy have the
+  // same parent span as spans made from this context.
   RequestContext Child() const;
 
   // OK, CANCELLED or DEADLINE_EXCEEDED; `what` names the work for the message.

@@ -6,8 +6,8 @@
 // It is CLOCK_MONOTONIC, counted from the wall clock's reading when the process first asked, and has no
 // meaning in another process. Send a duration (a deadline) or wall time (a report) instead.
 //
-// To wait until one, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time follow
-// the wall clock. Thread-safe.
+// To wait until a SteadyTime, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time
+// follow the wall clock. Thread-safe.
 #pragma once
 
 #include <compare>
@@ -55,8 +55,7 @@ class SteadyTime {
   friend SteadyTime FromWallTime(absl::Time time);
   explicit constexpr SteadyTime(absl::Duration since_epoch) : since_epoch_(since_epoch) {}
 
-  absl::Duration
-      since_epoch_;  // the wall clock's epoch, as the wall clock was set when the process first asked
+  absl::Duration since_epoch_;  // by the wall clock as it was set when the process first asked
 };
 
 SteadyTime SteadyNow();
@@ -64,10 +63,10 @@ SteadyTime SteadyNow();
 // The time until `deadline`; negative when it has passed.
 inline absl::Duration TimeLeft(SteadyTime deadline) { return deadline - SteadyNow(); }
 
-// The moment in wall time, by the wall clock as it is set now. Changes of the clock below 0.1 s are ignored,
-// so that the times of one trace keep their distances.
+// The same moment by the wall clock as it is set now. Adjustments of the wall clock below 0.1 s are ignored,
+// so that the distances between the times of one trace stay the same.
 absl::Time ToWallTime(SteadyTime time);
-// The inverse of ToWallTime as long as the wall clock is not set in between: for times that others report.
+// For times that other processes report. The inverse of ToWallTime unless the wall clock is set in between.
 SteadyTime FromWallTime(absl::Time time);
 
 }  // namespace tensorcast

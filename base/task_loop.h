@@ -1,4 +1,4 @@
-// One thread that runs tasks and timers; all loops in this code base use it. It serves to report from several
+// One thread that runs tasks and timers; all loops in this code base use it. Its uses: to report from several
 // threads to one place in order, to repeat a task, and to run the connections of a transport.
 //
 // Threading: Post, Run, Every and OnThread are thread-safe. The timers of `queue` belong to the loop's
@@ -8,9 +8,9 @@
 // Deadlines: a task has none, and the queue is unbounded: the code that posts bounds the number and the
 // duration of its tasks. A timer runs at its time or, behind other tasks, later, never earlier.
 //
-// Shutdown: Stop, or the destructor, runs all tasks posted before it and joins the thread, which waits for
-// them. It then destroys without running them the timers and the tasks that were posted later, also those
-// that the last tasks posted.
+// Shutdown: Stop (and the destructor) waits until all tasks that were posted before it have run, and joins
+// the thread. A task that is posted later, also by one of the last tasks, may be destroyed without being run.
+// The remaining timers are destroyed without being run.
 #pragma once
 
 #include <memory>
@@ -32,15 +32,15 @@ class TaskLoop {
   class Waiter {
    public:
     virtual ~Waiter() = default;
-    // Called on the loop's thread. Returns soon after `until` at the latest, and when Wake was called since
-    // the previous Wait returned. It may return early.
+    // Called on the loop's thread. Blocks until `until`, or until Wake is called. Returns at once if Wake was
+    // called since the previous Wait returned. May also return early.
     virtual void Wait(SteadyTime until) = 0;
     // May be called on any thread, at any time while the loop lives.
     virtual void Wake() = 0;
   };
 
-  // Starts the thread. `name` is the thread's name, at most 15 characters. `waiter` must outlive the loop;
-  // null waits only for tasks and timers.
+  // Starts the thread. `name` is the thread's name, at most 15 characters. `waiter` must outlive the loop.
+  // With null the loop waits only for tasks and timers.
   explicit TaskLoop(const std::string& name = "", Waiter* waiter = nullptr);
   // A loop that calls `task` after every `interval`, counted from the end of the previous call. Destroying it
   // waits for a call that runs.

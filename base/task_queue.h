@@ -33,8 +33,8 @@ class TaskQueue {
   ~TaskQueue() = default;
 
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Posts a task and waits until it has run. Thread-safe. REQUIRES: not on the owner thread, which must go on
-  // running tasks; not closed.
+  // Posts a task and waits until it has run. REQUIRES: not called on the owner thread; the owner thread
+  // continues to run tasks; not closed.
   void PostAndWait(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
   // Destroys all posted tasks and timers, and every task that is posted later.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -15,19 +15,20 @@ namespace tensorcast {
 // U+10FFFF.
 bool IsValidUtf8(std::string_view text);
 
-// `text` itself when it is well-formed; otherwise `storage`, set to `text` with each byte that is not UTF-8
-// replaced by '?'. For text in protobuf messages and JSON, which refuse a whole message for one such byte.
+// `text` itself when it is well-formed. Otherwise a view of `storage`, which is set to `text` with each byte
+// that is not UTF-8 replaced by '?'. For text in protobuf messages and JSON: their parsers reject a whole
+// message because of one such byte.
 std::string_view ValidUtf8(std::string_view text, std::string& storage);
 
-// The start of `text`, of at most `max_bytes` bytes, not cut within a character.
+// The longest prefix of `text` that has at most `max_bytes` bytes and does not end within a character.
 std::string_view CutUtf8(std::string_view text, size_t max_bytes);
 
 // The name in double quotes, made safe for a message: control characters and invalid bytes are escaped, and
 // long names are cut.
 std::string QuoteName(std::string_view name);
 
-// Whether the text is well-formed UTF-8 without control characters: without ASCII control characters and
-// without U+0080 to U+009F, which may begin a terminal command too.
+// Whether the text is well-formed UTF-8 without control characters. These are the ASCII control characters
+// and U+0080 to U+009F, because both may begin a terminal command.
 bool IsPrintable(std::string_view text);
 
 // Makes text that another process wrote safe for a terminal and a log: escapes control characters and bytes

@@ -22,9 +22,9 @@ struct TraceContext {
   // False for all-zero ids, which W3C declares invalid: the context then means "no trace".
   bool IsValid() const;
   bool IsSampled() const { return (flags & kSampled) != 0; }
-  // True for a context of a trace that has no span yet: from NewRoot, or from a context made of it with
-  // telemetry off. The first span under it becomes the root, keeps the trace id, and decides on sampling. The
-  // mark is in trace_state, so that it travels.
+  // True if the trace has no span yet: the context is from NewRoot, or was derived from such a context with
+  // telemetry off. The first span with this context becomes the root, keeps the trace id, and decides on
+  // sampling. The mark is in trace_state, so it travels to other processes.
   bool IsUnstarted() const;
 
   // "00-<32 hex>-<16 hex>-<2 hex>", or "" when not valid.
@@ -45,10 +45,10 @@ struct TraceContext {
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
 
-// Carries a trace by hand, for messages that are string maps. gRPC calls need none of this: their
-// interceptors do it.
+// For messages that are string maps. gRPC calls do not need these two functions: their interceptors carry the
+// trace.
 //
-// Writes "traceparent" (and "tracestate" if there is any); removes both when `context` is not valid.
+// Writes "traceparent", and "tracestate" unless it is empty. Removes both if `context` is not valid.
 void InjectTrace(const TraceContext& context, std::map<std::string, std::string>& carrier);
 // Reads what InjectTrace wrote; an invalid context when it is missing or malformed. Keys are matched
 // case-insensitively, as W3C asks.

@@ -1,6 +1,6 @@
-// Marks the trace of work that a timer starts, without a request: reports to the global store, purges. The
-// mark is in the trace state, so it travels to other processes. A span in such a trace is recorded
-// only when it fails or takes long (otel/api/span.cc).
+// Marks the traces of upkeep: work that a timer starts and no request asks for, such as reports to the global
+// store and purges. The mark is in the trace state, so it travels to other processes. A span in such a trace
+// is recorded only if it fails or takes long (otel/api/span.cc).
 #pragma once
 
 #include "absl/time/time.h"

@@ -1,6 +1,6 @@
 // Descriptors that another process passed to this one. close(2) may wait for the file system behind a
-// descriptor (FUSE, NFS), and the peer chose that file system. The descriptors are therefore closed on
-// threads of their own, never on the thread that received them. Move-only; thread-compatible.
+// descriptor (FUSE, NFS), and the peer chose that file system. The destructor therefore closes the
+// descriptors on separate threads. Move-only; thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class ForeignFds {
   size_t size() const { return fds_.size(); }
   const std::vector<UniqueFd>& fds() const { return fds_; }
   void Add(ForeignFds more);
-  // For an owner that trusts the descriptors or may wait in close(2).
+  // The caller then closes the descriptors: it trusts them, or it may block in close(2).
   std::vector<UniqueFd> Take() && { return std::exchange(fds_, {}); }
 
  private:

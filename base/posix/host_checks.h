@@ -1,6 +1,6 @@
 // Checks that this host has the addresses, socket paths and private folders that a configuration names.
-// Creates and changes nothing. Each fault is added to the findings under `key` and quotes the value. May ask
-// a name server. Stateless; thread-safe.
+// Creates and changes nothing. Each fault is added to the findings under `key` and quotes the value. The
+// checks of addresses may ask a name server and block. Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -11,20 +11,19 @@
 
 namespace tensorcast {
 
-// Whether this host can bind the address, at a port that the kernel chooses; the configured port may be in
-// use.
+// Whether this host can bind a socket to the address. Ignores the port, which a running server may use.
 bool IsOwnAddress(const HostPort& address);
 
 // Checks that this host has the address host:port to listen on.
 void CheckListen(std::string_view key, const std::string& listen, Findings& findings);
 
-// Checks that `path` is free or a socket; CheckSocketPath checks the rest. The start of a server makes the
-// folder.
+// Checks that `path` does not exist or is a socket. CheckSocketPath (base/address.h) checks its length. The
+// folder may be missing: the start of a server makes it.
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
-// Checks a folder that the start of a server makes, or makes private: `path` is free or a folder, and no
-// other user may write to it. `own_entry` as for MakePrivateFolder. The default folder may be missing with
-// all folders above it.
+// Checks a folder that the start of a server makes or makes private. An existing `path` must be a folder that
+// MakePrivateFolder (state_files.h) accepts; `own_entry` is as there. Otherwise this user must be able to
+// make it. DefaultStateFolder() may always be missing.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

@@ -1,5 +1,5 @@
-// The kernel's limits for this process and the network links that are up, for a status that other tools
-// evaluate. Memory limits are in core/memory/host_limits.h. Stateless; thread-safe.
+// The kernel's limits for this process, and the network links that are up. The status of a node shows them.
+// Memory limits are in core/memory/host_limits.h. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct LinkFacts {
 // A value that the kernel does not report is 0 or empty.
 struct HostFacts {
   uint64_t descriptors_open = 0;
-  uint64_t descriptors_max = 0;    // the soft limit; 2^64-1: none
+  uint64_t descriptors_max = 0;    // the soft limit; 2^64-1: no limit
   uint64_t locked_memory_max = 0;  // bytes; 2^64-1: no limit
   uint32_t cpus = 0;               // that this process may use
-  // Links of hardware, and bonds of them, that are up and report a rate, in the order of their names. Bridges
-  // and veth pairs of containers report a made-up rate and are left out.
+  // Hardware links, and bonds, that are up and report a rate; sorted by name. Links that belong to a bond are
+  // left out. So are bridges and veth pairs, because the rate that they report is not real.
   std::vector<LinkFacts> links;
 };
 

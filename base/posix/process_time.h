@@ -1,10 +1,10 @@
 // Measures where this process's time goes while it moves bytes: how long its busiest thread ran and waited
 // for a CPU, how long no thread could run, and how long a rate limit held transfers back.
 //
-// One object per process, with a thread that ticks while there is a watch and sleeps otherwise. The
-// scheduler's figures (/proc/self/task/*/schedstat) distinguish a thread that wants a CPU (its run delay
-// grows) from a process that is stopped (the tick is late, and the run delay does not grow). If the kernel
-// keeps no such figures, the times that depend on them stay zero. Thread-safe.
+// One object per process. Its thread ticks while there is a Watch and sleeps otherwise. The scheduler's
+// figures (/proc/self/task/*/schedstat) tell a thread that waits for a CPU from a process that is stopped. In
+// the first case the thread's run delay grows; in the second the tick is late and the run delay does not
+// grow. If the kernel keeps no such figures, the times that depend on them stay zero. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -34,14 +34,15 @@ class ProcessTime {
 
   static ProcessTime& Get();
 
-  // Measures from its construction on. The ProcessTime outlives it.
+  // Measures from its construction on.
   class Watch {
    public:
     explicit Watch(LimitedDirection direction);
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
-    // Fills whole, limiter, working, no_cpu and stopped. Working and no_cpu stay zero for a time below 0.1 s.
+    // Fills `whole` and the uses kLimiter, kWorking, kNoCpu and kStopped. kWorking and kNoCpu stay zero if
+    // `whole` is below 0.1 s.
     WallTime Elapsed() const;
 
    private:
@@ -52,7 +53,7 @@ class ProcessTime {
     // The next three are guarded by the ProcessTime's mutex.
     absl::Duration stopped_before_;
     absl::Duration held_before_;
-    std::shared_ptr<const Threads> baseline_;  // null until the first look at the threads
+    std::shared_ptr<const Threads> baseline_;  // null until the figures were first read
   };
 
   // Records that a limit holds transfers of this direction back from `from` to `until`, which may be in the

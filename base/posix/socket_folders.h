@@ -16,9 +16,9 @@ inline constexpr char kOperatorSocket[] = "daemon.sock";  // gRPC for the daemon
 inline constexpr char kClientSocket[] = "client.sock";    // gRPC for other users: a client's calls
 inline constexpr char kHandleSocket[] = "handles.sock";   // descriptors of replicas
 
-// The folder for the sockets of a daemon that this user starts: kSystemSocketFolder for root. For another
-// user it is tensorcast in $XDG_RUNTIME_DIR, where that is an absolute path to a folder of this user (`su`
-// leaves the variable of the previous user), else the default state folder.
+// The folder for the sockets of a daemon that this user starts. For root it is kSystemSocketFolder. For
+// another user it is $XDG_RUNTIME_DIR/tensorcast if the variable has the absolute path of a folder of this
+// user; `su` may keep the previous user's value. Otherwise it is the default state folder.
 std::string DefaultSocketFolder();
 
 // The folder for the sockets of a daemon with this state folder: DefaultSocketFolder if the state folder is

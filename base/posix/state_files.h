@@ -1,5 +1,5 @@
-// Folders and files for a process's state. No other user of the host may read them, and space is reserved for
-// what the next start writes. Stateless; thread-safe.
+// Folders and files for a process's state that no other user of the host may read, and disk space that is
+// reserved for the next start. Stateless; thread-safe for different paths.
 #pragma once
 
 #include <sys/types.h>
@@ -19,38 +19,41 @@ std::string ReadEnvironment(const char* name);
 // root, otherwise tensorcast in $XDG_STATE_HOME or in ~/.local/state.
 std::string DefaultStateFolder();
 
-// Makes sure that a folder exists at `path` which only this process's user can use. A missing folder is made
-// with mode 0700; missing folders above it get the umask's mode. In a folder of this user that is empty or
-// contains `own_entry`, other users keep at most the permission bits in `others` (0011: to pass through).
-// Other users that may only pass through keep that permission in any case, since another process that shares
-// the folder gave it to them. A folder with other content is left unchanged.
+// Makes sure that `path` is a folder that only this process's user can use. A missing folder is made; missing
+// folders above it get the mode that the umask allows. In a folder of this user that is new, empty, or
+// contains `own_entry`, other users get exactly the permission bits in `others` (0011: to pass through).
+// There is one exception: if they could only pass through, they still can, because another process of this
+// user that shares the folder gave them this permission. A folder with other content is not changed.
 //
-// PERMISSION_DENIED when another user than this one and root owns the folder or may write to it: that user
-// could exchange its content. Other errors as ErrnoStatus.
+// PERMISSION_DENIED if a user other than this one or root owns the folder or may write to it, because that
+// user could replace its content. Other errors are from ErrnoStatus.
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others = 0);
 
-// The error that MakePrivateFolder would return for the folder at `path`; OK when there is none. Makes and
-// changes nothing.
+// Checks whether MakePrivateFolder accepts `path`; OK for a missing folder. Changes nothing.
 absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_entry);
 
-// Makes sure that a file exists at `path` that only its owner can open (0600); a missing file is made empty.
+// Makes sure that a file exists at `path` that only its owner can open (0600). A missing file is made empty.
+// A file of another user keeps its mode, which this process cannot change. FAILED_PRECONDITION if `path` is
+// not a file.
 absl::Status MakePrivateFile(const std::string& path);
 
-// Replaces the file at `path` by one with this content and mode. A reader of `path` finds all of the old
-// content or all of the new, even after a power failure. The content is on the disk on return. A write that
-// fails leaves nothing behind.
+// Replaces the file at `path` by one with this content and mode (less the umask). A reader of `path` finds
+// either the old or the new content in full, even after a power failure. On success the content is on the
+// disk. On an error the file has the old content in full, or the new one if only its folder could not be
+// synced. REQUIRES: one call for this path at a time.
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0600);
 
-// Returns when the names in the folder are on the disk.
+// Writes the names in the folder to the disk (fsync).
 absl::Status SyncFolder(const std::string& path);
 
-// Reserves disk space by a file of padding. A process that starts releases the space, writes its files, and
-// reserves the space again. Without the reserved space, a process could not start on a full file system, even
-// if it would only read afterwards.
+// The next two functions reserve disk space with a padding file. A process that starts releases the space,
+// writes its files, and reserves the space again. Without reserved space a process could not start on a full
+// file system, even if it would only read afterwards.
 
 // Releases the space that is reserved at `path`; does nothing when there is none.
 void ReleaseSpace(const std::string& path);
-// Reserves `bytes` at `path`, or as many as are free. Logs when none are free.
+// Reserves `bytes` at `path`. If fewer are free, tries a half, a quarter and so on, down to 4 KiB. Logs if
+// nothing can be reserved.
 void ReserveSpace(const std::string& path, uint64_t bytes);
 
 }  // namespace tensorcast

@@ -19,15 +19,15 @@ namespace tensorcast {
 // INVALID_ARGUMENT for a path that is empty or longer than a socket address holds (107 bytes).
 absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path);
 
-// Replaces the socket file of a dead process, never that of a living one, and removes its own file when
-// destroyed. Thread-compatible.
+// A socket that listens on a path. The destructor removes the socket file. Thread-compatible.
 class UnixListener {
  public:
-  // Listens on `path`; the socket does not block. Only this process's user may connect when `groups` is
-  // empty. With one group the socket belongs to that group (0660). It is open to all (0666) when there are
-  // several groups, since a file has one group only, or when this user is not in the group: the server checks
-  // each peer anyway (CheckPeer). ALREADY_EXISTS when a process listens on the path or a file that is not a
-  // socket is there.
+  // Listens on `path`; the socket is non-blocking. Replaces the socket file of a dead process. ALREADY_EXISTS
+  // if a living process listens on the path, or if a file that is not a socket is there.
+  //
+  // Without `groups` only this process's user may connect (0600). With one group that this user belongs to,
+  // the socket file has that group (0660). Otherwise all users may connect (0666), because a file has only
+  // one group; the server must then check each peer (CheckPeer).
   static absl::StatusOr<std::unique_ptr<UnixListener>> Listen(const std::string& path,
                                                               const std::vector<gid_t>& groups);
   ~UnixListener();
@@ -47,12 +47,12 @@ class UnixListener {
 // The credentials of the peer process when it connected.
 absl::StatusOr<ucred> PeerCredentials(int socket);
 
-// The kind of descriptor user that this peer is. Root counts as this process's own user.
+// The kind of descriptor user that the peer is; root counts as kOwnUser.
 DescriptorUser DescriptorUserAt(int socket);
 
-// PERMISSION_DENIED unless the peer belongs to this process's user, is root (which could become that user
-// anyway), or one of its groups (primary or supplementary) is allowed. Ids are those of this process's user
-// namespace; an id that the namespace does not know matches none.
+// OK if the peer runs as this process's user or as root, or if one of its groups (primary or supplementary)
+// is in `allowed_groups`; else PERMISSION_DENIED. Ids are those of this process's user namespace. An id that
+// this namespace does not map never matches.
 absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups);
 
 }  // namespace tensorcast
