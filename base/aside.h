@@ -33,7 +33,7 @@ bool RunDetached(absl::AnyInvocable<void() &&> work);
 absl::Status AwaitAside(const RequestContext& context, std::string_view what,
                         absl::AnyInvocable<void() &&> work, const OnSlow& on_slow = nullptr);
 
-// AwaitAside for work with a result. The result of work whose caller has left is destroyed.
+// AwaitAside for work with a result. If the context ends first, the result is destroyed.
 template <class T>
 absl::StatusOr<T> RunAside(const RequestContext& context, std::string_view what,
                            absl::AnyInvocable<absl::StatusOr<T>() &&> work, const OnSlow& on_slow = nullptr) {

@@ -39,27 +39,29 @@ inline uint64_t RoundUpToPages(uint64_t bytes) {
   return (bytes + PageBytes() - 1) / PageBytes() * PageBytes();
 }
 
-// How many granules `bytes` need. No input overflows.
+// The number of granules that `bytes` need. No input overflows.
 uint64_t GranulesFor(uint64_t bytes);
-// The granules of an image that hold bytes of the ranges: each once, ascending, neighbours joined. REQUIRES:
-// the ranges lie in the image.
+// The granules of an image that hold bytes of the ranges: ascending, disjoint, and joined where they touch.
+// REQUIRES: the ranges lie in the image.
 std::vector<GranuleRange> GranulesOf(uint64_t image_bytes, std::span<const ByteRange> ranges);
 uint64_t CountOf(const std::vector<GranuleRange>& ranges);
 
-// The end of the extent in the image, not in the pool.
+// The extent's end, as an offset in the image.
 inline uint64_t ImageEnd(const ImageExtent& extent) { return extent.image_offset + extent.extent.bytes; }
-// The extent that holds the image's byte at `offset`, or the first one behind it. `extents` are in the order
-// of the image, as below.
+// The extent that holds the image's byte at `offset`; if none does, the first extent after `offset`, or the
+// end. Here and below, `extents` are in image order.
 std::vector<ImageExtent>::const_iterator ExtentAt(const std::vector<ImageExtent>& extents, uint64_t offset);
 // The image's granules among `wanted` that the extents do not hold, in ascending order.
 std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,
                                   const std::vector<ImageExtent>& extents);
-// Assigns the pool's granules to the image's granules `places`, in order. REQUIRES: both have equal counts.
+// Maps the image's granules `places` to the pool's granules `pool`, in order. REQUIRES: both have as many
+// granules.
 std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std::vector<GranuleRange>& pool);
 // The parts of the extents that lie in the image's granules `wanted`, in order.
 std::vector<ImageExtent> Cut(const std::vector<ImageExtent>& extents,
                              const std::vector<GranuleRange>& wanted);
-// Sorts extents of one image in image order, and joins neighbours that touch in the image and in one segment.
+// Sorts extents of one image in image order, and joins two extents if they touch both in the image and in one
+// segment of the pool.
 std::vector<ImageExtent> Joined(std::vector<ImageExtent> extents, uint64_t segment_bytes);
 
 }  // namespace tensorcast

@@ -20,10 +20,11 @@ class ExtentAllocator {
   // Each segment has `segment_granules` granules; the last may have fewer. REQUIRES: segment_granules > 0.
   ExtentAllocator(uint64_t granules, uint64_t segment_granules);
 
-  // Allocates `count` granules, in ascending order. Takes the smallest free range that is large enough, so
-  // that large ranges stay whole; else as few pieces as possible in the fullest segment that has enough; else
-  // all of the emptiest segment, then the same for the rest. nullopt only when fewer than `count` granules
-  // are free.
+  // Allocates `count` granules and returns their ranges in ascending order. nullopt only if fewer than
+  // `count` granules are free. In order of preference it takes:
+  // - the smallest free range that is large enough, so that large ranges stay whole;
+  // - as few ranges as possible of one segment: of those with enough free granules, the one with the fewest;
+  // - all free granules of the segment that has the most, and then the rest by these rules again.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
   // Allocates from the smallest free range that is large enough and lies in a segment for which `suits` is
   // true; nullopt when there is none. REQUIRES: count > 0.
@@ -45,7 +46,7 @@ class ExtentAllocator {
   uint64_t ChooseSegment(uint64_t count) const;
   // Takes `wanted` granules of a segment in as few pieces as possible, or all free ones if there are fewer.
   void TakeFromSegment(uint64_t segment, uint64_t wanted, std::vector<GranuleRange>& taken);
-  // Up to `wanted` of the free range that begins there.
+  // Takes up to `wanted` granules of the free range that begins at `first`.
   GranuleRange TakeFrom(uint64_t first, uint64_t wanted, uint64_t segment);
   void Insert(GranuleRange range);
   void Erase(ByFirst::iterator range);

@@ -1,4 +1,4 @@
-// Memory of the host pool for one image, and views of such memory.
+// Memory of the host pool for one image, and views of such memory. Sizes and offsets are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,13 @@ class HostPool;
 using HostSpan = std::span<std::byte>;
 using ConstHostSpan = std::span<const std::byte>;
 
-// The bytes that an allocation for these ranges of an image takes, in whole granules.
+// The bytes, in whole granules, that an allocation for these ranges of an image takes.
 uint64_t GranuleBytes(std::span<const ByteRange> ranges);
 
-// Memory for an image of bytes() bytes: for the whole image, or for only some of its granules. Allocations
-// can share granules; a granule goes back to the pool with the last allocation that names it. Must not
-// outlive its pool. Movable, otherwise immutable; thread-safe.
+// Owns memory for an image of bytes() bytes: for the whole image, or for only some of its granules.
+// Allocations can share granules. The destructor of the last allocation that has a granule gives it back to
+// the pool. Must not outlive its pool. Movable. Its const functions are thread-safe, because an allocation
+// never changes.
 class HostAllocation {
  public:
   HostAllocation() = default;
@@ -30,7 +31,7 @@ class HostAllocation {
   ~HostAllocation();
 
   uint64_t bytes() const { return bytes_; }  // of the image
-  // In image order, in whole granules of the image (for a small image: in whole pages). The last extent may
+  // In image order. Extents consist of whole granules (of a small image: whole pages), so the last one may
   // reach past bytes().
   const std::vector<ImageExtent>& extents() const { return extents_; }
 

@@ -11,10 +11,10 @@ namespace tensorcast {
 
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
-// Asks the kernel to back each whole 2 MiB of a writable memfd mapping with one huge page (needs Linux 6.1,
-// with transparent_hugepage/enabled "madvise" or "always"). Best effort: on a failure the pages stay as they
-// are, though new ordinary pages may appear. Changes no byte, so the memory may be in use meanwhile.
-// REQUIRES: `base` and its file offset are multiples of 2 MiB.
+// Asks the kernel to back each whole 2 MiB of a writable memfd mapping with one huge page (MADV_COLLAPSE:
+// Linux 6.1, with transparent_hugepage/enabled "madvise" or "always"). Best effort: a failure leaves ordinary
+// pages. Changes no byte, so the memory may be in use during the call. REQUIRES: `base` and its file offset
+// are multiples of 2 MiB.
 void AskForHugePages(std::byte* base, uint64_t bytes);
 
 }  // namespace tensorcast

@@ -8,8 +8,8 @@
 
 namespace tensorcast {
 
-// Applies to pages of this memfd mapping that do not exist yet, whichever thread or process touches them
-// first. Failures are logged. Thread-safe.
+// Applies to the pages of this memfd mapping that do not exist yet. Any thread or process may touch them
+// first. The first failure is logged. Thread-safe.
 void PreferNumaNode(std::byte* base, uint64_t bytes, int node);
 
 // The node that PreferNumaNode set for the page at `address`; nullopt: none.

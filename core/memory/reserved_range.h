@@ -1,5 +1,5 @@
-// A reserved range of address space, into which memory is mapped piece by piece. Addresses without a mapping
-// cannot be read.
+// A reserved range of address space, into which files are mapped piece by piece. An access to an address
+// without a mapping is a fault (SIGSEGV).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class ReservedRange {
  public:
   ReservedRange() = default;
   // `bytes` is rounded up to whole pages. The range begins at a multiple of 2 MiB. `what` names its purpose
-  // in messages. RESOURCE_EXHAUSTED when this process may reserve no more address space.
+  // in messages. RESOURCE_EXHAUSTED if this process cannot reserve more address space.
   static absl::StatusOr<ReservedRange> Reserve(uint64_t bytes, std::string_view what);
   ReservedRange(ReservedRange&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -28,18 +28,19 @@ class ReservedRange {
   }
   ~ReservedRange();
 
-  // How this process may access a mapping. kCopyOnWrite: it reads and writes, and a page that it writes to
+  // How this process may access a mapping. kCopyOnWrite: it may read and write; a page that it writes to
   // becomes a private copy, which no other process sees.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
-  // The bytes that a mapping of the file's first `bytes` bytes takes: whole pages, which may be huge.
+  // The bytes that a mapping of the file's first `bytes` bytes takes: `bytes`, rounded up to whole huge pages
+  // if the file consists of reserved huge pages.
   static uint64_t MappedBytes(int fd, uint64_t bytes);
-  // Maps bytes [offset, offset + bytes) of the file at `at`. REQUIRES: they fit in the range.
-  // INVALID_ARGUMENT if the file's pages do not: the mapping would replace what lies behind the range.
-  // For kCopyOnWrite of reserved huge pages, as many more huge pages are reserved, since a write without a
-  // free page would raise SIGBUS. RESOURCE_EXHAUSTED if there are not enough.
+  // Maps bytes [offset, offset + bytes) of the file at offset `at` of the range. REQUIRES: the bytes fit in
+  // the range. INVALID_ARGUMENT if the huge pages that hold them do not: the mapping would replace memory
+  // behind the range. kCopyOnWrite of reserved huge pages reserves as many more huge pages, because a write
+  // without a free page would raise SIGBUS. RESOURCE_EXHAUSTED if too few are free.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
-  std::byte* base() const { return base_; }  // nullptr when it is empty
+  std::byte* base() const { return base_; }  // nullptr for an empty range
   uint64_t bytes() const { return bytes_; }
 
  private:

@@ -1,5 +1,5 @@
-// The memory of the host pool: sealed memfds mapped side by side for writing, and the threads that give them
-// their pages. Private to this folder.
+// The memory of the host pool: sealed memfds, mapped one after the other, and the threads that pre-fault
+// them. Private to this folder.
 #pragma once
 
 #include <fcntl.h>
@@ -21,39 +21,40 @@
 
 namespace tensorcast {
 
-// FUTURE_WRITE keeps our existing mapping writable, but denies writing to every later mapping, also through
-// /proc/<pid>/fd.
+// FUTURE_WRITE keeps the existing mapping writable and makes every later mapping read-only, even one that a
+// process makes through /proc/<pid>/fd (memfd_create(2), fcntl(2)).
 inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 // The segment for each place of a pool of `bytes`: kept segments that fit, and new segments without a name.
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept);
 
-// Owns the descriptors and the mapping. Movable; its accessors are thread-safe, since what they give never
-// changes.
+// Owns the descriptors and the mapping. Movable; its accessors are thread-safe, because their results never
+// change.
 class SharedRegion {
  public:
-  // Huge pages have 2 MiB. kHugeWhereMade: transparent ones, as far as the kernel makes them during
-  // pre-faulting. kHugeSetAside: pages that the host has reserved.
+  // Huge pages have 2 MiB. kHugeWhereMade: transparent huge pages, as far as the kernel makes them during
+  // pre-faulting. kHugeSetAside: huge pages that the host has reserved.
   enum class Pages : uint8_t { kOrdinary, kHugeWhereMade, kHugeSetAside };
 
-  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
-  // reserved here, or this fails.
-  // `places`: one for each segment; shorter, the rest is new. A descriptor is that of a segment of its size
-  // that another process made and sealed, which is mapped for reading only and taken where this succeeds. A
-  // name without a descriptor is a new segment that pre-faulting leaves out. `numa_nodes`: new segments come
-  // from them in turn; empty, from where the kernel likes.
+  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. With kHugeSetAside it fails unless the host
+  // has enough reserved huge pages for all new segments.
+  //
+  // `places` has an element for each segment; missing elements mean new segments. An element with a
+  // descriptor is a segment of the right size that another process made and sealed. It is mapped only for
+  // reading; on success the region takes the descriptor. An element with only a name is a new segment that is
+  // not pre-faulted. `numa_nodes` are the NUMA nodes of new segments, in turn; if empty, the kernel chooses.
   static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
                                              std::vector<KeptSegment>& places,
                                              const std::vector<int>& numa_nodes = {});
 
-  // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor keeps its
-  // number and refers to the new segment. REQUIRES: no thread reads that place. May run at the same time as
-  // other calls.
+  // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
+  // the same and then refers to the new segment. REQUIRES: no thread reads that segment. Thread-safe for
+  // different segments.
   absl::Status Replace(size_t segment);
 
   std::byte* base() const { return mapping_.base(); }
   uint64_t bytes() const { return mapping_.bytes(); }
-  // All but the last one are of this size.
+  // The size of each segment but the last, which may be smaller.
   uint64_t segment_bytes() const { return segment_bytes_; }
   size_t segments() const { return fds_.size(); }
   int fd(size_t segment) const { return fds_[segment].get(); }
@@ -79,14 +80,13 @@ class SharedRegion {
 };
 
 // Touches every page of a region in the background, so that later users do not wait for page faults. Changes
-// no byte: the region may be in use meanwhile. When memory runs out it logs and stops; the remaining pages
-// appear at first touch. Thread-safe.
+// no byte, so the region may be in use at the same time. If memory runs out, it logs an error and stops; the
+// remaining pages appear at first touch. Thread-safe.
 class Prefaulter {
  public:
-  // `region` must outlive this object. With no threads there is nothing to wait for and complete() stays
-  // false.
+  // `region` must outlive this object. With 0 threads complete() stays false.
   Prefaulter(const SharedRegion& region, int threads);
-  // Stops within a step (some milliseconds), not at the end of the region.
+  // Stops the threads within some milliseconds.
   ~Prefaulter();
 
   bool complete() const { return complete_.load(std::memory_order_acquire); }
@@ -95,7 +95,6 @@ class Prefaulter {
 
  private:
   void Run();
-  // Each segment for itself.
   absl::Status Populate(uint64_t offset, uint64_t bytes);
   absl::Status PopulateIn(size_t segment, uint64_t offset, uint64_t bytes);
   // Gives the file its pages; 0, or an errno.

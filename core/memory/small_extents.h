@@ -18,10 +18,10 @@ class SmallExtents {
   // REQUIRES: page_bytes divides kGranuleBytes.
   explicit SmallExtents(uint64_t page_bytes) : page_bytes_(page_bytes) {}
 
-  // Whole pages of one granule, with one reference; nullopt where no granule has room for them.
+  // Allocates whole pages of one granule, with one reference; nullopt if no granule has room for them.
   // REQUIRES: 0 < bytes <= kGranuleBytes.
   std::optional<Extent> Allocate(uint64_t bytes);
-  // Hands over a granule of the pool, by its number, to cut pieces from.
+  // Adds a granule of the pool, by its number. Pieces are cut from it.
   void AddGranule(uint64_t granule);
 
   // REQUIRES: the piece was allocated here and still has a reference.
