@@ -1,6 +1,6 @@
 // The device memory that this process may use: its own allocations, and allocations of other processes that
-// it has opened. Both backends check every address against this table, so that a wrong address gives the
-// caller an error and never reaches the hardware. Private to this folder. Thread-safe.
+// it has opened. Both backends check every address against this table, so that a wrong address is an error
+// for the caller and never reaches the hardware. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,7 @@ class AllocationTable {
   absl::StatusOr<DeviceAllocation> Find(DevicePtr pointer, uint64_t bytes) const;
   // The allocation of this origin that begins at `base`, or INVALID_ARGUMENT.
   absl::StatusOr<DeviceAllocation> FindBase(DevicePtr base, MemoryOrigin origin) const;
+  // As FindBase, and removes the allocation from the table.
   absl::StatusOr<DeviceAllocation> Remove(DevicePtr base, MemoryOrigin origin);
   std::vector<DeviceAllocation> RemoveAll();
 

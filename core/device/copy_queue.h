@@ -2,9 +2,9 @@
 // copies back to back in the order in which they were enqueued. Each copy has an event, so that each thread
 // waits only for its own copy.
 //
-// Each user of the device (an ingest, a source) has its own queue. A shared stream would not be faster, since
-// copies of one direction share the device's engine, and an error on a stream fails all copies enqueued after
-// it.
+// Each user of the device (an ingest, a source) has its own queue, because an error on a stream fails all
+// copies enqueued after it. A shared stream would not be faster: copies of one direction share the device's
+// copy engine.
 //
 // Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
@@ -29,8 +29,9 @@ class CopyQueue {
   struct Lane;
 
  public:
-  // A running copy. Its source and destination must not be freed or used otherwise before Await; the
-  // destructor awaits the copy, too. May outlive its queue. Movable; one thread at a time.
+  // A running copy. Its source and destination must not be freed, and the destination must not be used,
+  // before Await returns. The destructor awaits the copy, too. May outlive its queue. Movable; one thread at
+  // a time.
   class Pending {
    public:
     Pending() = default;  // no copy
@@ -39,8 +40,8 @@ class CopyQueue {
     ~Pending();
 
     explicit operator bool() const { return event_ != nullptr; }
-    // Blocks until the copy is done, or until it and all copies enqueued after it have failed. To be called
-    // once.
+    // Blocks until the copy is done or has failed. After a failure, later copies of the queue use a new
+    // stream. A second call returns OK at once.
     absl::Status Await();
 
    private:
@@ -52,13 +53,13 @@ class CopyQueue {
     std::unique_ptr<Event> event_;  // destroyed before its stream
   };
 
-  // `devices` must outlive it and its copies.
+  // `devices` must outlive the queue and its copies.
   CopyQueue(DeviceRuntime* devices, int device) : devices_(devices), device_(device) {}
 
-  // Makes the stream, as the first copy would.
+  // Makes the stream now; otherwise the first copy makes it.
   absl::Status Open();
-  // Begins to copy the pieces of `source`, one after the other, to `destination`. After an error no copy is
-  // running.
+  // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`. After
+  // an error no part of the copy is running.
   absl::StatusOr<Pending> ToDevice(DevicePtr destination, std::span<const std::span<const std::byte>> source);
   absl::StatusOr<Pending> ToHost(std::span<std::byte> destination, DevicePtr source);
 

@@ -1,5 +1,5 @@
-// The basis of all calls to CUDA: a guard that sets the thread's current device, errors as statuses, and the
-// devices that an error has broken for this process. Private to this folder.
+// For all calls to CUDA: a guard that sets the thread's current device, errors as statuses, and the devices
+// that an error has broken for this process. Private to this folder.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,9 +29,9 @@ class BrokenContexts {
   std::map<int, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
 };
 
-// OK, or "<operation> <subject>: <CUDA's name and text>; <remedy>". Clears the error in the thread's record,
-// because CUDA would otherwise report it again from a later call. An error that broke the device's context
-// cannot be cleared: it marks the current guard's device as broken.
+// OK, or "<operation> <subject>: <CUDA's name and text>; <remedy>". Clears CUDA's last error of this thread,
+// because a later call would otherwise return it again. An error that broke the device's context marks the
+// device of the thread's CudaDeviceGuard as broken.
 absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject);
 
 // A device address as CUDA takes it.
@@ -40,8 +40,8 @@ inline void* CudaPointer(DevicePtr pointer) {
   return reinterpret_cast<void*>(pointer.address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Makes `device` the thread's current one while it lives. Touching CUDA without one would bring up device 0's
-// context in threads that have nothing to do with device 0.
+// Makes `device` the thread's current device during its lifetime. A CUDA call without a guard would create
+// the context of device 0, even in threads that never use device 0.
 class CudaDeviceGuard {
  public:
   explicit CudaDeviceGuard(int device);

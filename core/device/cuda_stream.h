@@ -14,11 +14,11 @@
 
 namespace tensorcast {
 
-// Which devices reach each other's memory. Thread-safe.
+// Which devices can access each other's memory. Thread-safe.
 class PeerAccess {
  public:
-  // Whether code on `device` reaches memory of `other`; the first call enables that in CUDA. If not, CUDA
-  // itself copies between the devices through the host.
+  // Whether code on `device` can access memory of `other`. The first call for two devices enables the access
+  // in CUDA. If false, CUDA copies between the two devices through the host.
   bool Enable(int device, int other);
 
  private:
@@ -26,14 +26,14 @@ class PeerAccess {
   std::map<std::pair<int, int>, bool> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Lends streams device memory for the digests of one batch. The memory is kept until the end, because
-// cudaFree would wait for all work on the device. Thread-safe.
+// Lends streams device memory for the digests of one batch. Keeps the memory for later streams until its
+// destruction, because cudaFree waits for all work on the device. Thread-safe.
 class DigestBuffers {
  public:
   ~DigestBuffers();
 
   absl::StatusOr<DevicePtr> Take(int device);
-  // REQUIRES: no running work uses the buffer.
+  // Takes a buffer back. REQUIRES: no running work uses the buffer.
   void Give(DevicePtr buffer);
 
  private:

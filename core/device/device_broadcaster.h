@@ -1,5 +1,5 @@
-// Copies from one device to several others at the same time, which is faster than one after the other. An
-// interface, because the libraries that do so run in separate processes (collective/helper).
+// Copies from one device to several others at the same time, which is faster than one after the other. This
+// is an interface, because the library that does so runs in separate processes (collective/helper).
 #pragma once
 
 #include <cstdint>
@@ -16,55 +16,56 @@
 
 namespace tensorcast {
 
-// Allocations of one size, opened for broadcasts from the first to all others. The destructor closes them. It
-// may block; after it no process of the group writes to them or has them open. One thread at a time.
+// Allocations of one size, opened for broadcasts from the first to all others. The destructor closes them and
+// may block. Afterwards no process of the group has them open. One thread at a time.
 class BroadcastGroup {
  public:
   virtual ~BroadcastGroup() = default;
-  // Blocks until these bytes of the first allocation are in all others, or the broadcast has failed. After an
-  // error the group is unusable and writes nothing more. Gives up by itself when it makes no progress.
+  // Blocks until these bytes of the first allocation are in all others, or the broadcast has failed. A
+  // broadcast without progress fails. After an error the group is unusable and writes nothing more.
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
 };
 
-// A group with ranks on several nodes, as one node sees it: its allocations are ranks of the group.
+// One node's view of a group with ranks on several nodes. Each allocation is a rank of the group.
 struct BroadcastWorld {
-  std::string id;                    // made on the root's node; a secret
-  uint32_t size = 0;                 // ranks of all nodes
-  uint32_t root = 0;                 // rank
-  std::vector<uint32_t> ranks = {};  // of the allocations here, in their order
+  std::string id;                    // from MakeId on the root's node; a secret
+  uint32_t size = 0;                 // number of ranks on all nodes
+  uint32_t root = 0;                 // the rank that sends
+  std::vector<uint32_t> ranks = {};  // of this node's allocations, in the same order
 };
 
-// This node's part in a BroadcastWorld. Until it is destroyed, this node can open no other group. If it is
-// destroyed before the end, the parts of other nodes end soon. The destructor may block; after it no process
-// of the group writes to the allocations or has them open. One thread at a time.
+// This node's part in a BroadcastWorld. While it exists, this node cannot open another group. If it is
+// destroyed before the end of the broadcasts, the parts of other nodes fail soon. The destructor may block;
+// afterwards no process of the group has the allocations open. One thread at a time.
 class WideBroadcastGroup {
  public:
   virtual ~WideBroadcastGroup() = default;
   // On the root's node: a new id for the group.
   virtual absl::StatusOr<std::string> MakeId() = 0;
-  // Blocks until all ranks of all nodes have joined; gives up by itself after a while. To be called once.
-  // `allocations` as for Open, but one is enough.
+  // Blocks until all ranks of all nodes have joined; fails after a timeout. Call it once. `allocations` are
+  // as for DeviceBroadcaster::Open, but one is enough.
   virtual absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) = 0;
-  // On the root's node: as BroadcastGroup::Broadcast. Empty `ranges` announce the end, and all may leave.
+  // On the root's node: as BroadcastGroup::Broadcast. Empty `ranges` tell the other nodes that the broadcasts
+  // have ended.
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
-  // On other nodes: blocks until the next ranges have arrived in all allocations of this node. Empty: the
-  // end.
+  // On other nodes: blocks until the next ranges have arrived in all allocations of this node, and returns
+  // these ranges. An empty result means that the broadcasts have ended.
   virtual absl::StatusOr<std::vector<ByteRange>> Receive() = 0;
 };
 
-// Thread-safe. Must outlive its groups.
+// Opens groups. Thread-safe. Must outlive its groups.
 class DeviceBroadcaster {
  public:
   virtual ~DeviceBroadcaster() = default;
-  // Whether it can broadcast at all, as far as is known now.
+  // Whether this node can broadcast; false after a failure that shows that it cannot.
   virtual bool available() const = 0;
   // `allocations`: two or more results of DeviceRuntime::Allocate, each on another device. They must outlive
   // the group. UNAVAILABLE while another group is open, or when the group cannot be opened.
   virtual absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) = 0;
-  // The version of its library for groups of several nodes; all nodes need the same version.
+  // The version of the library for groups of several nodes; all nodes of a group need the same version.
   // UNAVAILABLE, with the reason, if this node cannot take part in such groups.
   virtual absl::StatusOr<std::string> version() const = 0;
-  // Blocks until no other group is open, to the context's end at most.
+  // Blocks until no other group is open, or until the context ends (its error).
   virtual absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext& context) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Which GPUs a node uses, and opening them. Stateless; thread-safe.
+// Options for the GPUs of a node, and the function that opens them. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The digest kernel, for the code that launches it: the cuda backend, and the stand-in for the CUDA runtime,
-// which runs it on the host. A build without nvcc compiles digest_kernel_absent.cc instead. Private to this
-// folder and to the stand-in.
+// The interface of the digest kernel for the code that launches it: the cuda backend, and the stand-in for
+// the CUDA runtime (tests/stand_ins), which runs it on the host. A build without nvcc has no kernel. Private
+// to this folder and to the stand-in.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@ namespace tensorcast {
 
 inline constexpr int kMaxDigestsAtOnce = 128;
 
-// The kernel's one parameter: device addresses, all of the device that it runs on.
+// The kernel's only parameter. All addresses are in the memory of the device that runs the kernel.
 struct DigestBatch {
   struct Range {
     uint64_t address = 0;
     uint64_t bytes = 0;
   };
   Range ranges[kMaxDigestsAtOnce];
-  uint64_t digests = 0;  // address of xxh3::kDigestBytes a range
+  uint64_t digests = 0;  // address of the results: xxh3::kDigestBytes for each range
 };
 
-// Its name as CUDA knows it.
+// The kernel's name as CUDA knows it.
 inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 
-// The kernel as cudaLaunchKernel takes it: a thread block of xxh3::kLanes for each range. Null: this build
-// has none.
+// The kernel as cudaLaunchKernel takes it. Launch one thread block of xxh3::kLanes threads for each range.
+// nullptr if this build has no kernel.
 const void* DigestKernel();
 
-// The min compute capability of a device that can run the kernel, such as 75 for 7.5; a huge number if this
-// build has no kernel.
+// The min compute capability of a device that can run the kernel, such as 75 for 7.5; INT_MAX if this build
+// has no kernel.
 int MinDigestCapability();
 
 }  // namespace tensorcast

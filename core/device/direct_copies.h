@@ -1,9 +1,9 @@
 // Copies to a device that use no processor of the host, for several threads: from another device, or from
-// page-locked host memory. Unless the caller declines, each copy is digested at its destination; only the
-// digest comes to the host.
+// page-locked host memory. By default the device also digests the bytes at their destination; only the digest
+// comes to the host.
 //
 // Each running copy has its own stream. A digest keeps only one multiprocessor of a device busy, so several
-// digests must run at the same time to keep up with the copies. Streams are kept for later copies, until this
+// digests must run at the same time to keep up with the copies. Streams are kept for later copies until this
 // object is destroyed; a stream with an error is not used again.
 //
 // Thread-safe. No lock is held while a thread waits for a copy.
@@ -27,19 +27,20 @@ class DirectCopies {
   struct Lane;
 
  public:
-  // This many running copies keep a device busy; more gain nothing.
+  // This many running copies keep a device busy; more do not increase the rate.
   static constexpr int kAtOnce = 32;
 
-  // A running copy. Its source and destination must not be freed or used otherwise before Await; the
-  // destructor awaits the copy, too. Must not outlive its owner. Movable; one thread at a time.
+  // A running copy. Its source and destination must not be freed, and the destination must not be used,
+  // before Await returns. The destructor awaits the copy, too. Must not outlive the DirectCopies. Movable;
+  // one thread at a time.
   class Pending {
    public:
     Pending(Pending&& other) noexcept;
     Pending& operator=(Pending&&) = delete;
     ~Pending();
 
-    // Blocks until the bytes are in their place, and returns their digest (zeros if none was requested). An
-    // error if one of the devices or the path between them fails. To be called once.
+    // Blocks until the copy is done, and returns its digest (zeros if none was requested). An error if one of
+    // the devices or the path between them fails. Call it once.
     absl::StatusOr<DigestBytes> Await();
 
    private:
@@ -48,23 +49,24 @@ class DirectCopies {
 
     DirectCopies* const owner_;
     std::unique_ptr<Lane> lane_;
-    std::unique_ptr<Event> event_;  // goes before its stream; null: it was awaited
+    std::unique_ptr<Event> event_;  // destroyed before its stream; null: it was awaited
   };
 
-  // `devices` may be null, and must outlive it.
+  // `devices` must outlive this object. It may be null: Reach then returns false.
   explicit DirectCopies(DeviceRuntime* devices);
   // REQUIRES: no copy is running.
   ~DirectCopies();
   DirectCopies(const DirectCopies&) = delete;
   DirectCopies& operator=(const DirectCopies&) = delete;
 
-  // Whether bytes in memory of `from` can be copied directly to memory of `to`, and digested there.
+  // Whether bytes in memory of device `from` can be copied directly to memory of device `to`, and digested
+  // there.
   bool Reach(int from, int to) const;
-  // Begins to copy `bytes` at `source` to `destination`; if both are the same place, it only digests. After
-  // an error no copy is running.
+  // Begins to copy `bytes` bytes at `source` to `destination`. If both are the same address, it only digests.
+  // RESOURCE_EXHAUSTED if too many copies are running. After an error no copy is running.
   absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
-  // Begins to copy the pieces of `source`, one after the other, to `destination`, and always digests them
-  // there. REQUIRES: the pieces are page-locked, or this blocks while they are copied.
+  // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`, and
+  // digests them there. Blocks while it copies a piece that is not page-locked.
   absl::StatusOr<Pending> BeginUpload(DevicePtr destination,
                                       std::span<const std::span<const std::byte>> source);
 
@@ -78,10 +80,10 @@ class DirectCopies {
   DeviceRuntime* const devices_;
   absl::Mutex mutex_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle_ ABSL_GUARDED_BY(mutex_);  // by device
-  // Page-locked, for the digests: a device's copy into other memory would block the enqueuing thread. Empty
-  // until it is needed.
+  // Page-locked memory for the digests: a copy from a device into other memory would block the thread that
+  // enqueues it. Empty until the first copy.
   std::span<std::byte> room_ ABSL_GUARDED_BY(mutex_);
-  std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // in the room
+  std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // unused places in room_
 };
 
 }  // namespace tensorcast

@@ -1,7 +1,7 @@
 // The fake backend, a test double for hardware: N devices of a given size. Their memory is shared memory, so
 // that other processes can open it as they open CUDA IPC handles. Each stream runs asynchronously and in
 // order on its own thread. The host cannot dereference device addresses. Freeing memory that a copy still
-// uses fails with FAILED_PRECONDITION, which real devices would not notice.
+// uses fails with FAILED_PRECONDITION; real devices would not detect this error.
 //
 // All processes of a host see devices with the same UUIDs. Each process counts only its own allocations
 // against a device's size.
@@ -16,7 +16,8 @@
 
 namespace tensorcast {
 
-// Hooks with which a test delays or fails the devices' work (core/device/testing has some). Thread-safe.
+// Hooks with which a test delays the devices' work or makes it fail (core/device/testing has some).
+// Implementations must be thread-safe.
 class FakeDeviceHooks {
  public:
   virtual ~FakeDeviceHooks() = default;
@@ -28,9 +29,9 @@ class FakeDeviceHooks {
   virtual absl::Status CheckHealth(int device) = 0;
 };
 
-// Only a program that is built for a test defines this function; no product does. In such a program, every
-// fake runtime that is created without hooks uses these hooks. So a test can inject faults into a daemon in
-// another process, and the product's daemon has no switch for faults.
+// Only a program that is built for a test defines this function. There, every fake runtime that is created
+// without hooks uses these hooks. So a test can inject faults into a daemon in another process, while the
+// product's daemon has no switch for faults.
 [[gnu::weak]] std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram();
 
 struct FakeDeviceOptions {

@@ -14,11 +14,11 @@ namespace tensorcast {
 
 class FakeMemory {
  public:
-  // Makes resident memory, like a GPU's memory: page faults slow down no copy into it.
+  // Makes memory that is resident, so that no page fault slows down a copy into it.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
 
-  // Opens another process's memory; that process may end afterwards. NOT_FOUND when that memory is not
-  // there: the process is gone, freed it, or uses the descriptor for something else by now.
+  // Opens memory of another process, which may then end. NOT_FOUND if that process has ended or has freed the
+  // memory.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Open(const FakeIpcFields& fields, uint64_t bytes);
 
   FakeMemory(const FakeMemory&) = delete;

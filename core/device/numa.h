@@ -14,18 +14,18 @@
 
 namespace tensorcast {
 
-// The node of each device, by ordinal; empty where it makes no difference.
+// The NUMA node of each device, by ordinal. Empty on a host with one NUMA node.
 using NumaNodes = std::map<int, int>;
 
-// As `sysfs` says; empty on a host that has one node. Thread-safe.
+// Reads the nodes from `sysfs`; devices without a known node are left out. Thread-safe.
 NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sysfs = "/sys");
 
 // Each node once, in ascending order.
 std::vector<int> DistinctNodes(const NumaNodes& nodes);
 
-// While it lives, its thread runs only on those of its allowed CPUs that belong to the node; if there are
-// none, nothing changes. Threads that are started meanwhile inherit this for good, so the thread must not
-// start threads that outlive this object. Used by one thread.
+// Restricts the thread that makes it to the allowed CPUs of the node, until it is destroyed on the same
+// thread. If no allowed CPU belongs to the node, nothing changes. Threads that this thread starts in between
+// inherit the restriction permanently, so it must not start threads that outlive this object.
 class NearNumaNode {
  public:
   explicit NearNumaNode(std::optional<int> node, const std::string& sysfs = "/sys");
@@ -34,7 +34,7 @@ class NearNumaNode {
   NearNumaNode& operator=(const NearNumaNode&) = delete;
 
  private:
-  std::optional<cpu_set_t> before_;  // that it left
+  std::optional<cpu_set_t> before_;  // the CPUs to restore; nullopt: nothing changed
 };
 
 }  // namespace tensorcast

@@ -3,14 +3,16 @@
 // runtime and the tests. Written from the algorithm's specification (doc/xxhash_spec.md of
 // https://github.com/Cyan4973/xxHash).
 //
-// A long input is blocks of 1 KiB. What a block adds to the eight accumulators is a sum over its stripes, and
-// depends on nothing before it; only the scrambling between two blocks is a chain. So a team of lanes takes a
-// tile of blocks at a time: most lanes sum the blocks of one tile, four lanes a block and each two words of
-// every stripe, so that neighbours read neighbouring bytes, while eight others scramble their way through the
-// sums of the tile before, one accumulator each.
+// A long input consists of blocks of 1 KiB. A block adds to each of the eight accumulators a sum over its
+// stripes, which does not depend on other blocks. Only the scrambling between two blocks is sequential. So a
+// team of lanes processes a tile of 64 blocks at a time:
+// - Most lanes compute the sums of one tile. Four lanes share a block, and each of them reads two words of
+//   every stripe, so that neighbouring lanes read neighbouring bytes.
+// - Eight other lanes, one for each accumulator, scramble the accumulators with the sums of the previous
+//   tile.
 //
-// Threading: one team, with a scratch of its own, per input. No errors: any bytes have a digest. Private to
-// this folder and to the test doubles of the hardware.
+// Threading: each input has its own team and Scratch. No errors: all inputs have a digest. Private to this
+// folder and to the test doubles of the hardware.
 #pragma once
 
 #include <cstdint>
@@ -30,24 +32,25 @@ inline constexpr int kDigestBytes = 16;
 
 inline constexpr uint64_t kStripeBytes = 64;
 inline constexpr int kStripeWords = 8;
-// The secret has 192 bytes, and each stripe of a block begins 8 bytes further on in it.
+// The secret has 192 bytes. Each stripe of a block uses the 64 bytes that begin 8 bytes after the previous
+// ones.
 inline constexpr int kSecretWords = 24;
 inline constexpr int kBlockStripes = kSecretWords - kStripeWords;
 inline constexpr uint64_t kBlockBytes = kBlockStripes * kStripeBytes;
-// No longer input than this is digested by one lane.
+// One lane digests an input of at most this many bytes.
 inline constexpr uint64_t kMaxShortBytes = 240;
 
 inline constexpr int kTileBlocks = 64;
 inline constexpr int kLanesOfBlock = kStripeWords / 2;
 inline constexpr int kSumLanes = kTileBlocks * kLanesOfBlock;
-// A whole warp, of which one lane an accumulator has work.
+// The sum lanes, and a warp for scrambling, in which only kStripeWords lanes have work.
 inline constexpr int kLanes = kSumLanes + 32;
 
-// What the lanes of a team share: on a GPU, the shared memory of a thread block.
+// State that the lanes of a team share. On a GPU it is in the shared memory of a thread block.
 struct Scratch {
   uint64_t secret[kSecretWords];
   uint64_t accumulators[kStripeWords];
-  uint64_t sums[2][kTileBlocks][kStripeWords];  // of a tile, and of the one before
+  uint64_t sums[2][kTileBlocks][kStripeWords];  // of a tile and of the previous one
 };
 
 // The lanes of a team on the host: one after another.
@@ -73,7 +76,7 @@ inline constexpr uint64_t kPrime64E = 0x27D4EB2F165667C5ULL;
 inline constexpr uint64_t kPrimeMixA = 0x165667919E3779F9ULL;
 inline constexpr uint64_t kPrimeMixB = 0x9FB21C651E98DF25ULL;
 
-// Where in the secret, in bytes, the parts of the algorithm begin that do not begin at its front.
+// Offsets in the secret, in bytes, of the parts that do not begin at its front.
 inline constexpr int kScrambleSecret = 128;
 inline constexpr int kLastStripeSecret = 121;
 inline constexpr int kLowMergeSecret = 11;
@@ -123,9 +126,9 @@ TENSORCAST_HOST_DEVICE inline uint32_t Load32(const uint8_t* at) {
 
 TENSORCAST_HOST_DEVICE inline Words LoadWords(const uint8_t* at) { return {Load64(at), Load64(at + 8)}; }
 
-// From an address that is a multiple of 16, which a GPU loads at once. By a vector type, and not by a promise
-// to the compiler (__builtin_assume_aligned): nvcc 13.0 keeps such a promise also on the branch that does not
-// give it.
+// Loads from an address that is a multiple of 16, with one instruction on a GPU. It uses a vector type
+// instead of __builtin_assume_aligned, because nvcc 13.0 applies that assumption also to the branch for
+// unaligned addresses.
 TENSORCAST_HOST_DEVICE inline Words LoadAlignedWords(const uint8_t* at) {
 #if defined(__CUDA_ARCH__)
   const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(at);
@@ -209,7 +212,7 @@ TENSORCAST_HOST_DEVICE inline Hash HashUpTo16(const uint8_t* data, uint64_t byte
   return {Avalanche(hash.low), Avalanche(hash.high + product.high * kPrime64B)};
 }
 
-// Two pieces of 16 bytes, each into an accumulator of its own and, unmixed, into the other's.
+// Adds two pieces of 16 bytes to the sums: each one mixed to its own sum, and unmixed to the other sum.
 TENSORCAST_HOST_DEVICE inline void MixPair(Hash& sums, const uint8_t* a, const uint8_t* b, int secret) {
   const Words of_a = LoadWords(a);
   const Words of_b = LoadWords(b);
@@ -224,7 +227,7 @@ TENSORCAST_HOST_DEVICE inline Hash FinishPairs(const Hash& sums, uint64_t bytes)
   return {Avalanche(sums.low + sums.high), uint64_t{0} - Avalanche(high)};
 }
 
-// From both ends to the middle.
+// Mixes pairs of pieces from both ends to the middle.
 TENSORCAST_HOST_DEVICE inline Hash HashUpTo128(const uint8_t* data, uint64_t bytes) {
   Hash sums = {bytes * kPrime64A, 0};
   for (int pair = static_cast<int>((bytes - 1) / 32); pair >= 0; --pair) {
@@ -261,7 +264,7 @@ TENSORCAST_HOST_DEVICE inline uint64_t FirstAccumulator(int word) {
   return kFirst[word];
 }
 
-// What a word of a stripe adds to its accumulator; `partner` is the other word of its pair.
+// The value that a word of a stripe adds to its accumulator; `partner` is the other word of its pair.
 TENSORCAST_HOST_DEVICE inline uint64_t Contribution(uint64_t word, uint64_t partner, uint64_t secret) {
   const uint64_t mixed = word ^ secret;
   return (mixed & 0xFFFFFFFFU) * (mixed >> 32) + partner;
@@ -271,7 +274,7 @@ TENSORCAST_HOST_DEVICE inline uint64_t Scrambled(uint64_t accumulator, uint64_t 
   return (accumulator ^ accumulator >> 47 ^ secret) * kPrime32A;
 }
 
-// What the stripes of a column of two words add to their accumulators.
+// The values that all stripes of a block add to two accumulators; `column` are the two words of each stripe.
 template <Words (*kLoad)(const uint8_t*)>
 TENSORCAST_HOST_DEVICE inline Words SumColumn(const uint8_t* column, const uint64_t* secret) {
   Words sum;
@@ -286,13 +289,13 @@ TENSORCAST_HOST_DEVICE inline Words SumColumn(const uint8_t* column, const uint6
   return sum;
 }
 
-// Not inlined: its many loads of single bytes would take registers from the usual case.
+// Not inlined: its many loads of single bytes would take registers from the aligned case.
 TENSORCAST_HOST_DEVICE TENSORCAST_NOINLINE inline Words SumUnalignedColumn(const uint8_t* column,
                                                                            const uint64_t* secret) {
   return SumColumn<LoadWords>(column, secret);
 }
 
-// Two words of the sums of a block: those of the pair.
+// Computes two words of a block's sums: 2 * pair and 2 * pair + 1.
 TENSORCAST_HOST_DEVICE inline void SumPair(const uint8_t* block, int pair, const uint64_t* secret,
                                            uint64_t* sums) {
   const uint8_t* const column = block + pair * sizeof(Words);
@@ -303,8 +306,8 @@ TENSORCAST_HOST_DEVICE inline void SumPair(const uint8_t* block, int pair, const
   sums[2 * pair + 1] = sum.second;
 }
 
-// One accumulator over what follows the last block that is followed by any byte, and over the last stripe,
-// which may begin before that.
+// One accumulator, plus the stripes after the last block that DigestLong summed, plus the last 64 bytes of
+// the input, which may overlap these stripes.
 TENSORCAST_HOST_DEVICE inline uint64_t WithEnd(uint64_t accumulator, int word, const uint8_t* data,
                                                uint64_t bytes) {
   const uint64_t begin = (bytes - 1) / kBlockBytes * kBlockBytes;
@@ -328,7 +331,7 @@ TENSORCAST_HOST_DEVICE inline uint64_t Merged(const uint64_t* accumulators, uint
   return Avalanche(merged);
 }
 
-// In the canonical order: the most significant byte first.
+// Writes the hash in canonical byte order: the most significant byte first.
 TENSORCAST_HOST_DEVICE inline void Write(const Hash& hash, uint8_t* digest) {
   const uint64_t words[2] = {Reversed(hash.high), Reversed(hash.low)};
   std::memcpy(digest, words, kDigestBytes);
@@ -380,9 +383,9 @@ TENSORCAST_HOST_DEVICE inline void DigestLong(const Team& team, const uint8_t* d
 
 }  // namespace internal
 
-// Writes the kDigestBytes of the digest of `bytes` at `data`, in canonical byte order. All of these are the
-// same for every lane. A team calls a function for each of its kLanes lanes (Each) and goes on when all have
-// returned from it.
+// Writes the digest of `bytes` bytes at `data` to the kDigestBytes at `digest`, in canonical byte order. On a
+// GPU every lane calls this function with the same arguments. Team::Each(work) calls work(lane) for each of
+// the kLanes lanes and returns when all calls have returned.
 template <typename Team>
 TENSORCAST_HOST_DEVICE inline void DigestRange(const Team& team, const uint8_t* data, uint64_t bytes,
                                                Scratch& scratch, uint8_t* digest) {
