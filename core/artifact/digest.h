@@ -1,7 +1,8 @@
-// Chunk digests. XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, guards
-// against accidents: an adversary can make other bytes with the same value. BLAKE3
-// (https://github.com/BLAKE3-team/BLAKE3-specs), its first 32 bytes, guards against adversaries, and costs
-// several times as much. This header also has copies that are fused with digesting or bypass the caches.
+// The two digests of a chunk, and copies that are fused with digesting or bypass the caches.
+// - XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, protects against
+//   accidents. An adversary can make other bytes with the same XXH3-128.
+// - The first 32 bytes of BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs) protect against adversaries.
+//   BLAKE3 costs several times as much.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ struct Blake3Digest {
   friend bool operator==(const Blake3Digest&, const Blake3Digest&) = default;
 };
 
-// The digests that were computed of one chunk.
+// The computed digests of one chunk.
 struct ChunkDigests {
   Digest xxh3;
   std::optional<Blake3Digest> blake3;
@@ -38,10 +39,10 @@ struct ChunkDigests {
 
 Digest ComputeDigest(std::span<const std::byte> bytes);
 Blake3Digest ComputeBlake3(std::span<const std::byte> bytes);
-// The BLAKE3 of several pieces, one after another.
+// The BLAKE3 of the concatenated pieces.
 Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces);
 
-// Computes XXH3, and BLAKE3 if `with_blake3`, over pieces. Thread-compatible.
+// Computes XXH3-128, and BLAKE3 if `with_blake3`, of bytes that come in pieces. Thread-compatible.
 class DigestBuilder {
  public:
   explicit DigestBuilder(bool with_blake3 = false);
@@ -50,9 +51,10 @@ class DigestBuilder {
   DigestBuilder& operator=(DigestBuilder&&) noexcept;
 
   void Update(std::span<const std::byte> bytes);
-  // Copies `source` to `destination` and digests it in one pass, in steps that stay in the first cache
-  // levels.
+  // Copies `source` to `destination`, as StreamingCopy, and digests it in the same pass. `source` must not
+  // change during the call.
   void UpdateAndCopy(std::byte* destination, std::span<const std::byte> source);
+  // The digests of all bytes since the construction or the last Reset.
   Digest Finish() const;
   ChunkDigests FinishChunk() const;
   void Reset();
@@ -63,9 +65,9 @@ class DigestBuilder {
 };
 
 // Copies `source` to `destination`; they must not overlap. For bytes that this process does not read again
-// soon, such as tensor bytes for a pool: where the processor can, the copy bypasses the caches by
-// non-temporal stores, which do not read the destination first. When it returns, ordinary synchronisation
-// makes the bytes visible to other threads. Thread-safe.
+// soon, such as tensor bytes for a pool. On x86-64 the copy uses non-temporal stores, which bypass the caches
+// and do not read the destination first. After the return, ordinary synchronisation makes the bytes visible
+// to other threads. Thread-safe.
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source);
 
 // One step of a copy that changes bytes on its way: reads `next` into `buffer`, which stays in the cache, and

@@ -1,4 +1,5 @@
-// The image's layout: the place of each tensor, and the cut of the image into chunks.
+// The image's layout: the offset of each tensor, and the division of the image into chunks. Values and pure
+// functions; all sizes and offsets are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@ inline constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
 
 // The chunk size of an image of `image_bytes`: 2^floor(log2(image_bytes / 256)), at least kMinChunkBytes and
-// at most kMaxChunkBytes. The size is fixed so that every process makes the same artifact from the same
-// tensors. An image of 256 MiB or more has at least 256 chunks.
+// at most kMaxChunkBytes. Because it depends only on the image size, every process makes the same artifact
+// from the same tensors. An image of 256 MiB or more has at least 256 chunks.
 uint64_t ChunkBytesOf(uint64_t image_bytes);
 
-// Tensors in image order, each at the first aligned offset after the previous tensor, with zero bytes between
-// them. The image ends at the aligned end of the last tensor. A value; immutable once valid.
+// Tensors in image order. Each tensor is at the first multiple of kTensorAlignment after the previous tensor;
+// the bytes between them are zero. The image ends at the next such multiple after the last tensor. A value.
 struct ImageLayout {
   std::vector<Tensor> tensors;
   uint64_t image_bytes = 0;
@@ -36,29 +37,30 @@ struct ImageLayout {
   friend bool operator==(const ImageLayout&, const ImageLayout&) = default;
 };
 
-// Sets every tensor's offset, the image size and the chunk size from names, types, shapes and order.
-// INVALID_ARGUMENT for a repeated or non-UTF-8 name, a size that does not follow from dtype and shape, an
-// image past 2^63 bytes, or more than 2^32-1 chunks.
+// Sets every tensor's offset, the image size and the chunk size. INVALID_ARGUMENT for a repeated or non-UTF-8
+// name, an `nbytes` that does not follow from dtype and shape, an image larger than 2^63 bytes, or more than
+// 2^32-1 chunks; the layout is then unchanged.
 absl::Status AssignOffsets(ImageLayout& layout);
 
-// Makes the same checks, and checks that AssignOffsets would give the same offsets. The chunk size may be any
-// positive multiple of 4096: the manifest checks the exact size.
+// Makes the checks of AssignOffsets, and checks that it would set the same offsets and image size. The chunk
+// size may be any positive multiple of 4096; the manifest checks the exact size.
 absl::Status ValidateLayout(const ImageLayout& layout);
 
 // Whether both describe the same image; chunk sizes may differ.
 bool SameImage(const ImageLayout& a, const ImageLayout& b);
 
-// Padding: the bytes of an image that belong to no tensor. They are zero by definition. A first ingest checks
-// that, since its digests make the padding a part of the artifact.
+// Padding: the bytes of an image that belong to no tensor. They must be zero. A first ingest checks this,
+// because its digests also cover the padding.
 
 // The parts of `range` between tensors and behind the last tensor, in order. REQUIRES: a valid layout.
 std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range);
 
-// INVALID_ARGUMENT naming the first byte of padding that is not zero. `spans` hold the bytes of `range`.
+// INVALID_ARGUMENT if a byte of padding is not zero; the message names the first such byte. `spans` are the
+// bytes of `range`.
 absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
                           std::span<const std::span<std::byte>> spans);
 
-// INVALID_ARGUMENT for a chunk size that is not a positive multiple of 4096, or one that cuts the image into
+// INVALID_ARGUMENT for a chunk size that is not a positive multiple of 4096, or that divides the image into
 // more than 2^32-1 chunks.
 absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes);
 

@@ -22,10 +22,12 @@ enum class ArtifactKind : uint8_t { kTensors = 0, kFiles = 1, kDifference = 2 };
 // "tensors", "files", "difference"; "" for another number.
 std::string_view ArtifactKindName(ArtifactKind kind);
 
-// A manifest. In an artifact of kind kFiles each file is a tensor of dtype U8 and shape [bytes], named by the
-// file's path below the folder. An artifact of kind kDifference has the tensors "index" and "records" of
-// bytes, and the metadata "base" and "target", which are artifact ids (core/difference). Immutable once made;
-// share it as shared_ptr<const Manifest>.
+// A manifest. Immutable, so it is thread-safe; share it as shared_ptr<const Manifest>.
+//
+// In an artifact of kind kFiles each file is a tensor of dtype U8 and shape [bytes]; the tensor's name is the
+// file's path below the folder. An artifact of kind kDifference (core/difference) has the tensors "index" and
+// "records" of dtype U8 and one dimension. Its metadata has exactly the keys "base" and "target"; both
+// values are artifact ids.
 class Manifest {
  public:
   // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, metadata is not
@@ -42,15 +44,15 @@ class Manifest {
   ArtifactKind kind() const { return kind_; }
   const ImageLayout& layout() const { return layout_; }
   const std::vector<ChunkDigests>& digests() const { return digests_; }  // for each chunk, with BLAKE3
-  // The user's, e.g. "format".
+  // The user's metadata, such as "format".
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& bytes() const { return bytes_; }  // canonical encoding
   const std::string& id() const { return id_; }        // "tc2:..."
 
   // nullptr when there is no tensor of that name.
   const Tensor* Find(std::string_view name) const;
-  // SHA-256 (32 bytes) over names, dtypes and shapes in the order of names. Equal for two artifacts with
-  // tensors that differ only in bytes and order.
+  // The 32 bytes of SHA-256 over names, dtypes and shapes in the order of names. Two artifacts have the same
+  // digest if their tensors differ only in bytes and order.
   std::string DigestOfTensors() const;
 
  private:
@@ -66,20 +68,22 @@ class Manifest {
   std::vector<uint32_t> by_name_;  // tensor indices, sorted by name
 };
 
-// Whether the text is a path below a folder: at most 4095 bytes of UTF-8 without control characters, in parts
-// of at most 255 bytes that are neither empty nor "." nor "..".
+// Whether the text is a path below a folder: at most 4095 bytes of UTF-8 without control characters. Each
+// part between slashes has at most 255 bytes and is not empty, "." or "..".
 bool IsPathBelow(std::string_view path);
 
-// INVALID_ARGUMENT unless the tensors are files: each name is a path below a folder (IsPathBelow) and is not
-// a folder of another name, the names ascend byte by byte, and each tensor has dtype U8 and one dimension.
+// INVALID_ARGUMENT unless the tensors are files. Each name must be a path below a folder (IsPathBelow) that
+// is not a folder of another name. The names must ascend byte by byte. Each tensor must have dtype U8 and one
+// dimension.
 absl::Status CheckFileLayout(const ImageLayout& layout);
 
 // "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
 std::string ArtifactId(std::string_view canonical_manifest);
 bool IsArtifactId(std::string_view text);
-// Whether `text` begins like an artifact id. No key may begin so: a key is then never taken for an id.
+// Whether `text` begins like an artifact id. A key must not begin like this, so that no text is both a key
+// and an artifact id.
 bool BeginsAsArtifactId(std::string_view text);
-// From now on this process accepts manifests of any chunk size, so that small images can have many chunks.
+// After this call the process accepts manifests of any chunk size, so that small images can have many chunks.
 void AllowAnyChunkSizeForTests();
 
 }  // namespace tensorcast

@@ -8,8 +8,8 @@
 
 namespace tensorcast {
 
-// Whether the text begins with a scheme and "://". Such a text is never taken for a path: write a file in a
-// folder of that name as "./s3://bucket". A URI names the same object on every node.
+// Whether the text begins with a scheme and "://". Such a text is always a URI, never a path: write the path
+// of a file below a folder "s3:" as "./s3://bucket". A URI names the same object on every node.
 inline bool IsObjectUri(std::string_view text) {
   const size_t scheme = text.find("://");
   return scheme != text.npos && scheme > 0 && std::ranges::all_of(text.substr(0, scheme), [](char c) {
@@ -17,8 +17,9 @@ inline bool IsObjectUri(std::string_view text) {
          });
 }
 
-// The URI for a message, a span or a log: "***" replaces a user name and password in front of the host, and
-// the query of a URL, which may be a signature. Other text stays unchanged.
+// The URI without secrets, for a message, a span or a log. "***" replaces a user name and password before the
+// host, and the query of an http or https URL, which may be a signature. A text that is not a URI is
+// unchanged.
 inline std::string ShownUri(std::string_view text) {
   if (!IsObjectUri(text)) return std::string(text);
   const size_t host = text.find("://") + 3;
@@ -33,7 +34,8 @@ inline std::string ShownUri(std::string_view text) {
   return shown;
 }
 
-// For a URI that would be stored and shown: why it is refused, with a remedy; empty: it has no secret.
+// For a URI that is to be stored and shown: the reason for refusing it, with a remedy. Empty if the URI has
+// no secret.
 inline std::string_view SecretIn(std::string_view uri) {
   if (ShownUri(uri) == uri) return "";
   return "the URI has a password or a query, which may be a signature; set credentials in the environment, "

@@ -1,5 +1,6 @@
-// The origin of an artifact: the objects that it was imported from, each in the version that was read. Files
-// are objects of one node; objects with a URI are shared. Values and pure functions; thread-compatible.
+// The origin of an artifact: the objects that it was imported from, each with the version that was read. A
+// file can be read only on its node; an object with a URI is shared. Values and pure functions;
+// thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,17 @@ namespace tensorcast {
 
 // An object as it was when it was read. An object that differs in any field is a different object.
 struct ObjectIdentity {
-  std::string uri;  // for a file: its absolute path without links; for others: a URI with a scheme
+  std::string uri;  // of a file: its absolute path without links; of other objects: a URI with a scheme
   uint64_t bytes = 0;
-  std::string version;  // each kind of object has its own form; for a file: FileVersion::Text
+  std::string version;  // its form depends on the kind of object; of a file: FileVersion::Text
 
   friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
 };
 
-// The attributes of a file that change with every write. A user may set a file's mtime back, but the kernel
-// then sets the ctime, which shows the change.
+// The attributes of a file that change with every write. A user may set a file's mtime back; the kernel then
+// sets the ctime, which shows the change.
 struct FileVersion {
-  uint64_t device = 0;  // of its file system, on its node
+  uint64_t device = 0;  // the number of the file system's device on this node
   uint64_t inode = 0;
   int64_t mtime_ns = 0;
   int64_t ctime_ns = 0;
@@ -37,19 +38,20 @@ struct FileVersion {
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 };
 
-// For errors: how the object `is` differs from `was`. Empty: it does not differ.
+// For messages: how the object `is` differs from `was`. Empty if size and version are equal.
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
 
 struct Origin {
   std::string node_id;  // the node that imported the objects; only this node can read files
   std::vector<ObjectIdentity> objects;
-  bool untraceable = false;  // a write may leave the versions unchanged: the origin never counts as a copy
-  bool compared = false;     // the objects were read again in these versions, and all digests were right
+  bool untraceable = false;  // a write may leave the versions unchanged, so the origin never counts as a copy
+  bool compared = false;     // a second read of these versions gave the same digests
 
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-// Whether any node can read it, if its configuration allows that: all objects have URIs with a scheme.
+// Whether every node can read the origin, if the node's configuration allows it: there are objects, and all
+// have a URI with a scheme.
 bool IsShared(const Origin& origin);
 
 // Encodes an origin for storage (FORMAT.md). REQUIRES: fewer than 2^32 objects, and texts shorter than 2^32

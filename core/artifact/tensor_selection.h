@@ -1,9 +1,10 @@
-// Selects the tensors that a request names, and the chunks of the image that hold them. Pure functions. Both
-// the requester and the code that brings the chunks use them, so that both select the same.
+// Selects the tensors that a request names, and the chunks of the image that hold them. Pure functions. The
+// client and the daemon both use them, so that both select the same tensors.
 //
 // A pattern that equals the name of a tensor selects that tensor. Any other pattern is a shell pattern
-// (glob(7)) for the whole name: `*` matches any text, `?` any one character, `[a-z]` one of the listed
-// characters, `[!a-z]` any other character. Dots, slashes and backslashes are not special (`[*]` is a star).
+// (glob(7)) for the whole name. `*` matches any text, `?` one character, `[a-z]` one of the listed
+// characters, and `[!a-z]` one character that is not listed. Dots, slashes and backslashes are ordinary
+// characters; `[*]` matches a star.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +23,19 @@ inline constexpr size_t kMaxTensorPatterns = 65536;
 inline constexpr size_t kMaxTensorPatternBytes = 4096;
 
 struct TensorSelection {
-  std::vector<uint32_t> tensors;  // their places in layout().tensors, ascending
-  // Ascending. If the image has chunks, at least one is selected, even if the tensors have no bytes: a
-  // replica needs a chunk.
+  std::vector<uint32_t> tensors;  // their indices in layout().tensors, ascending
+  // Ascending. If the image has chunks, at least one is selected, even if the tensors have no bytes, because
+  // a replica needs a chunk.
   std::vector<uint32_t> chunks;
-  uint64_t tensor_bytes = 0;  // bytes of only the tensors, without other bytes of the chunks
+  uint64_t tensor_bytes = 0;  // the sum over the tensors, which may be less than the bytes of the chunks
 };
 
-// INVALID_ARGUMENT for too many patterns, or for one that is too long.
+// INVALID_ARGUMENT for too many patterns, and for a pattern that is too long or not UTF-8.
 absl::Status CheckTensorPatterns(std::span<const std::string> patterns);
 
-// Every tensor that at least one pattern selects; without patterns, all tensors. INVALID_ARGUMENT as
-// CheckTensorPatterns, for a pattern that selects nothing (the error suggests a similar name), and if
-// comparing all patterns would take seconds.
+// Selects every tensor that matches at least one pattern; without patterns, all tensors. INVALID_ARGUMENT as
+// CheckTensorPatterns, for a pattern that selects nothing (the error suggests a similar name), and if the
+// comparison would take more than about a second.
 absl::StatusOr<TensorSelection> SelectTensors(const Manifest& manifest,
                                               std::span<const std::string> patterns);
 

@@ -15,7 +15,8 @@ namespace tensorcast {
 struct PciPlace {
   std::optional<int> numa_node;
   // Sorted names of the nearest adapters: from the root of the PCI tree, their paths share the longest part
-  // with the device's path, and at least a host bridge. RDMA devices if there are any, else network interfaces.
+  // with the device's path, and at least a host bridge. RDMA devices if there are any, else network
+  // interfaces.
   std::vector<std::string> nearest_nics;
 };
 

@@ -66,9 +66,9 @@ class HostPool {
   // The segments of an earlier pool, and callbacks for their replacement.
   struct Kept {
     // A kept segment takes the place of a new one of its size. It is read-only and counts as used until its
-    // last allocation ends. Then a new segment replaces it; the new pages appear at first touch. A segment that
-    // fits no place, or lacks a seal, is dropped. A segment without a descriptor takes a place of any size,
-    // which has no memory until the segment is replaced.
+    // last allocation ends. Then a new segment replaces it; the new pages appear at first touch. A segment
+    // that fits no place, or lacks a seal, is dropped. A segment without a descriptor takes a place of any
+    // size, which has no memory until the segment is replaced.
     std::vector<KeptSegment> segments;
     // Called when a kept segment is replaced, on the thread that ended its last allocation, with no lock
     // held. before_replaced is called before the old segment is unmapped; on_replaced is called before

@@ -1,5 +1,6 @@
-// Remembers which chunks of an availability a receiver was told of, and gives the news since then in as few
-// pieces as possible. For code that announces an availability over a network or a socket. Thread-compatible.
+// Remembers the chunks of an availability that were announced to a receiver, and returns the new ones as
+// compact announcements. For code that announces an availability over a network or a socket.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +13,26 @@
 
 namespace tensorcast {
 
-// News in the form of the arguments of Availability::AddWords.
+// The arguments of Availability::AddWords: chunk `first` + i is bit i % 64 of words[i / 64].
 struct Announcement {
   uint32_t first = 0;  // a multiple of 64
   std::vector<uint64_t> words;
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-// Whether a peer's announcement is valid for an image of `chunks` chunks: its last word has a chunk of the
-// image, and no bit past the image is set.
+// Whether a peer's announcement is valid for an image of `chunks` chunks: there are words, the last word
+// covers a chunk of the image, and no bit past the last chunk is set.
 bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks);
 
 class Announcer {
  public:
-  // If `only` is not empty, only its chunks are announced; it has a bit for each chunk, as
-  // Availability::Words.
+  // If `only` is not empty, only its chunks are announced. It has the form of Availability::Words.
   explicit Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only = {});
 
-  // Returns the chunks that are present and not announced yet, in announcements of at most `max_words` words.
-  // Empty: there is no news.
+  // Returns the chunks that are present and were not returned before, in announcements of at most `max_words`
+  // words. An announcement may repeat chunks. Empty if there are no new chunks. REQUIRES: max_words > 0.
   std::vector<Announcement> TakeNews(size_t max_words);
-  // The chunks that were announced.
+  // The chunks that TakeNews has returned.
   const std::vector<uint64_t>& told() const { return told_; }
 
  private:

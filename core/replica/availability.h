@@ -1,8 +1,9 @@
-// An Availability is the set of chunks that a replica or peer has: each chunk is verified, in its place, and
-// stays. The set only grows, and ends once: complete, or with the reason why no more chunks will come.
+// An Availability is the set of chunks that a replica or a peer has. Each of these chunks is verified, is in
+// its place, and stays there. The set only grows, and ends once: complete, or with the reason why no more
+// chunks will come.
 //
-// Each side of a pull has one: the ingest that fills the source's replica writes the first, the lane sends
-// its changes, and the receiver picks chunks by the mirror on its side.
+// A pull has two. The ingest that fills the source's replica writes the first one. The lane sends its changes
+// to the receiver's mirror, by which the receiver picks chunks.
 //
 // Thread-safe; any number of writers and readers. Queries about chunks, and ended(), take no lock.
 #pragma once
@@ -39,8 +40,8 @@ class Availability {
     uint64_t key_ = 0;
   };
 
-  // An empty set for an image that is cut into chunks of this size; the last chunk may be shorter. REQUIRES:
-  // neither is 0.
+  // An empty set for an image with chunks of this size; the last chunk may be shorter. REQUIRES: both are
+  // positive.
   Availability(uint64_t image_bytes, uint64_t chunk_bytes);
   Availability(const Availability&) = delete;
   Availability& operator=(const Availability&) = delete;
@@ -49,12 +50,12 @@ class Availability {
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint32_t chunks() const { return chunks_; }
 
-  // Adds a chunk. Does nothing if the set has it already, or has ended. REQUIRES: chunk < chunks().
+  // Adds a chunk. Does nothing if the set already has it or has ended. REQUIRES: chunk < chunks().
   void Add(uint32_t chunk);
-  // Adds the chunks of a peer's announcement that have a set bit: chunk `first` + i is bit i % 64 of
-  // words[i / 64]. Bits past the last chunk are ignored. Calls the observers once.
+  // Adds the chunks of a peer's announcement: chunk `first` + i if bit i % 64 of words[i / 64] is set. Bits
+  // past the last chunk are ignored. Calls the observers at most once.
   void AddWords(uint32_t first, const std::vector<uint64_t>& words);
-  // No more chunks will come: OK when the writer is done, else the reason. Only the first call counts.
+  // Ends the set: OK when the writer has finished, else the reason. Only the first call has an effect.
   void End(absl::Status why);
 
   bool Has(uint32_t chunk) const;
@@ -68,11 +69,11 @@ class Availability {
   // One word of Words(). REQUIRES: index * 64 < chunks().
   uint64_t Word(uint32_t index) const { return words_[index].load(std::memory_order_acquire); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  // The status of the end. REQUIRES: ended(). Must not be called by an observer.
+  // The status that was given to End. REQUIRES: ended(). An observer must not call it.
   absl::Status end() const;
 
   // Calls `observer` after each later change, on the thread that made the change and under a lock of this
-  // object. The observer may wake a thread or post a task, but must not block, since ~Watch waits for it.
+  // object. The observer may wake a thread or post a task. It must not block, because ~Watch waits for it.
   [[nodiscard]] Watch OnChange(std::function<void()> observer) const;
 
  private:

@@ -1,6 +1,6 @@
-// The facts of a replica at one moment: its location, its state and how many chunks it has. Values, without
-// the replica's memory or file (core/replicas/replica_lease.h), so that code that coordinates or shows
-// replicas links neither devices nor disks.
+// The facts of a replica at one moment: its location, its state and its number of chunks. Values without the
+// replica's memory or file (core/replicas/replica_lease.h), so that code that coordinates or shows replicas
+// links neither devices nor disks.
 #pragma once
 
 #include <compare>
@@ -14,7 +14,7 @@
 
 namespace tensorcast {
 
-// Where on a node a replica is: a GPU, host memory, or a packed file. A value.
+// The place of a replica on its node: a GPU, host memory, or a packed file.
 enum class LocationKind : uint8_t { kGpu, kCpu, kDisk };
 
 struct Location {
@@ -23,15 +23,16 @@ struct Location {
 
   // "gpu:N", "cpu" or "disk".
   std::string ToString() const;
+  // INVALID_ARGUMENT for a text that ToString does not return.
   static absl::StatusOr<Location> Parse(std::string_view text);
   friend auto operator<=>(const Location&, const Location&) = default;
 };
 std::string_view LocationKindName(LocationKind kind);  // "gpu", "cpu", "disk"
 
-// allocating -> filling -> ready -> draining -> gone, or -> failed. A replica in host memory that needs only
-// some chunks, or that gets no more chunks, becomes partial after filling, and later fills again or drains. A
-// partial replica serves the chunks that it has, but does not count as a copy. Only the engine changes
-// states.
+// The usual order is allocating, filling, ready, draining, gone. An allocating or filling replica may become
+// failed. A replica in host memory that needs only some chunks, or that gets no more chunks, becomes partial
+// after filling; later it fills again or drains. A partial replica serves the chunks that it has, but does
+// not count as a copy. Only the engine changes states.
 enum class ReplicaState : uint8_t { kAllocating, kFilling, kPartial, kReady, kDraining, kGone, kFailed };
 std::string_view ReplicaStateName(ReplicaState state);
 bool IsLegalTransition(ReplicaState from, ReplicaState to);
@@ -40,9 +41,9 @@ bool IsLegalTransition(ReplicaState from, ReplicaState to);
 struct ReplicaInfo {
   std::string id;           // UUID, new for each replica
   std::string artifact_id;  // empty while a first ingest computes it
-  std::string node_id;      // the node that has it
+  std::string node_id;      // the replica's node
   Location location;
-  std::string device_uuid;  // of a GPU
+  std::string device_uuid;  // for a GPU, else empty
   ReplicaState state = ReplicaState::kAllocating;
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;
@@ -53,7 +54,7 @@ struct ReplicaInfo {
   uint32_t leases = 0;
   bool pinned = false;
   SteadyTime last_used;
-  SteadyTime ready_since;  // InfiniteFuture: not ready yet
+  SteadyTime ready_since;  // InfiniteFuture: not ready
 };
 
 }  // namespace tensorcast

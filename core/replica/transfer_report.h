@@ -1,5 +1,5 @@
-// The reports of an ingest: its progress while it runs and, at its end, how long each stage took with each
-// source. Only these reports have a stage's start, end, bytes and outcome.
+// The reports of an ingest: its progress while it runs, and at its end the times, bytes and outcome of each
+// stage with each source. Values.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +17,35 @@
 
 namespace tensorcast {
 
-// What kind of source gives an ingest its bytes.
+// The kind of source from which an ingest gets its bytes.
 enum class SourceType { kLocal, kRemote, kDisk };  // tc.source.type
 std::string_view SourceTypeName(SourceType type);
 
-// The lanes that are not transport's. (Each transport has its name in transport/lanes.)
+// The lanes that are not transports. The names of the transports are in transport/lanes.
 inline constexpr std::string_view kLocalLane = "local";    // attach to a daemon of the same host
 inline constexpr std::string_view kDiskLane = "disk";      // this node's own packed files and origins
 inline constexpr std::string_view kMemoryLane = "memory";  // this node's host memory, or a client's
 inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
-inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast among them
-// Equal chunks of another artifact in this node's host memory; the source's name is that artifact's id.
+inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast between GPUs
+// Equal chunks of another artifact in this node's host memory. The source's name is the id of that artifact.
 inline constexpr std::string_view kEqualLane = "equal";
-// Chunks that are rebuilt from a base and differences, which are replicas of this node; the source's name is
-// the id of the base. Such sources are of type kLocal, but their bytes depend on a peer's
-// difference: with distrust_other_hosts both digests are compared.
+// Chunks that are decoded from a base and differences, which are replicas of this node. The source's name is
+// the id of the base. The source's type is kLocal, but its bytes depend on differences from other hosts: with
+// distrust_other_hosts both digests are compared.
 inline constexpr std::string_view kDifferenceLane = "difference";
 
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
   std::string lane;             // a transport's name, or one of those above
-  std::string name;             // the place that it reads: a node name, a path
-  std::string grant_id = {};    // the grant under which it is read; empty: it needs none
-  TraceContext span = {};       // reserved for reading it, if the other end links to that span
-  TraceContext made_by = {};    // the ingest that made the replica it reads, if known
-  std::string replica_id = {};  // the replica that it reads; empty: it reads no replica
+  std::string name;             // the name of a node, a path, or as the lane says
+  std::string grant_id = {};    // the grant for reading this source; empty: none is needed
+  TraceContext span = {};       // the span reserved for reading this source, if the other end links to it
+  TraceContext made_by = {};    // the ingest that made the source's replica, if known
+  std::string replica_id = {};  // the source's replica; empty: the source is not a replica
   bool outside = false;  // a shared origin outside the cluster: all receivers together read each chunk once
-  // This receiver's number among the receivers that the source serves: `share` of `shares`. 0 of 1: not
-  // known.
+  // This receiver's number among the `shares` receivers that the source serves, counted from 0. 0 of 1 also
+  // if they are not known.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
@@ -53,8 +53,8 @@ struct SourceInfo {
 enum class Stage : uint8_t { kFetch, kVerify, kPlace };
 std::string_view StageName(Stage stage);
 
-// One stage with one source. Stages overlap, so busy time can exceed end - start when several chunks are in a
-// stage at once.
+// One stage with one source. Several chunks can be in a stage at the same time, so `busy` can exceed end -
+// start.
 struct StageReport {
   Stage stage = Stage::kFetch;
   SourceInfo source;
@@ -64,8 +64,8 @@ struct StageReport {
   // When the stage read or wrote its first and last bytes; equal if there were none.
   SteadyTime start;
   SteadyTime end;
-  absl::Duration busy;  // summed over chunks
-  absl::Status status;  // if the source was given up in this stage: why
+  absl::Duration busy;  // the sum over chunks
+  absl::Status status;  // the error, if the source was given up in this stage
 };
 
 // Why an ingest stopped using a source.
@@ -73,55 +73,53 @@ enum class SourceLoss : uint8_t { kNotOpened, kDied, kTimeout, kBadDigest };
 std::string_view SourceLossName(SourceLoss loss);
 std::optional<SourceLoss> ParseSourceLoss(std::string_view name);  // nullopt: an unknown name
 
-// The moment at which an ingest went on with another source.
+// The moment at which an ingest continued with another source.
 struct SourceChange {
   SourceInfo from;
   SourceInfo to;
   SourceLoss why = SourceLoss::kDied;
   absl::Status status;  // what was wrong with `from`
-  uint32_t chunks = 0;  // chunks that `from` had begun and did not deliver
+  uint32_t chunks = 0;  // chunks that were requested from `from` and not delivered
   SteadyTime at;
 };
 
 // A source of an ingest, from the time when it joined to the time when it left.
 struct SourceReport {
   SourceInfo source;
-  bool filling = false;  // it did not have every chunk when it joined: another ingest was making it
+  bool filling = false;  // it did not have every chunk when it joined, because another ingest filled it
   SteadyTime joined;
   SteadyTime left = SteadyTime::InfiniteFuture();  // while it is in use
   uint64_t bytes = 0;                              // bytes from this source that were placed
   uint32_t chunks = 0;
-  absl::Duration asked;            // the time with at least one chunk requested of it and not delivered
-  uint32_t reassigned_chunks = 0;  // taken back from it because it was slow
-  uint32_t lost_chunks = 0;        // begun and not delivered when the source was given up
+  absl::Duration asked;            // the time with at least one chunk requested from it and not delivered
+  uint32_t reassigned_chunks = 0;  // requested from it, then from another source because it was slow
+  uint32_t lost_chunks = 0;        // requested and not delivered when the source was given up
   bool direct = false;             // its bytes came into a GPU's memory without passing through host memory
-  std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not
-  absl::Status status;             // why it was given up; OK: it was not
+  std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not given up
+  absl::Status status;             // why it was given up; OK: it was not given up
 };
 
 struct TransferReport {
   std::string transfer_id;  // UUID
   std::string artifact_id;
-  std::string replica_id;  // of the replica that the caller was given a lease on, or of the one that failed
+  std::string replica_id;  // the replica that the caller has a lease on, or the replica that failed
   Location destination;
-  TraceContext trace;  // of the request that started it
-  TraceContext span;   // its own, reserved when it was asked for; what it does is a child of it
-  // In chunks that are in their place, and in all that are to be brought.
-  uint64_t bytes = 0;
-  uint64_t bytes_total = 0;
-  // Beside them: in chunks that were asked for and in their place before it began.
-  uint64_t bytes_present = 0;
+  TraceContext trace;  // of the request that started the ingest
+  TraceContext span;   // the ingest's own span, reserved when the ingest was requested
+  uint64_t bytes = 0;          // of fetched chunks that are in their place
+  uint64_t bytes_total = 0;    // of all chunks to fetch
+  uint64_t bytes_present = 0;  // of requested chunks that were in their place before; not in bytes_total
   SteadyTime queued;
-  SteadyTime start;  // the default while it waits for its turn
-  SteadyTime end;    // of one that runs: when it was looked at
+  SteadyTime start;  // SteadyTime(): it still waits for its turn
+  SteadyTime end;    // while the ingest runs: the time of this report
   absl::Status status;
   std::vector<StageReport> stages;
-  std::vector<SourceReport> sources;  // in the order in which they came
-  absl::Duration fetching;            // the time with at least one chunk requested of any of them
-  WallTime wall_time;                 // of this node, from its start to its end
+  std::vector<SourceReport> sources;  // in the order in which they joined
+  absl::Duration fetching;            // the time with at least one chunk requested from any source
+  WallTime wall_time;                 // of this node, from `start` to `end`
   std::vector<SourceChange> changes;  // in order of time; only in this node's reports
-  uint32_t refetched_chunks = 0;      // chunks that were fetched again because a source died or was wrong
-  uint32_t reassigned_chunks = 0;     // taken back from a source that was slow
+  uint32_t refetched_chunks = 0;      // fetched again because a source died or delivered wrong bytes
+  uint32_t reassigned_chunks = 0;     // requested from another source because the first one was slow
   // Chunks that were compared with the manifest's digests; 0 for a first ingest, which only computes digests.
   uint32_t verified_chunks = 0;
 };
@@ -130,8 +128,8 @@ struct TransferProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
   std::vector<SourceReport> sources;  // in use
-  std::string waiting_for;            // for people: what the ingest waits for while no source can give bytes
-  uint64_t bytes_present = 0;         // as in the report
+  std::string waiting_for;            // for people: what the ingest waits for if no source can deliver bytes
+  uint64_t bytes_present = 0;         // as in TransferReport
 };
 
 }  // namespace tensorcast
