@@ -1,5 +1,5 @@
-// WideGroupPlan: a group of GPUs on several nodes for a broadcast, as the engine's owner announces it.
-// BroadcastMeeting: how the engine meets the other nodes of the group.
+// WideGroupPlan: a group of GPUs on several nodes for a broadcast; the engine's owner announces it.
+// BroadcastMeeting: the interface through which the engine waits for the other nodes of the group.
 #pragma once
 
 #include <cstdint>
@@ -27,31 +27,31 @@ struct WideGroupPlan {
   std::string group_id;
   std::string artifact_id;
   uint32_t world_size = 0;
-  std::vector<Rank> ranks;  // of this node: GPUs
-  // The root is one of `ranks`: a ready replica, else the replica with the ingest that began first.
+  std::vector<Rank> ranks;  // the GPUs of this node
+  // Whether the root is one of `ranks`. It is a ready replica, or else the replica with the earliest ingest.
   bool has_root = false;
-  SteadyTime forms_until;  // after this time the group is given up if it has not formed
+  SteadyTime forms_until;  // the group is given up if it has not formed by this time
   std::shared_ptr<BroadcastMeeting> meeting;
 };
 
 // The data that the root's node provides to all nodes.
 struct WideRoot {
-  std::string communicator_id;
+  std::string communicator_id;  // WideBroadcastGroup::MakeId; a secret
   uint32_t rank = 0;
-  std::string node_name = {};  // filled in by the meeting
+  std::string node_name = {};  // the meeting sets it
   std::string replica_id = {};
-  TraceContext made_by = {};  // the ingest that makes the replica, or made it
+  TraceContext made_by = {};  // the ingest that makes or made the replica
 };
 
-// Thread-safe.
+// Implementations are thread-safe.
 class BroadcastMeeting {
  public:
   virtual ~BroadcastMeeting() = default;
-  // Says that this node is ready. Blocks until all nodes are ready, or the group is over (any error). `root`
-  // is set on the root's node.
+  // Reports that this node is ready, and blocks until all nodes are ready. Any error means that the group is
+  // over. `root` is set on the root's node.
   virtual absl::StatusOr<WideRoot> Meet(const RequestContext& context, const WideGroupPlan& plan,
                                         const std::optional<WideRoot>& root) = 0;
-  // Says that this node takes no part (any more). Blocks for a moment at most.
+  // Reports that this node does not take part, or no longer. Blocks only briefly.
   virtual void GiveUp(const WideGroupPlan& plan, const absl::Status& why) = 0;
 };
 

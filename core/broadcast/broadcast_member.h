@@ -12,22 +12,22 @@
 
 namespace tensorcast {
 
-// The receiver: an ingest, and the place of the replica that it makes.
+// An ingest that may take part, and the memory of the replica that it makes.
 struct BroadcastReceiver {
   std::string artifact_id;
   Location location;
   std::string replica_id;
-  DevicePtr memory;     // the whole allocation; null: it takes part in no broadcast
-  TraceContext ingest;  // its span
+  DevicePtr memory;     // the whole allocation; null: the ingest takes part in no broadcast
+  TraceContext ingest;  // the ingest's span
 };
 
 struct BroadcastMember {
   SourceInfo source;
-  // The chunks that arrived in the receiver's memory. They are not verified: the receiver must do so. Ends
-  // with the group.
+  // The chunks that arrived in the receiver's memory. They are not verified: the receiver must verify them.
+  // Ends when the group is over.
   std::shared_ptr<const Availability> arrived;
-  // Releasing it leaves the group. The release blocks until the last write to the receiver's memory has
-  // ended, at most as long as the broadcaster needs to give up.
+  // The release of this pointer leaves the group, and ends the broadcast for all members. It blocks until the
+  // last write to the receiver's memory has ended, at most until the broadcaster's timeout.
   std::shared_ptr<void> membership;
 };
 

@@ -1,16 +1,16 @@
 // Broadcasts a replica on one GPU of this node to several other GPUs at the same time, also while it fills.
 //
-// The ingests for the other GPUs join a group, which forms for a moment. Then the group's thread broadcasts
-// the chunks of the first replica straight into their memory, and each ingest verifies the chunks that arrive
-// there. A member that leaves, or any error, ends the group for all: its members go on with copies, and keep
-// the chunks that they have verified.
+// The ingests for the other GPUs join a group, which forms for at most about a second. Then the group's
+// thread broadcasts the chunks of the first replica (the root) into their memory, and each ingest verifies
+// the chunks that arrive there. If a member leaves, or on any error, the group ends for all members. They
+// continue with copies, and keep the chunks that they have verified.
 //
-//   Join ... Join ─► forming ─► broadcasting ─► over: all arrived, the first replica's ingest failed, a
-//                       │                              member left, the broadcaster gave up
+//   Join ... Join ─► forming ─► broadcasting ─► over: all chunks arrived, the root's ingest failed, a
+//                       │                              member left, or the broadcaster failed
 //                       '─► dissolved: fewer than two joined
 //
-// Thread-safe. Blocks where it says so; no lock is held across the broadcaster, the table or the end of an
-// availability.
+// Thread-safe. Only Join and the release of a membership block. No lock is held across the broadcaster, the
+// table or the end of an availability.
 #pragma once
 
 #include <list>
@@ -33,14 +33,15 @@ namespace tensorcast {
 
 class FanOut {
  public:
-  // `broadcaster` may be null: then no group ever forms. Both must outlive it.
+  // `broadcaster` may be null: then no group forms. Both must outlive this object and its members.
   FanOut(ReplicaTable* table, DeviceBroadcaster* broadcaster) : table_(table), broadcaster_(broadcaster) {}
   FanOut(const FanOut&) = delete;
   FanOut& operator=(const FanOut&) = delete;
 
-  // Blocks for a moment while the group forms: until all ingests of the same artifact that the table knows
-  // have joined, but not for long. nullopt: there is no broadcaster, or there are too few other receivers.
-  // `root` is a ready or filling replica on a GPU; the group holds it until it is over.
+  // Joins the group of `root`, a ready or filling replica on a GPU, and blocks while the group forms: until
+  // all ingests of the artifact that the table knows have joined, but at most about a second. nullopt if
+  // there is no broadcaster, or if there are fewer than two receivers. The group holds `root` until it is
+  // over.
   std::optional<BroadcastMember> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                       const BroadcastReceiver& receiver);
 

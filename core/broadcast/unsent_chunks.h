@@ -1,4 +1,4 @@
-// The chunks of a broadcast replica that were not sent yet; the replica may fill meanwhile.
+// The chunks of a broadcast replica that were not sent yet. The replica may still be filling.
 //
 // One thread takes and sends chunks; any thread may call Stop.
 #pragma once
@@ -19,14 +19,16 @@ namespace tensorcast {
 
 class UnsentChunks {
  public:
-  // `root` must outlive it.
+  // `root` must outlive this object.
   explicit UnsentChunks(const ReplicaLease* root);
 
+  // Whether all chunks were taken.
   bool empty() const { return count_ == 0; }
-  // Takes chunks to send, ascending, at most as many as should be sent at once. Blocks until there is a
-  // chunk. DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
+  // Takes chunks to send, ascending, of about 64 MiB at most. Blocks until the replica has a chunk.
+  // DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
   // availability ended. REQUIRES: !empty().
   absl::StatusOr<std::vector<uint32_t>> Take(SteadyTime deadline);
+  // Ends a running Take and all later ones.
   void Stop();
 
  private:
@@ -39,7 +41,7 @@ class UnsentChunks {
   Availability::Watch watch_;  // declared last: its observer uses the other members
 };
 
-// The ranges of chunks in the image; neighbours are joined. `chunks` must ascend.
+// The ranges of the chunks in the image; adjacent ranges are joined. `chunks` must ascend.
 std::vector<ByteRange> RangesOf(const ImageLayout& layout, const std::vector<uint32_t>& chunks);
 // The inverse of RangesOf. INVALID_ARGUMENT for ranges that are not whole chunks.
 absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,

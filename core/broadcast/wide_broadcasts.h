@@ -1,18 +1,18 @@
 // This node's part in broadcasts of an artifact from one GPU to a group of GPUs on several nodes.
 //
-// The owner says which GPUs of this node take part. Each of their ingests joins when it has memory. When all
-// have joined and the broadcaster is free, the group's thread meets the other nodes. It then broadcasts the
-// root's chunks (also while the root fills), or receives them, for all GPUs of this node at once. Each
-// receiver verifies the chunks in its memory. The root's ingest goes on as if there were no group.
+// The engine's owner names the GPUs of this node that take part. The ingest of each of them joins when it has
+// memory. When all have joined and the broadcaster is free, the group's thread waits for the other nodes. It
+// then broadcasts the root's chunks (also while the root fills), or receives them, for all GPUs of this node
+// at once. Each receiver verifies the chunks in its memory. The root's ingest continues as without a group.
 //
-//   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all arrived, or anything else at all
+//   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all chunks arrived, a member left, or an error
 //               '────────────┴────► over: too late, another node gave up, a member left
 //
-// A group makes one try. When it is over, its members continue with other sources, and keep the chunks that
-// they have verified.
+// A group makes one attempt. When it is over, its members continue with other sources, and keep the chunks
+// that they have verified.
 //
-// Thread-safe. Blocks where it says so; no lock is held across the broadcaster, the table, the meeting or the
-// end of an availability.
+// Thread-safe. Only Stop, Join and the release of a membership block. No lock is held across the broadcaster,
+// the table, the meeting or the end of an availability.
 #pragma once
 
 #include <list>
@@ -40,22 +40,24 @@ namespace tensorcast {
 
 class WideBroadcasts {
  public:
-  // `broadcaster` may be null: then every group is given up at once. A root that gets no new chunk for
-  // `patience` ends its group; `patience` must be shorter than the time after which other nodes' broadcasters
-  // give up. The pointers must outlive this object.
+  // `broadcaster` may be null: then every group is given up at once. If the root gets no new chunk for
+  // `patience`, its group ends. `patience` must be shorter than the time after which other nodes'
+  // broadcasters give up. The pointers must outlive this object.
   WideBroadcasts(ReplicaTable* table, DeviceBroadcaster* broadcaster, absl::Duration patience)
       : table_(table), broadcaster_(broadcaster), patience_(patience) {}
   ~WideBroadcasts() { Stop(); }
   WideBroadcasts(const WideBroadcasts&) = delete;
   WideBroadcasts& operator=(const WideBroadcasts&) = delete;
-  // Ends all groups and waits until they are over. After that, Begin does nothing. REQUIRES: no member is
-  // left.
+  // Ends all groups and waits until they are over. Later calls of Begin do nothing. REQUIRES: all members
+  // have left.
   void Stop();
 
+  // Starts the thread of a new group.
   void Begin(const WideGroupPlan& plan);
 
-  // Blocks while the group forms, and tells `on_wait` so. nullopt if no group waits for this replica, if the
-  // replica is the root, or if the group is over before it broadcasts.
+  // Joins the group that waits for this receiver, and blocks while it forms. Calls `on_wait` at the beginning
+  // and at the end of the wait. nullopt if no group waits for the receiver, if the receiver is the root, or
+  // if the group is over before it broadcasts.
   std::optional<BroadcastMember> Join(const RequestContext& context, const BroadcastReceiver& receiver,
                                       const WaitObserver& on_wait);
 
@@ -80,7 +82,7 @@ class WideBroadcasts {
   const absl::Duration patience_;
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::list<std::shared_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);  // over ones, too, until the next begins
+  std::list<std::shared_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);  // groups that are over stay until Begin
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Aligned buffers for direct reads of data that is not aligned in its file. Buffers are kept for the next
-// read. Internal to this folder. Thread-safe.
+// Aligned buffers for direct I/O of data that is not aligned in its file. Buffers are kept for later reads.
+// Internal to this folder. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace tensorcast {
 
-inline constexpr uint64_t kBlockBytes = 4096;  // of direct I/O
+inline constexpr uint64_t kBlockBytes = 4096;  // the unit of direct I/O
 
 constexpr uint64_t AlignDown(uint64_t value) { return value / kBlockBytes * kBlockBytes; }
 constexpr uint64_t AlignUp(uint64_t value) { return AlignDown(value + kBlockBytes - 1); }
 
-// Freed with free(3); aligned to kBlockBytes. From 2 MiB on in huge pages where the host gives them: a
-// direct read into 4 KiB pages is cut up by the number of pages that a disk takes in one request, often less
-// than 1 MiB.
+// A buffer aligned to kBlockBytes. A buffer of 2 MiB or more consists of huge pages if the host provides
+// them. With 4 KiB pages the kernel would split a direct read, because a disk accepts only a limited number
+// of pages in one request, often less than 1 MiB.
 struct FreeDeleter {
   void operator()(std::byte* buffer) const;
 };
@@ -28,10 +28,12 @@ AlignedBuffer AllocateAligned(uint64_t bytes);
 
 class BounceBuffers {
  public:
-  // Makes as many buffers as are in use at the same time; keeps at most `keep` unused ones.
+  // Keeps at most `keep` unused buffers of `buffer_bytes` each.
   BounceBuffers(uint64_t buffer_bytes, int keep) : buffer_bytes_(buffer_bytes), keep_(keep) {}
 
+  // Returns an unused buffer, or a new one if there is none.
   AlignedBuffer Take();
+  // Takes a buffer back; null does nothing.
   void Give(AlignedBuffer buffer);
 
  private:

@@ -1,6 +1,6 @@
-// Reads the pieces of one chunk, in order, and digests them. For each part it uses the cheapest way that is
-// possible: from this host's memory (the page cache), straight to its place, or through a buffer that holds
-// an aligned superset.
+// Reads the pieces of one chunk, in order, and digests them. Reads each part in the cheapest possible way:
+// from this host's page cache, directly to its destination, or through a buffer with an aligned superset of
+// the bytes.
 //
 // Internal to this folder. Used for one fetch; thread-compatible.
 #pragma once
@@ -21,7 +21,8 @@ namespace tensorcast {
 
 class ChunkReader {
  public:
-  // `read_bytes`, whole blocks, bounds one read; a buffer holds as many. All must outlive the reader.
+  // `read_bytes`, a multiple of kBlockBytes, is the max size of one read and the size of a buffer. Context,
+  // objects and buffers must outlive the reader.
   ChunkReader(const RequestContext& context, std::span<const std::shared_ptr<ObjectReader>> objects,
               BounceBuffers* buffers, uint64_t read_bytes, bool with_blake3)
       : context_(context),
@@ -31,12 +32,13 @@ class ChunkReader {
         digest_(with_blake3) {}
   ~ChunkReader() { buffers_->Give(std::move(window_.memory)); }
 
-  // `what` names the work in errors of the context.
+  // Reads the pieces to their destinations. `what` names the work in errors of the context.
   absl::Status Read(std::string_view what, std::span<const ObjectPiece> pieces);
+  // The digests of all pieces that were read.
   ChunkDigests digests() const { return digest_.FinishChunk(); }
 
  private:
-  // A stretch of an object that is in the buffer.
+  // The bytes [begin, end) of an object that are in the buffer.
   struct Window {
     AlignedBuffer memory;
     uint32_t object = ObjectPiece::kZeros;
@@ -44,13 +46,13 @@ class ChunkReader {
     uint64_t end = 0;
   };
 
-  // Reads the front of pieces[0], at least one byte, and returns how much.
+  // Reads at least one byte at the front of pieces[0], and returns the number of bytes.
   absl::StatusOr<uint64_t> ReadSome(std::span<const ObjectPiece> pieces);
-  // Each of these reads a part of the piece's front and returns its size; 0 when another way is needed.
+  // Each of these reads bytes at the piece's front and returns their number; 0 if it cannot read this piece.
   uint64_t TakeFromWindow(const ObjectPiece& piece);
   uint64_t TakeFromCache(const ObjectPiece& piece);
   absl::StatusOr<uint64_t> ReadStraight(const ObjectPiece& piece);
-  // Fills the window from the front of pieces[0] on, including pieces that follow it closely in the object.
+  // Fills the window from the front of pieces[0] on, and includes pieces that follow closely in the object.
   absl::Status FillWindow(std::span<const ObjectPiece> pieces);
   uint64_t WindowEnd(std::span<const ObjectPiece> pieces) const;
 

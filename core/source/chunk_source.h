@@ -1,5 +1,5 @@
-// ChunkSource: the interface by which an ingest gets its bytes. Disks, peers and clients are ChunkSources
-// (core/disk, core/source, daemon/sources); the engine knows nothing else of them. Tests have their own.
+// ChunkSource: the interface through which an ingest gets its bytes. To the engine, disks, peers and clients
+// are ChunkSources (core/disk, core/source, daemon/sources). SourceProvider: opens the sources of an ingest.
 #pragma once
 
 #include <cstdint>
@@ -25,67 +25,68 @@ namespace tensorcast {
 
 struct ChunkRequest {
   uint32_t chunk = 0;
-  ByteRange range;                        // of the image
-  std::span<const HostSpan> destination;  // pool memory, together range.bytes long
-  bool blake3 = false;                    // a source that digests must compute BLAKE3, too
-  DevicePtr device = {};                  // instead of `destination`: memory that PrepareDevice was given
+  ByteRange range;                        // in the image
+  std::span<const HostSpan> destination;  // pool memory of range.bytes bytes
+  bool blake3 = false;                    // a source that computes digests must also compute BLAKE3
+  DevicePtr device = {};                  // if set, the destination: memory that was given to PrepareDevice
 };
 
-// Called once with the result of a fetch, possibly on a thread of the source. Must not block.
+// Called once with the result of a fetch, on the thread of StartFetch or of the source. Must not block.
 using ChunkDone = std::function<void(absl::StatusOr<std::optional<ChunkDigests>>)>;
 
-// Thread-safe: up to max_concurrency() fetches run at the same time.
+// Implementations are thread-safe: up to max_concurrency() fetches run at the same time.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
 
   virtual const SourceInfo& info() const = 0;
-  // How many fetches keep it busy; more at once gain nothing.
+  // The number of concurrent fetches that keep the source busy; more do not increase its rate.
   virtual int max_concurrency() const = 0;
-  // The chunks that the source has, if it does not have all; null: it has all chunks. Always returns the same
-  // object.
+  // The chunks that the source has; null if it has all chunks. Always returns the same object.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 
-  // Blocks until the range's bytes are in `destination`, or the fetch has failed; after it returns, nothing
-  // writes there. Returns the chunk's digests if the source computed them while copying, else nullopt. If
-  // BLAKE3 was requested and is missing, the caller computes it. The source retries transient errors itself.
-  // An error means that the source is not usable any more, with two exceptions: the context has ended; or
-  // availability() is not null and the error is FAILED_PRECONDITION, which means that only this range is
-  // missing.
+  // Blocks until the range's bytes are in `destination`, or the fetch has failed. After it returns, nothing
+  // writes to `destination`. Returns the digests of the range if the source computed them while copying, else
+  // nullopt. If BLAKE3 was requested and is missing, the caller computes it.
+  //
+  // The source retries transient errors itself. An error means that the source is no longer usable, with two
+  // exceptions: the context has ended, or the error is FAILED_PRECONDITION and availability() is not null.
+  // The latter means that only this range is missing.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 
-  // Begins a fetch, and calls `done` with the result of Fetch, possibly before it returns. The memory that
-  // `request` points to must live until `done` is called, and the source until this call has returned, too. A
-  // source that needs no thread of the caller begins the fetch and returns; other sources fetch here.
+  // Begins a fetch, and calls `done` with its result, possibly before it returns. The memory that `request`
+  // points to must live until `done` is called. The source must live until `done` is called and this call has
+  // returned. A source that needs no thread of the caller returns at once; this default fetches on the
+  // caller's thread.
   virtual void StartFetch(const RequestContext& context, const ChunkRequest& request, const ChunkDone& done) {
     done(Fetch(context, request));
   }
   // Whether StartFetch returns only when the fetch has ended.
   virtual bool blocks() const { return true; }
-  // The range's bytes, if the source has them in page-locked memory of this node; else empty. They stay as
-  // long as the source lives, so a caller that only reads them needs no fetch.
+  // The range's bytes, if the source has them in page-locked memory of this node; else empty. The memory
+  // lives as long as the source, so a caller that only reads the bytes needs no fetch.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
-  // Whether HostSpans gives the memory of every chunk that the source has. If so, a range for which it gives
-  // none is missing, and Fetch refuses it at once.
+  // Whether HostSpans returns the memory of every chunk that the source has. If so, a range without spans is
+  // missing, and Fetch returns an error at once.
   virtual bool lends_host_memory() const { return false; }
-  // The source's image, if it lies in memory of a GPU that this process reaches; else null. Its chunks stay
-  // as long as the source lives, so a caller that copies them to a GPU needs no fetch.
+  // The source's image, if it is in GPU memory that this process can access; else null. The memory lives as
+  // long as the source, so a caller that copies chunks to a GPU needs no fetch.
   virtual DevicePtr device_image() const { return {}; }
   // Prepares GPU memory of this process as the image's destination, for as long as the source lives. After
-  // OK, StartFetch may fetch to this memory, without digests. UNIMPLEMENTED: the source writes only to host
-  // memory. Any other error, which the source has logged: it cannot write there now. REQUIRES: no fetch is in
-  // flight.
+  // OK, requests may name this memory (ChunkRequest::device); their results have no digests. UNIMPLEMENTED if
+  // the source writes only to host memory. Any other error means that it cannot write to this memory now, and
+  // the source has logged it. REQUIRES: no fetch is in flight.
   virtual absl::Status PrepareDevice(DevicePtr /*image*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
-  // Whether the source's chunks already lie in the memory of the replica that is being made. A fetch then
-  // reads them there, and a verified chunk is already in its place.
+  // Whether the source's chunks are already in the memory of the replica that is being made. A fetch then
+  // reads them only for verification.
   virtual bool in_place() const { return false; }
 };
 
-// Helpers for all sources. DescribeFetch gives "fetch chunk 3 from node-b", for messages.
+// For messages: "fetch chunk 3 from node-b".
 std::string DescribeFetch(const SourceInfo& info, const ChunkRequest& request);
 // INVALID_ARGUMENT unless the destination is exactly as long as the range.
 absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& request);
@@ -97,47 +98,46 @@ struct SourceFailure {
   SourceInfo source;
   absl::Status status;
   bool corrupt = false;    // it delivered bytes that do not match the manifest
-  uint32_t chunks = 0;     // chunks that it had begun and did not deliver
+  uint32_t chunks = 0;     // chunks that were requested from it and not delivered
   uint32_t delivered = 0;  // chunks from it that were placed
 };
 
-// Called with a text for people that says what a provider waits for; empty: it goes on.
+// Called with a text for people that says what a provider waits for. An empty text: it no longer waits.
 using WaitObserver = std::function<void(const std::string& what)>;
 
 // The sources that a provider adds to those in use.
 struct MoreSources {
   std::vector<std::unique_ptr<ChunkSource>> sources;
-  absl::Duration look_again = absl::InfiniteDuration();  // time from now until asking for more is worthwhile
+  absl::Duration look_again = absl::InfiniteDuration();  // the time after which Next may find more
 };
 
-// Opens the sources of one ingest, which uses several at the same time. Used by one thread at a time; its
-// calls may block. The caller keeps a source until it gives the source up or the ingest ends. It destroys the
-// source before it tells the provider.
+// Opens the sources of one ingest, which uses several at the same time. One thread at a time; calls may
+// block. The caller owns the sources. It destroys a source before it reports it in `ended`.
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
-  // Called before the first Next. The observer hears when Next waits for a source; meanwhile the ingest gives
-  // its turn to other ingests.
+  // Called before the first Next. Next calls the observer when it begins and when it ends to wait for a
+  // source. The ingest lets other ingests run during the wait.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
-  // Called before the first Next with the id of the replica that the ingest fills whole. Others read its chunks
-  // from now on. Not called where they cannot.
+  // Called before the first Next with the id of the replica that the ingest fills whole. Other nodes can read
+  // its chunks from now on. Not called where no other node can.
   virtual void NoteFills(const std::string& /*replica_id*/) {}
-  // Called on the thread of Next with the bytes of the image that came over the network so far.
+  // Called on the thread of Next with the number of bytes that came over the network so far.
   virtual void NoteReceived(uint64_t /*bytes*/) {}
-  // `ended`: the sources that were given up since the last call. If `needed`, no source is left in use: Next
-  // blocks until there is a source, and an error ends the ingest (after corruption: DATA_LOSS). Otherwise
-  // Next soon returns the sources that it finds, possibly none, and an error only means that there are no
-  // more now.
+  // Opens more sources. `ended` are the sources that were given up since the last call. `needed` means that
+  // no source is in use: Next then blocks until there is one, and its error ends the ingest (DATA_LOSS after
+  // corruption). Otherwise Next soon returns the sources that it finds, possibly none, and an error only
+  // means that there are no more now.
   virtual absl::StatusOr<MoreSources> Next(const RequestContext& context,
                                            std::span<const SourceFailure> ended, bool needed) = 0;
-  // Called on the thread of Next when the sources in use have given nothing for long. They may be alive, so
-  // none is given up, but another source would help. Returns whether the caller should call Next with
-  // `needed` false.
+  // Called on the thread of Next when the sources in use have delivered nothing for a long time. They may be
+  // alive, so none is given up. Returns whether the caller should call Next with `needed` false to find
+  // another.
   virtual bool NoteStall() { return false; }
   // The sources that Next could not open, since the last call of TakeUnopened.
   virtual std::vector<SourceFailure> TakeUnopened() { return {}; }
-  // The ingest ended with this status. `ended`: the sources that were given up since the last call of Next.
-  // All other sources were in use until the end.
+  // Called when the ingest has ended with this status. `ended` are the sources that were given up since the
+  // last call of Next; all other sources were in use until the end.
   virtual void Finished(const absl::Status& /*status*/, std::span<const SourceFailure> /*ended*/) {}
 };
 

@@ -1,7 +1,7 @@
 // Wraps a source with reads that may never end, such as files on a file system that another process serves.
-// Each fetch runs on its own thread and into its own buffer. When the caller's context ends, the fetch
-// returns and the caller's memory is free again; a hanging read keeps only that thread, that buffer and the
-// inner source. Thread-safe.
+// Each fetch runs on a separate thread and into a separate buffer. When the caller's context ends, Fetch
+// returns and the caller may use its memory again. A hanging read occupies only its thread, its buffer and
+// the inner source. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace tensorcast {
 
 class DetachedSource final : public ChunkSource {
  public:
-  // `inside` fetches into host memory, and must not depend on other objects' lifetime.
+  // `inside` must fetch into host memory. It may outlive this object, so it must own all that it uses.
   explicit DetachedSource(std::shared_ptr<ChunkSource> inside) : inside_(std::move(inside)) {}
   ~DetachedSource() override;
 
-  // The observer hears when a fetch is slow, and when no fetch is slow any more, on the fetching threads.
-  // Call it before the first fetch.
+  // The observer is called when a fetch becomes slow (kSlowAside in base/aside.h), and with an empty text
+  // when no fetch is slow any more. It runs on the threads that call Fetch. Set it before the first fetch.
   void ObserveWaits(WaitObserver observer) { observer_ = std::move(observer); }
 
   const SourceInfo& info() const override { return inside_->info(); }
@@ -36,7 +36,7 @@ class DetachedSource final : public ChunkSource {
   std::shared_ptr<ChunkSource> inside_;
   WaitObserver observer_;
   absl::Mutex mutex_;
-  int slow_ ABSL_GUARDED_BY(mutex_) = 0;  // fetches
+  int slow_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of slow fetches
 };
 
 }  // namespace tensorcast

@@ -1,6 +1,5 @@
-// A source with its image in device memory: a replica on a GPU of this node, or a peer's GPU replica opened
-// through its IPC handle. Fetch copies to the host and digests there: bytes that come from a GPU are verified
-// on their way through the host.
+// A source with its image in device memory: a replica on a GPU of this node, or a peer's GPU replica that was
+// opened through its IPC handle. Fetch copies the bytes to the host and digests them there.
 #pragma once
 
 #include <memory>
@@ -10,9 +9,10 @@
 
 namespace tensorcast {
 
-// `image` is one contiguous allocation of image_bytes; `keep_alive` (a lease, an opened handle) is held as
-// long as the source. With an availability only chunks that it has are read. `in_place`: it is the memory of
-// the replica that is being made (ChunkSource::in_place).
+// `image` is one contiguous allocation with the whole image. The source holds `keep_alive` (a lease, an
+// opened handle) during its lifetime. If `availability` is not null, only its chunks are read. `in_place`:
+// `image` is the memory of the replica that is being made (ChunkSource::in_place). `devices` must outlive the
+// source. An error if the device cannot make a stream.
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     SourceInfo info, DeviceRuntime* devices, DevicePtr image, std::shared_ptr<void> keep_alive,
     int max_concurrency, std::shared_ptr<const Availability> availability = nullptr, bool in_place = false);

@@ -13,9 +13,9 @@
 
 namespace tensorcast {
 
-// Calls `take` once for each chunk, on several threads (max_concurrency of the source) and in any order. Ends
-// early with OK when `take` returns false, or with the source's error. No call of `take` runs after it
-// returns.
+// Calls `take` for each chunk, on several threads (max_concurrency of the source) and in any order. Ends
+// early with OK if `take` returns false, and with the source's error if a fetch fails. After DigestChunks
+// returns, no call of `take` is running.
 absl::Status DigestChunks(const RequestContext& context, ChunkSource& source, const ImageLayout& layout,
                           bool with_blake3,
                           absl::FunctionRef<bool(uint32_t chunk, ChunkDigests digests)> take);

@@ -1,5 +1,5 @@
-// A source of bytes that this process has mapped already: a replica of this node, a peer's pool, or memory
-// that a client handed over for a put. Fetch copies and digests in one pass.
+// A source of bytes that are mapped into this process: a replica of this node, a peer's pool, or memory that
+// a client puts. Fetch copies and digests in one pass.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,27 @@
 namespace tensorcast {
 
 // Returns the memory of image bytes [offset, offset + bytes), in order. It is called only for available
-// bytes.
-// Thread-safe; copies of the function keep the memory alive.
+// bytes. Thread-safe; each copy of the function keeps the memory alive.
 using ImageSpans = std::function<std::vector<ConstHostSpan>(uint64_t offset, uint64_t bytes)>;
 
-// Image bytes that lie side by side.
+// A range of image bytes that is contiguous in memory.
 struct MappedPiece {
   uint64_t image_offset = 0;
   ConstHostSpan bytes;
 };
-// ImageSpans of an image that lies in `pieces`, which are in image order and do not overlap. Copies of the
-// result hold `keep_alive`.
+// ImageSpans of an image that consists of `pieces`. REQUIRES: the pieces are in image order, are not empty,
+// and cover all available bytes without overlaps. Copies of the result hold `keep_alive`.
 ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_alive);
 
-// `page_locked`: the image is page-locked memory of the device runtime, so that it can be copied from there
-// to a device (ChunkSource::HostSpans).
+// `availability` has the chunks that are present, if the image is still being filled; no other chunks are
+// read. Null: all are present. `page_locked`: the image is in page-locked memory of the device runtime, so
+// that it can be copied to a device without a fetch (ChunkSource::HostSpans).
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,
                                               std::shared_ptr<const Availability> availability,
                                               bool page_locked = false);
 
-// The spans make up the image, in order. `keep_alive` is held as long as the source (a lease, a mapping).
-// `availability`: the chunks that are there, if the image still fills; no other chunks are read.
+// The spans, in order, are the image. The source holds `keep_alive` (a lease, a mapping) during its lifetime.
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, const std::vector<ConstHostSpan>& image,
                                               std::shared_ptr<void> keep_alive, int max_concurrency,
                                               std::shared_ptr<const Availability> availability = nullptr);

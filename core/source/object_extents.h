@@ -1,4 +1,4 @@
-// Maps an image to the bytes of objects that make it up. Immutable, thread-safe. Other folders use only
+// Maps the bytes of an image to bytes of objects. Immutable; thread-safe. Other folders use only
 // ObjectExtent.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tensorcast {
 
-// A run of image bytes that lies contiguously in an object. Image bytes that no extent covers are zero.
+// A range of image bytes that is contiguous in an object. Image bytes that no extent covers are zero.
 struct ObjectExtent {
   uint32_t object = 0;  // index into the list of objects
   uint64_t object_offset = 0;
@@ -19,7 +19,7 @@ struct ObjectExtent {
   uint64_t bytes = 0;
 };
 
-// A run of bytes with one origin and one destination.
+// A range of bytes that is contiguous both in an object (or all zeros) and at its destination.
 struct ObjectPiece {
   static constexpr uint32_t kZeros = ~uint32_t{0};
   uint32_t object = kZeros;
@@ -31,22 +31,22 @@ struct ObjectPiece {
 
 class ObjectExtents {
  public:
-  // `object_bytes` has the size of each object. INVALID_ARGUMENT when extents overlap in the image, or reach
-  // past the image or their object.
+  // `object_bytes` has the size of each object. INVALID_ARGUMENT if extents overlap in the image, reach past
+  // the image or their object, or name an object that does not exist.
   static absl::StatusOr<ObjectExtents> Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
                                               const std::vector<uint64_t>& object_bytes);
 
   uint64_t image_bytes() const { return image_bytes_; }
 
-  // The range, cut wherever its origin or its destination changes, in image order. REQUIRES: the range lies
-  // in the image, and the destination is exactly as long.
+  // Divides the range into pieces, in image order: a new piece begins wherever the object or the destination
+  // changes. REQUIRES: the range lies in the image, and the destination is exactly as long.
   std::vector<ObjectPiece> Cut(const ByteRange& range, std::span<const HostSpan> destination) const;
 
  private:
   ObjectExtents(std::vector<ObjectExtent> extents, uint64_t image_bytes)
       : extents_(std::move(extents)), image_bytes_(image_bytes) {}
 
-  std::vector<ObjectExtent> extents_;  // by image_offset; none is empty
+  std::vector<ObjectExtent> extents_;  // sorted by image_offset; none is empty
   uint64_t image_bytes_ = 0;
 };
 

@@ -1,6 +1,5 @@
-// A source of an image in objects: the files that an artifact is imported from, or the packed file of the
-// disk tier. Small tensors that lie close together share one read. Unaligned data is read as an aligned
-// superset.
+// A source with its image in objects: the files from which an artifact is imported, or the packed file of the
+// disk tier. Tensors that are small and close together share one read.
 #pragma once
 
 #include <memory>
@@ -13,8 +12,9 @@
 
 namespace tensorcast {
 
-// INVALID_ARGUMENT when the extents do not fit the objects or the image. If `info` has no name, its type,
-// lane and name are taken from the objects. An object that changes ends a fetch with FAILED_PRECONDITION.
+// INVALID_ARGUMENT if the extents do not fit the objects or the image. If `info` has no name, its type, lane
+// and name are taken from the objects. A fetch from an object that has changed fails with
+// FAILED_PRECONDITION.
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeObjectSource(ObjectReaders objects,
                                                               std::vector<ObjectExtent> extents,
                                                               uint64_t image_bytes, SourceInfo info = {});
