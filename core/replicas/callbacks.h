@@ -1,5 +1,5 @@
-// The engine's callbacks: EvictionGuard decides for the engine, and ReplicaListener hears of changes. The
-// engine's owner implements both.
+// The engine's callbacks, which the engine's owner implements: EvictionGuard permits evictions, and
+// ReplicaListener is told of changes.
 //
 // They are called on the engine's threads with none of its locks held. They may call the engine, but must not
 // destroy it.
@@ -14,18 +14,19 @@
 
 namespace tensorcast {
 
-// Asked before the engine evicts a `ready` replica to make room. May block (an RPC to the global store).
-// Thread-safe.
+// Asked before the engine evicts a ready replica. May block (an RPC to the global store). Implementations are
+// thread-safe.
 class EvictionGuard {
  public:
   virtual ~EvictionGuard() = default;
-  // OK: evict the replica. UNAVAILABLE: the guard cannot decide now. ABORTED: the replica may go after an
-  // operation in progress, which the message names: ask again soon. Any other error: keep the replica, since
-  // no other copy could be made; the message has the reason and a remedy for people.
+  // OK: the replica may be evicted. UNAVAILABLE: the guard cannot decide now. ABORTED: the replica may be
+  // evicted after an operation in progress, which the message names; ask again soon. Any other error: the
+  // replica must stay, because no other copy could be made; the message has the reason and a remedy for
+  // people.
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 
-// Hears of every change that other processes need to know. Must not block for long.
+// Told of every change that other processes need to know. Must not block for long.
 class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;

@@ -1,12 +1,12 @@
-// Live leases: a replica may be rewritten under them, once each holder has entered the commit gate.
+// A live lease permits the engine to rewrite the replica once the lease's holder has entered the commit gate.
 //
 //   holder ── Enter ──► CommitGate ── Close: number of leases ──► ReplicaRetirement ── EndLeases
 //          ◄─ Leave ──             ◄─ Reopen: not yet ──────────
 //
 // A live lease is an ordinary lease until its holder enters the gate of an ingest that writes a later version
-// over the replica (core/ingest/advance.h). A holder does not read while it is in the gate. The replica is
-// retired only if every lease on it belongs to a holder in the gate: a holder outside, or a reader without a
-// live lease, keeps the replica as it is. The lease of a holder that dies ends, and is not counted.
+// over the replica (core/ingest/advance.h). A holder must not read while it is in the gate. The replica is
+// retired only if every lease on it belongs to a holder in the gate. A holder outside the gate, or a reader
+// without a live lease, prevents the rewriting. When a holder dies, its lease ends and is not counted.
 //
 // Thread-safe.
 #pragma once
@@ -24,8 +24,8 @@
 
 namespace tensorcast {
 
-// The lease of one holder: at first the lease that it was given; none while the replica is rewritten; then a
-// lease on the new version.
+// The current lease of one holder: first on the old version, none while the replica is rewritten, then on the
+// new version. Thread-safe.
 class LiveLease {
  public:
   explicit LiveLease(std::shared_ptr<const ReplicaLease> lease) : lease_(std::move(lease)) {}
@@ -37,7 +37,7 @@ class LiveLease {
   }
   void Set(std::shared_ptr<const ReplicaLease> lease) {
     absl::MutexLock lock(&mutex_);
-    lease_.swap(lease);  // the earlier one ends after the lock, which the argument outlives
+    lease_.swap(lease);  // the previous lease is in the argument and ends without the lock
   }
 
  private:
@@ -47,40 +47,41 @@ class LiveLease {
 
 class CommitGate {
  public:
-  // `on_staged`: called once, when the later version is staged, on a thread of the engine and without a lock.
+  // `on_staged` is called once, when the later version is staged, on a thread of the engine with no lock
+  // held.
   explicit CommitGate(std::function<void()> on_staged) : on_staged_(std::move(on_staged)) {}
 
   // --- called for holders
-  // This holder lets the replica be rewritten. REQUIRES: its lease is on the replica that the ingest
-  // advances.
+  // This holder permits the rewriting. REQUIRES: its lease is on the replica that the ingest advances.
   void Enter(const std::shared_ptr<LiveLease>& holder);
-  // True: the holder has left, and nothing was written. False: the rewriting has begun, the lease has ended,
-  // and the ingest ends soon. Waits while the gate is closed and the ingest decides.
+  // True: the holder has left, and nothing was written. False: the rewriting has begun, and the lease has
+  // ended. Blocks while the gate is closed, until the ingest reopens it or begins the rewriting.
   bool Leave(const LiveLease* holder);
   bool HasEntered(const LiveLease* holder) const;
   bool empty() const;
-  // Why the last attempt did not retire the replica; OK: no attempt yet.
+  // Why the last attempt did not retire the replica; OK before the first attempt.
   absl::Status refusal() const;
   // No holder will enter any more. The ingest ends with `why`, unless it rewrites already.
   void GiveUp(const absl::Status& why);
 
   // --- called by the ingest
-  // The later version is staged whole. `own` is the ingest's own lease on the replica; it counts as one in
-  // the gate. `wake` is called under the gate's lock for each holder that enters.
+  // The later version is completely staged. `own` is the ingest's own lease on the replica; it counts as a
+  // lease in the gate. `wake` is called under the gate's lock for each holder that enters.
   void Staged(std::shared_ptr<const ReplicaLease> own, std::function<void()> wake);
-  // Closes the gate: no holder can leave until Reopen. Returns the number of leases in it; 0 if no holder has
-  // entered.
+  // Closes the gate: holders may enter, but cannot leave until Reopen or EndLeases. Returns the number of
+  // leases in the gate; 0 if no holder has entered.
   uint32_t Close();
+  // Opens the gate again; `why` becomes refusal().
   void Reopen(const absl::Status& why);
   // Why the holders gave the version up; OK: they did not.
   absl::Status given_up() const;
-  // The replica is retired: ends the leases of the holders in the gate. REQUIRES: closed.
+  // After the replica was retired: ends the leases of the holders in the gate. REQUIRES: closed.
   void EndLeases();
 
  private:
   struct Entered {
     std::shared_ptr<LiveLease> holder;
-    std::shared_ptr<const ReplicaLease> lease;  // so that it counts for as long as the holder does
+    std::shared_ptr<const ReplicaLease> lease;  // held while the holder is counted
   };
 
   const std::function<void()> on_staged_;

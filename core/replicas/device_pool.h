@@ -1,7 +1,7 @@
 // The device memory of this node's GPU replicas, under a byte budget for each device. Each replica has its
 // own allocation of whole 2 MiB granules, so that an IPC handle exposes only that replica.
 //
-// Thread-safe. Never waits and never evicts: evicting_allocator.h does.
+// Thread-safe. Never waits and never evicts; evicting_allocator.h does both.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class DevicePool {
   DevicePool& operator=(const DevicePool&) = delete;
 
   int device_count() const;
-  // INVALID_ARGUMENT for a device that this node does not have, FAILED_PRECONDITION for an unhealthy one.
+  // INVALID_ARGUMENT for a device that this node does not have, FAILED_PRECONDITION for an unhealthy device.
   absl::Status CheckDevice(int device) const;
 
   // Allocates at least one granule. RESOURCE_EXHAUSTED when the budget or the device itself is full.

@@ -1,10 +1,13 @@
-// Allocates memory for a new replica. Takes free memory of the pool; else evicts the least recently used
-// replicas that may go; else waits for holders to end; else fails with a message that says what holds the
-// pool. Partial replicas are evicted first, without asking the guard, because they are not copies. Partial
-// replicas that other nodes or other ingests of this node are reading go last: their readers must find
-// another source, and the allocator waits until the readers have stopped.
+// Allocates memory for a new replica. In this order, the allocator takes free memory of the pool, evicts the
+// least recently used replicas that may be evicted, and waits for replicas in use. If there is still no room,
+// its error says what holds the pool.
 //
-// Thread-safe. Blocks while the eviction guard is asked and, if requested, until there is space.
+// Partial replicas are evicted first, without asking the guard, because they are not copies. Partial replicas
+// that other nodes or other ingests of this node are reading are evicted last. Their readers must find
+// another source, and the allocator waits until they have stopped.
+//
+// Thread-safe. Blocks while the guard decides and while memory is about to become free; if requested, blocks
+// until there is space.
 #pragma once
 
 #include <cstdint>
@@ -28,50 +31,53 @@ namespace tensorcast {
 struct AllocationRequest {
   std::string subject;  // for messages, what the memory is for: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
-  uint64_t held_bytes = 0;    // bytes that the replica has already, and keeps meanwhile
-  bool await_ingests = true;  // for replicas that are being made and can be evicted then; false where one of
-                              // them waits for this request
-  bool wait = false;  // for leases to end, to the context's deadline; for what fills, and for what the
-                      // guard says is about to end, it waits anyway
-  // Gives the current context: a caller that joins an ingest may extend its deadline.
+  uint64_t held_bytes = 0;  // memory that the replica already has and keeps
+  // Whether to wait for replicas that are being filled and can be evicted afterwards. False if such a replica
+  // waits for this request.
+  bool await_ingests = true;
+  // Whether to wait for leases and pins to end, until the context's deadline. Independently of this, the
+  // request waits for filling replicas (await_ingests) and for operations that the guard says are about to
+  // end.
+  bool wait = false;
+  // Returns the current context, because a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
-  // Called with the reason of each wait, and with an empty text at its end, so that an ingest that only waits
-  // does not count as running. May be null.
+  // Called with the reason of each wait, and with an empty text at its end. An ingest that only waits does
+  // not count as running. May be null.
   WaitObserver on_wait;
 };
 
 class EvictingAllocator {
  public:
-  // All must outlive this; `guard` may be null. `reserved_host_bytes` is the memory of the staging buffers,
-  // which never becomes free.
+  // All pointers must outlive this object; `guard` may be null. `reserved_host_bytes` is the memory of the
+  // staging buffers, which never becomes free.
   EvictingAllocator(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
                     uint64_t reserved_host_bytes);
 
-  // `allocate` takes request.bytes of the pool. RESOURCE_EXHAUSTED when there is no room; UNAVAILABLE when
-  // the guard cannot decide now whether room can be made; CANCELLED, DEADLINE_EXCEEDED.
+  // `allocate` allocates request.bytes from the pool. RESOURCE_EXHAUSTED if there is no room; UNAVAILABLE if
+  // the guard cannot decide now about evictions; CANCELLED or DEADLINE_EXCEEDED if the context ends.
   absl::StatusOr<HostAllocation> AllocateHost(
       const AllocationRequest& request,
       absl::FunctionRef<absl::StatusOr<HostAllocation>(HostPool& pool)> allocate);
   absl::StatusOr<DeviceBlock> AllocateDevice(int device, const AllocationRequest& request);
 
  private:
-  // Idle replicas that must stay. The guard is not asked about `ids` again for a while.
+  // Idle replicas that must stay. The guard is not asked again about `ids` for some time.
   struct Refusals {
     std::set<std::string> ids;
-    std::map<std::string, PoolHolders::Share> reasons;  // the guard's reasons, and the memory that each keeps
+    std::map<std::string, PoolHolders::Share> reasons;  // the guard's reasons, and the memory kept for each
     absl::Status not_asked;                             // why the guard could not decide about one of them
-    std::string awaited;  // the operation that must end before one of them may go; empty: none
+    std::string awaited;  // the operation that must end before one of them may be evicted; empty: none
   };
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
                                     absl::FunctionRef<absl::StatusOr<Memory>()> allocate);
-  // False when there is no replica left to ask about. Adds replicas that must stay to `refused`. `needed_by`
-  // is the span that needs the room; the eviction's span has its own trace and links to it.
+  // False if there is no replica to try. Adds a replica that must stay to `refused`. `needed_by` is the span
+  // that needs the room; the eviction's span has its own trace and links to it.
   bool TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused);
-  // True when eviction could make enough room, and the replicas evicted so far do not.
+  // Whether evictions could make enough room, and the memory that is already becoming free is not enough.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
-  // True when there will be enough room after the replicas that are being made now can be evicted, provided
-  // that no client holds them then.
+  // Whether there will be enough room when the filling replicas are ready and can be evicted, if no client
+  // then holds them.
   bool WillHaveRoom(Location pool, uint64_t bytes) const;
   // The bytes of the pool that an image of `image_bytes` takes.
   uint64_t BytesFor(Location pool, uint64_t image_bytes) const;

@@ -1,6 +1,7 @@
-// Replicas of the previous daemon, in memory that was kept. Each is compared with its digests, and is then
-// ready in the table, or gone. A background thread compares them one after the other. If an ingest asks for
-// one, its own thread compares that replica at once, while the background waits.
+// Replicas of the previous daemon, in memory that was kept. Each kept replica is compared with its digests,
+// and is then either ready in the table or dropped. A background thread compares them one after the other. If
+// an ingest needs a kept replica, the ingest's thread compares that replica at once; the background waits
+// meanwhile.
 //
 // Thread-safe.
 #pragma once
@@ -28,36 +29,37 @@ struct KeptReplica {
   HostAllocation memory;  // of its whole image
 };
 
-// Called once for each kept replica, with a lease on the ready replica. The lease is null if the kept replica
-// did not match or was forgotten; its memory is then given back.
+// Called once for each kept replica that was compared, with a lease on the ready replica. The lease is null
+// if the kept replica did not match or was forgotten; its memory is then given back.
 using OnKeptSettled =
     std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)>;
 
 class KeptReplicas {
  public:
-  // `table` must outlive it. `threads` compare one replica.
+  // `table` must outlive this object. `threads` threads together compare one replica.
   KeptReplicas(ReplicaTable* table, int threads) : table_(table), threads_(threads) {}
   ~KeptReplicas();
   KeptReplicas(const KeptReplicas&) = delete;
   KeptReplicas& operator=(const KeptReplicas&) = delete;
 
-  // To be called once. `on_settled` is called with no lock held.
+  // Call it once. `on_settled` is called with no lock held.
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
-  // Blocks until no kept replica of this artifact is still to be compared, or until Stop.
+  // Compares the kept replica of this artifact, if there is one, or waits for its comparison. Returns at
+  // Stop.
   void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
-  // Settles all artifacts; false when there was none.
+  // Settles all kept replicas; false if there were none.
   bool SettleAll();
-  // The kept replica of this artifact will not be in the table.
+  // Makes sure that the kept replica of this artifact does not get into the table.
   void Forget(std::string_view artifact_id);
-  // Null if no kept replica of the artifact waits or is being compared.
+  // The manifest of a kept replica that is not settled; null if there is none.
   std::shared_ptr<const Manifest> FindManifest(std::string_view artifact_id) const;
-  // Cancels the running comparison and waits for its end. The remaining replicas stay unsettled.
+  // Cancels the comparisons and waits for the background thread. The remaining replicas stay unsettled.
   void Stop();
 
  private:
   struct Entry {
     KeptReplica replica;
-    bool taken = false;  // a thread compares it
+    bool taken = false;  // a thread is comparing it
     bool forgotten = false;
   };
 
@@ -72,7 +74,7 @@ class KeptReplicas {
   const int threads_;
   OnKeptSettled on_settled_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> wanted_{0};  // replicas that ingests compare at the moment
+  std::atomic<int> wanted_{0};  // the number of replicas that ingests are comparing
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

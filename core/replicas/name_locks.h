@@ -1,4 +1,4 @@
-// A lock for each name, for work on a named file that takes too long for one mutex over all files.
+// A lock for each name. For work on a named file that takes too long under one mutex for all files.
 //
 // Thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ class NameLocks {
     std::string name_;
   };
 
-  // Blocks while another holds the name.
+  // Blocks while the name is held.
   Held Acquire(const std::string& name) {
     absl::MutexLock lock(&mutex_);
     auto free = [this, &name]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !held_.contains(name); };

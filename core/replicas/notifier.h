@@ -1,9 +1,8 @@
-// Tells the listener of every change of a replica, in order, on its own thread. The listener runs without a
-// lock of the engine, and a slow listener delays only itself.
+// Tells the listener of every change of a replica, in order, on a separate thread. The listener runs without
+// a lock of the engine, and a slow listener does not delay the engine.
 //
-// Thread-safe. The destructor first delivers the queued changes, but not changes that the listener itself
-// causes meanwhile: the engine ends then, and a daemon has already told the global store that it holds
-// nothing.
+// Thread-safe. The destructor first delivers the queued changes. It drops changes that the listener causes
+// during the destruction.
 #pragma once
 
 #include <memory>
@@ -22,19 +21,19 @@ class Notifier {
     if (listener_ != nullptr) thread_.emplace();
   }
 
-  // Queues a change, and never blocks on the listener. Call it in the order of the changes.
+  // Queues a change; never waits for the listener. Call it in the order of the changes.
   void ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest) {
     if (listener_ == nullptr) return;
     thread_->Post([listener = listener_, replica = std::move(replica), manifest = std::move(manifest)] {
       listener->OnReplicaChanged(replica, manifest);
     });
   }
-  // Returns when the listener was told of every change so far. Must not be called on the listener's thread.
+  // Blocks until the listener was told of every change so far. Must not be called on the listener's thread.
   void Flush() {
     if (listener_ != nullptr) thread_->Run([] {});
   }
-  // Calls the listener on this thread, before the callers of the transfer get its result: a caller that then
-  // asks about the transfer finds it.
+  // Calls the listener on the calling thread. Call it before the callers of the transfer get its result, so
+  // that they find the transfer's report.
   void TransferEnded(const TransferReport& report) {
     if (listener_ != nullptr) listener_->OnTransferEnded(report);
   }

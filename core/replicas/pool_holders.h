@@ -1,6 +1,6 @@
-// Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. It tells a
-// request for room whether eviction could make room, whether memory comes back by itself, and what a message
-// to people should say.
+// Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. With it a
+// request for room finds whether evictions could make room, whether memory becomes free by itself, and what
+// its error should say.
 //
 // Values; the table fills them in under its mutex.
 #pragma once
@@ -19,20 +19,21 @@ struct PoolHolders {
     int replicas = 0;
     uint64_t bytes = 0;  // whole granules
   };
-  Share leased;  // leased; includes draining and failed replicas until their leases end
+  Share leased;  // includes draining and failed replicas until their leases end
   Share pinned;  // pinned and not leased
   Share filling;
-  // The part of `filling` that has all its memory. These replicas can be evicted after they are made, unless
-  // a client holds them then.
+  // The part of `filling` that has all its memory. These replicas can be evicted when they are ready, unless
+  // a client then holds them.
   Share landing;
   Share idle;    // can be evicted; includes partial replicas
-  Share served;  // partial replicas with only readers that stop on eviction: can be evicted, too
-  // The part of `leased` that is to go: the readers were told to stop, and the memory comes back soon.
+  Share served;  // partial replicas with only leases to serve: can be evicted, too
+  // The part of `leased` with readers that were told to stop: the memory becomes free soon.
   Share ending;
-  Share partial;         // with or without a holder
-  bool freeing = false;  // the memory of a gone replica is being freed now
-  bool in_flux = false;  // memory is coming back by itself: `freeing`, `ending`, a guard is
-                         // asked, an ingest winds up
+  Share partial;         // all partial replicas, also part of the others
+  bool freeing = false;  // the memory of a gone replica is being freed
+  // Whether memory may become free by itself soon: `freeing`, `ending`, the guard is being asked about a
+  // replica, or a cancelled ingest is about to end.
+  bool in_flux = false;
 
   // Add counts a replica of the table; AddFailed counts a failed replica that is still leased.
   void Add(const ReplicaRecord& record, SteadyTime now);
@@ -42,7 +43,7 @@ struct PoolHolders {
   void AddIfEnding(const ReplicaRecord& record, SteadyTime now);
 };
 
-// A reader that was told to stop and has not stopped after this time holds the replica like any other reader.
+// A reader that was told to stop and has not stopped after this time counts like any other reader.
 inline constexpr absl::Duration kTimeToStop = absl::Seconds(10);
 
 }  // namespace tensorcast

@@ -1,9 +1,9 @@
-// Tells requests for memory when to try again, and counts the replicas that went.
+// Tells requests for memory when to try again, and counts evictions.
 //
-// A gone replica leaves the table before its memory is free. `freeing` counts it meanwhile, so that a request
-// without space knows that space is coming. An event is a moment when there may be more space: a replica's
-// memory was freed, a lease or a pin ended, or a replica became evictable. A request reads the count of
-// events, tries, and then awaits the next event.
+// A gone replica leaves the table before its memory is free. In between `freeing` counts it, so that a
+// request without space knows that space is coming. An event is a moment after which there may be more space:
+// a replica's memory was freed, a lease or a pin ended, or a replica became evictable. A request reads the
+// number of events, tries to allocate, and then awaits the next event.
 //
 // Thread-safe. Its mutex is taken under the table's.
 #pragma once
@@ -25,9 +25,9 @@ class PoolSpace {
   void EndFreeing(Location pool);  // the memory is free
   bool IsFreeing(Location pool) const;
 
-  void NoteChance();  // an event
+  void NoteChance();  // counts an event
   uint64_t events() const;
-  // Blocks until the count differs from `seen`, or the context ends.
+  // Blocks until events() differs from `seen`, or until the context ends.
   void AwaitEvent(uint64_t seen, const RequestContext& context) const;
 
   // Counts a replica that left a pool, by the reason (tc_pool_evictions_total).

@@ -1,4 +1,4 @@
-// The replicas of a node by id, and the look-ups among them: which replica to lease, to read from, to evict.
+// The replicas of a node by id, and the choice of a replica to lease, to read from or to evict.
 //
 // Owns only its entries and changes no state. Thread-compatible: guarded by the table's mutex.
 #pragma once
@@ -29,29 +29,28 @@ class ReplicaIndex {
   void Erase(std::string_view id) { records_.erase(id); }
   const absl::flat_hash_map<std::string, ReplicaRecordPtr>& all() const { return records_; }
 
-  // NOT_FOUND.
+  // NOT_FOUND for an unknown id.
   absl::StatusOr<ReplicaRecordPtr> Find(std::string_view id) const;
   // REQUIRES: the index has the id.
   ReplicaRecordPtr Get(std::string_view id) const;
   // The look-ups below return null if no replica qualifies.
   ReplicaRecordPtr FindIn(ReplicaState state, std::string_view artifact_id, Location location) const;
-  // A ready replica or, if `chunks` is set, one that has all these chunks.
+  // A ready replica; if there is none and `chunks` is set, a replica that has all these chunks.
   ReplicaRecordPtr FindWith(std::string_view artifact_id, Location location,
                             const std::optional<std::vector<uint32_t>>& chunks) const;
-  // The best replica to read from for the ingest that makes `receiver`: first ready replicas (host memory,
-  // then devices, then disk), then a filling one that can be read, then a partial one; among equals the one
-  // that began first. Excludes locations in `except` and replicas with unverified chunks. Also excludes
-  // filling replicas that began after the receiver, so that two ingests never wait for each other.
+  // The best replica to read from for the ingest that makes `receiver`. The order is: ready replicas (host
+  // memory, then devices, then disk), readable filling ones, partial ones; among equals the one that began
+  // first. Excludes locations in `except`, replicas with unverified chunks, and filling replicas that began
+  // after the receiver, so that two ingests never wait for each other.
   ReplicaRecordPtr FindSource(std::string_view artifact_id, const std::set<Location>& except,
                               std::string_view receiver) const;
-  // Whether a replica that began before the receiver, and that FindSource may return later, has no memory
-  // yet.
+  // Whether some replica that FindSource may return later has no memory yet.
   bool IsEarlierAllocating(std::string_view artifact_id, const std::set<Location>& except,
                            std::string_view receiver) const;
-  // The replica of `ids` that began first, among those that are ready or can be read.
+  // Of the replicas `ids` that are ready or readable, the one that began first.
   ReplicaRecordPtr FindEarliest(std::span<const std::string> ids) const;
-  // How many replicas of the same artifact that began after this one are being made on GPUs; nullopt: this
-  // replica is gone.
+  // The number of replicas of the same artifact that began after this one and are being made on GPUs; nullopt
+  // if this replica is gone.
   std::optional<size_t> CountGpuReceivers(std::string_view id) const;
   // The least recently used evictable replica of the pool. Partial replicas without a reader come first,
   // partial replicas with readers last.

@@ -1,4 +1,4 @@
-// ReplicaLease: a hold on a ready, partial or filling replica of the engine, and the place of its bytes.
+// ReplicaLease: a hold on a ready, partial or filling replica of the engine, with the place of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct ReplicaMemory {
   uint64_t file_image_offset = 0;        // ...and where its image begins
 };
 
-// While a lease lives, the replica's memory is neither freed nor rewritten, unless it is a live lease and its
-// holder is in the commit (commit_gate.h); destroying the lease ends the hold. Several threads may use it at
-// the same time: only the availability changes. Must not outlive the engine.
+// During the lifetime of a lease the replica's memory is neither freed nor rewritten; the destructor ends the
+// lease. (A LiveLease gives up its lease before a rewriting: commit_gate.h.) Thread-safe. Must not outlive
+// the engine.
 //
 // A lease on a replica that is not ready stays valid when the replica becomes ready, when its ingest fails,
-// and when the replica is to go. The availability reports that, and the memory stays until the last such
-// lease ends.
+// and when the replica is removed. The availability reports such an end, and the memory stays until the last
+// such lease ends.
 class ReplicaLease {
  public:
   ~ReplicaLease();
@@ -43,14 +43,14 @@ class ReplicaLease {
   const Location& location() const;
   const std::shared_ptr<const Manifest>& manifest() const;
   const ReplicaMemory& memory() const { return memory_; }
-  // The span of the ingest that made the replica; not valid for a replica that was found at start.
+  // The span of the ingest that made the replica; not valid if the replica was found at the daemon's start.
   const TraceContext& made_by() const;
   // The chunks that may be read. Null: the replica was ready when it was leased, and all chunks may be read.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // Whether, when it was leased, the replica lacked chunks that no ingest was bringing.
+  // Whether the replica, when it was leased, lacked chunks that no ingest was fetching.
   bool partial() const { return partial_; }
-  // The current memory of image bytes [offset, offset + bytes) of a replica in host memory; a partial replica
-  // may get more memory while it is leased. REQUIRES: the replica has these bytes.
+  // The current memory of image bytes [offset, offset + bytes) of a replica in host memory. A partial replica
+  // may get more memory during a lease. REQUIRES: the replica has these bytes.
   std::vector<ConstHostSpan> HostSpans(uint64_t offset, uint64_t bytes) const;
 
  private:

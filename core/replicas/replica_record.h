@@ -1,7 +1,7 @@
 // The table's record of one replica: its facts, its storage, and the rules for reading and evicting it.
 //
-// Guarded by the table's mutex. From the time when the replica can be leased until it is gone, its id,
-// artifact id, location, manifest and `made_by` do not change, so a lease may read them without the lock.
+// Guarded by the table's mutex. As soon as the replica can be leased, its id, artifact id, location, manifest
+// and `made_by` no longer change, so a lease reads them without the lock.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace tensorcast {
 
-// The storage of a finished replica's bytes: one of the three is set.
+// The storage of a replica's bytes: at most one of the three is set.
 struct ReplicaStorage {
   std::shared_ptr<const HostAllocation> host;
   std::shared_ptr<const DeviceBlock> device;
@@ -33,39 +33,40 @@ struct ReplicaStorage {
 struct ReplicaRecord {
   ReplicaInfo info;
   std::shared_ptr<const Manifest> manifest;
-  std::vector<bool> chunks;  // present ones
-  bool reserved = false;     // the eviction guard is being asked about it
-  uint64_t use_order = 0;
-  uint64_t begun = 0;                                      // number of its last ingest, in order of begin
-  uint32_t servings = 0;                                   // leases that are to serve other nodes
-  SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // when their holders were told to stop
+  std::vector<bool> chunks;  // true: present
+  bool reserved = false;     // a request is asking the eviction guard about it
+  uint64_t use_order = 0;                                  // the larger, the more recently used
+  uint64_t begun = 0;                                      // number of its last ingest
+  uint32_t servings = 0;                                   // leases to serve (ReplicaTable::LeaseOf)
+  SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // when the holders of `servings` were told to stop
   Cancellation ingest;
   TraceContext made_by;
   ReplicaStorage storage;
   std::shared_ptr<Availability> availability;  // set for a filling or partial replica that can be leased
   bool whole = false;                          // while it fills: it will have every chunk
-  bool taken_over = false;                     // by an ingest that has not begun to fill it
+  bool taken_over = false;                     // an ingest took it over and has not begun to fill it
   bool withdrawn = false;                      // it was withdrawn while it filled
 
-  // Whether the replica is filling or partial and its chunks can be read. CanLeaseFilling: by all readers, in
-  // host memory. CanCopyFilling: by ingests of this node, also on a device.
+  // Whether the replica is filling or partial, and all readers may read its chunks (only in host memory).
   bool CanLeaseFilling() const;
+  // Whether the replica is filling or partial, and ingests of this node may read its chunks (also on a
+  // device).
   bool CanCopyFilling() const;
   // Whether CanLeaseFilling, and the replica has these chunks.
   bool Has(std::span<const uint32_t> wanted) const;
   // Whether a lease holds the replica. Leases to serve do not hold a partial replica.
   bool IsHeld() const;
   bool IsEvictable() const;
-  // The bytes of its pool that it takes, in whole granules.
+  // The bytes that the replica takes of its pool.
   uint64_t BytesHeld() const;
-  // Where its bytes are, for a lease.
+  // The place of the replica's bytes, for a lease.
   ReplicaMemory Memory() const;
   // Reduces the replica to its verified chunks, with a new availability. Returns the memory that the replica
   // had before.
   std::shared_ptr<const HostAllocation> CutToPresent();
 };
 
-// The record of a replica that no ingest made: its bytes were found, and are right.
+// The record of a replica that no ingest made. REQUIRES: its bytes were verified.
 std::shared_ptr<ReplicaRecord> MakeReadyRecord(const std::string& node_id,
                                                std::shared_ptr<const Manifest> manifest, Location location,
                                                ReplicaStorage storage);

@@ -1,10 +1,9 @@
 // Removes replicas for reasons other than room: on request, because their artifact was deleted, because their
-// packed file is lost, or because their device is broken. A packed file is removed with its disk replica,
-// never before it.
+// packed file is lost, or because their device is broken. A packed file is removed after its disk replica.
 //
-// Files appear (committed, then ready) and go (drained, then removed) under a lock for each name, which
-// ingests that write files take, too. The removal of an old replica therefore never takes the file of a new
-// one.
+// A lock for each name orders the appearance of packed files (committed, then ready) and their removal
+// (drained, then removed); ingests that write files take it, too. So the removal of an old replica never
+// removes the file of a new one.
 //
 // Thread-safe. Blocks on the eviction guard and on the disk.
 #pragma once
@@ -25,24 +24,26 @@ namespace tensorcast {
 
 class ReplicaRemoval {
  public:
-  // All must outlive it; `devices`, `store` and `guard` may be null.
+  // All pointers must outlive this object; `devices`, `store` and `guard` may be null.
   ReplicaRemoval(ReplicaTable* table, const DeviceRuntime* devices, ArtifactStore* store,
                  NameLocks* disk_names, EvictionGuard* guard)
       : table_(table), devices_(devices), store_(store), disk_names_(disk_names), guard_(guard) {}
 
-  // FAILED_PRECONDITION when the replica is pinned, or when the guard refuses without `force`.
+  // NOT_FOUND for an unknown replica. FAILED_PRECONDITION if the replica is pinned or, without `force`, if
+  // the guard refuses.
   absl::Status Evict(std::string_view replica_id, bool force);
-  // Removes every replica of a deleted artifact that was ready at `as_of` or is partial, pinned or not, and
-  // its packed file.
+  // Removes the artifact's packed file, its partial replicas, and its replicas that were ready at `as_of`,
+  // even pinned ones. For an artifact that was deleted.
   absl::Status RemoveArtifact(std::string_view artifact_id, SteadyTime as_of);
-  // Removes the replica that an ingest made of an artifact that was deleted meanwhile. Other replicas stay,
-  // since the artifact may have been put again.
+  // Removes the replica that an ingest made of an artifact that was deleted during the ingest. Other replicas
+  // stay, because the artifact may have been put again.
   absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);
-  // Drops the artifact's disk replica if another process removed or replaced its file.
+  // Removes the artifact's disk replica if another process removed or replaced its file.
   void DropIfLost(const std::string& artifact_id);
+  // DropIfLost for all artifacts.
   void DropAllLost();
-  // Withdraws the ready replicas of unhealthy devices, pinned or not. A filling replica fails by itself,
-  // since its next copy fails.
+  // Removes the ready replicas of unhealthy devices, even pinned ones. A filling replica fails by itself,
+  // because its next copy fails.
   void WithdrawUnhealthy();
 
  private:

@@ -1,10 +1,10 @@
 // Takes a ready replica out of host memory without giving its memory back, so that a later version of its
 // artifact can be written over it (core/ingest/advance.h).
 //
-// As for any eviction the guard must agree. It is asked as the last step, because its consent cannot be taken
-// back once another node has relied on it. Nothing reads the memory afterwards: the replica has no lease, or
-// only live leases of holders in the gate, and these end first. The listeners already know that the
-// replica is gone (one of them keeps a record for the next daemon).
+// As for any eviction the guard must agree. It is asked as the last step, because its consent cannot be
+// withdrawn once another node relies on it. After the retirement nothing reads the memory: the replica had no
+// lease, or only live leases of holders in the gate, and these have ended. The listener has been told that
+// the replica is gone, so there is no record of it for the next daemon.
 //
 // Thread-safe. Blocks on the guard, on the listener and, if requested, on the holders of the replica.
 #pragma once
@@ -26,25 +26,25 @@ namespace tensorcast {
 
 struct RetirementRequest {
   std::string artifact_id;
-  std::string replica_id = {};  // only this one; empty: any
-  bool wait = false;            // for leases to end and for the guard to agree, to the context's deadline
-  // Gives the current context: a caller that joins an ingest may extend its deadline.
+  std::string replica_id = {};  // the replica to retire; empty: any of the artifact
+  bool wait = false;  // wait until leases end and the guard agrees, at most until the context's deadline
+  // Returns the current context, because a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   WaitObserver on_wait;  // may be null
-  // The gate that holders of live leases enter; null: the replica has no live lease. The leases in the gate
-  // have ended when the replica is retired.
+  // The gate that holders of live leases enter; null: the replica has no live lease. Retire ends the leases
+  // in the gate.
   CommitGate* gate = nullptr;
 };
 
 class ReplicaRetirement {
  public:
-  // All must outlive it; `guard` may be null.
+  // All pointers must outlive this object; `guard` may be null.
   ReplicaRetirement(ReplicaTable* table, EvictionGuard* guard, Notifier* notifier)
       : table_(table), guard_(guard), notifier_(notifier) {}
 
-  // NOT_FOUND when host memory has no ready replica of the artifact; FAILED_PRECONDITION, naming the replica,
-  // when it is pinned or leased outside the gate, or when the guard refuses; UNAVAILABLE when the guard
-  // cannot decide.
+  // NOT_FOUND if host memory has no ready replica of the artifact. FAILED_PRECONDITION, naming the replica,
+  // if it is pinned, if it has a lease outside the gate, or if the guard refuses. UNAVAILABLE if the guard
+  // cannot decide. Waits at least a second for leases that are about to end.
   absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;
 
  private:
@@ -52,8 +52,8 @@ class ReplicaRetirement {
   struct Refusal {
     absl::Status why;
     std::string waits_for = {};
-    bool passes = false;                                   // by itself, also for a request that does not wait
-    absl::Duration look_again = absl::InfiniteDuration();  // where no event tells that it has passed
+    bool passes = false;                                   // it ends soon: every request waits for it
+    absl::Duration look_again = absl::InfiniteDuration();  // when no event signals its end
   };
   absl::StatusOr<RetiredReplica> Try(const RetirementRequest& request, bool handing_over,
                                      Refusal& refusal) const;

@@ -1,4 +1,4 @@
-// Changes the states of replicas: keeps their records under one mutex, gives leases on them, and frees their
+// Changes the states of replicas. Keeps their records under one mutex, gives leases on them, and frees their
 // memory.
 //
 //   allocating ─► filling ─► ready ─► draining ─► gone
@@ -8,12 +8,12 @@
 //          ▼
 //        failed
 //
-// A replica that is to go drains: it gets no new leases, and is gone when its last lease ends. A failed or
-// gone replica leaves the records at once. If it failed while it was leased, its memory stays until its last
-// lease ends.
+// A replica that is being removed drains: it gets no new leases, and is gone when its last lease ends. A
+// failed or gone replica leaves the records at once. If it failed while it was leased, its memory stays until
+// its last lease ends.
 //
-// Finish frees memory and ends availabilities without the mutex, because unmapping gigabytes takes long and
-// an availability calls its observers. Meanwhile `space` says that memory is coming.
+// Finish frees memory and ends availabilities without the mutex, because freeing gigabytes takes long and an
+// availability calls its observers. Until then `space` says that memory is coming.
 //
 // Thread-safe by `mutex`. Only the mutexes of the notifier and of `space` are taken under it.
 #pragma once
@@ -47,7 +47,7 @@ class ReplicaStates {
   ReplicaStates(const ReplicaStates&) = delete;
   ReplicaStates& operator=(const ReplicaStates&) = delete;
 
-  // The work that a state change leaves for Finish, without the mutex.
+  // The work that remains after a state change, for Finish to do without the mutex.
   struct Rest {
     std::shared_ptr<Availability> availability;  // ends with `end`; null: none
     absl::Status end;
@@ -55,7 +55,7 @@ class ReplicaStates {
     Location pool;
   };
   void Finish(Rest rest) ABSL_LOCKS_EXCLUDED(mutex);
-  // The status with which the availability of a replica ends that is to go.
+  // The status with which the availability of a replica ends that is being removed.
   static absl::Status BeingRemoved();
 
   void Insert(const ReplicaRecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -75,7 +75,7 @@ class ReplicaStates {
 
   mutable absl::Mutex mutex;
   ReplicaIndex records ABSL_GUARDED_BY(mutex);
-  std::set<ReplicaRecordPtr> failed ABSL_GUARDED_BY(mutex);  // failed and still leased: they have memory
+  std::set<ReplicaRecordPtr> failed ABSL_GUARDED_BY(mutex);  // still leased, so they still have memory
   PoolSpace space;
 
  private:
