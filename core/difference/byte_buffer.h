@@ -1,5 +1,5 @@
-// Bytes that are written once and read, in memory that is used again: unlike a vector's, they are not zeroed
-// when room is made for them. Thread-compatible.
+// A growing buffer of bytes. Clear keeps its memory for the next use. Unlike a vector, it does not set new
+// bytes to zero. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace tensorcast {
 class ByteBuffer {
  public:
   void Clear() { size_ = 0; }
-  // Makes room for `bytes` more and returns where they begin; Commit then says how many were written.
+  // Makes room for `bytes` more bytes behind size(), and returns its address. The caller writes there and
+  // then calls Commit with the number of bytes written.
   uint8_t* Room(size_t bytes) {
     if (bytes > capacity_ - size_) Grow(size_ + bytes);
     return bytes_.get() + size_;

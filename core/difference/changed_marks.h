@@ -1,5 +1,5 @@
-// Compares two rows of bytes and marks the elements that differ, a bit for each. The main loop of an
-// encoding; uses the widest instructions of the processor. Thread-safe.
+// Compares two rows of bytes and sets a bit for each element that differs. This is the main loop of the
+// encoder, and uses the widest instructions of the processor. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,16 @@
 
 namespace tensorcast {
 
-// Elements that one word of marks is for.
+// The number of elements in one word of marks.
 inline constexpr size_t kMarksPerWord = 64;
 
-// Sets marks[i / 64] bit i % 64 where element i of `width` bytes (1, 2, 4 or 8) differs. REQUIRES: `bytes` is
-// a multiple of 256; marks have room for all elements, in whole words. Bits past the last are zero.
+// Sets bit i % 64 of marks[i / 64] if element i differs, else clears it. An element has `width` bytes: 1, 2,
+// 4 or 8. Bits past the last element are zero. REQUIRES: `bytes` is a multiple of 256, and `marks` has a bit
+// for each element, in whole words.
 void MarkChanged(uint32_t width, const std::byte* base, const std::byte* target, size_t bytes,
                  uint64_t* marks);
 
-// The same without the processor's extensions, for tests to compare with.
+// As MarkChanged, without extensions of the processor, for tests to compare with.
 void MarkChangedPortable(uint32_t width, const std::byte* base, const std::byte* target, size_t bytes,
                          uint64_t* marks);
 

@@ -1,5 +1,5 @@
 // A difference as an artifact of kind kDifference: two tensors of bytes, `index` and `records`, and the ids
-// of the two artifacts that it lies between. Pure functions.
+// of its base and its target as metadata. Pure functions; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@
 
 namespace tensorcast {
 
-// The layout of a difference's image. REQUIRES: the sum is below 2^62.
+// The layout of a difference's image. REQUIRES: the sum of both sizes is below 2^62.
 ImageLayout DifferenceLayout(uint64_t index_bytes, uint64_t records_bytes);
 
+// The artifact ids of the base and the target.
 struct DifferenceEnds {
-  std::string base;  // artifact ids
+  std::string base;
   std::string target;
 };
 std::map<std::string, std::string> DifferenceMetadata(const DifferenceEnds& ends);

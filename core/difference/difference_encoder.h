@@ -1,6 +1,5 @@
 // Makes a difference while a target is put: compares each chunk with the base's chunk, and makes a record in
-// the mode that takes the smallest number of bytes. DifferenceEncoder is thread-safe; each thread has a
-// ChunkEncoder.
+// the mode with the smallest size. Several threads share a DifferenceEncoder; each thread has a ChunkEncoder.
 //
 //   DifferenceEncoder encoder(GeometryOf(layout));
 //   in each thread:  ChunkEncoder chunks(encoder);
@@ -28,15 +27,15 @@
 
 namespace tensorcast {
 
-// The memory for records until the difference is stored; they may take half as many bytes as the image.
-// Thread-safe.
+// The memory for records until the difference is stored. Records may take half as many bytes as the image.
+// Implementations are thread-safe.
 class RecordMemory {
  public:
   using Pieces = std::vector<std::span<std::byte>>;
 
   virtual ~RecordMemory() = default;
-  // Adds memory for at least `min_bytes`, which stays as long as this object. After an error no difference is
-  // made. May block.
+  // Adds memory for at least `min_bytes`, which lives as long as this object. May block. After an error no
+  // difference is made.
   virtual absl::StatusOr<Pieces> Add(uint64_t min_bytes) = 0;
 };
 // Unlimited memory from the heap, for tests and tools.
@@ -44,17 +43,17 @@ std::shared_ptr<RecordMemory> MakeHeapRecordMemory();
 
 // An encoded difference. Its image is the image of an artifact of kind kDifference.
 struct EncodedDifference {
-  using Record = std::vector<std::span<const std::byte>>;  // in pieces
+  using Record = std::vector<std::span<const std::byte>>;  // the pieces of a record, in order
 
   std::shared_ptr<RecordMemory> memory;  // of the records
   std::string index;
-  std::vector<Record> records;          // one a chunk; empty for same and whole
-  std::vector<uint64_t> record_begins;  // one a chunk, in the tensor of records
+  std::vector<Record> records;          // one for each chunk; empty for kSame and kWhole
+  std::vector<uint64_t> record_begins;  // one for each chunk: its offset in the tensor of records
   uint64_t records_bytes = 0;           // of all records
-  uint64_t whole_bytes = 0;             // of the chunks that come whole
+  uint64_t whole_bytes = 0;             // of the chunks with mode kWhole
   ImageLayout layout;                   // DifferenceLayout(index.size(), records_bytes)
 
-  // Writes the image's bytes of `range` to `destination`. Thread-safe. REQUIRES: the range lies in the image.
+  // Copies the image's bytes of `range` to `destination`. Thread-safe. REQUIRES: the range lies in the image.
   void CopyImage(ByteRange range, std::byte* destination) const;
 };
 
@@ -68,20 +67,20 @@ class DifferenceEncoder {
   // Whether no difference will be made, because it is already larger than half the image or because there is
   // no memory. The remaining chunks then need not be compared.
   bool GivenUp() const { return TooLarge() || no_memory_.load(std::memory_order_relaxed); }
-  // Why there was no memory for a record; OK: there was.
+  // The error of RecordMemory::Add; OK if there was none.
   absl::Status memory_status() const;
 
-  // Stores the record of a chunk, of which the bytes are in the memory of this encoder. Thread-safe for
-  // different chunks. REQUIRES: chunk < chunk_count(), and it is stored only once.
+  // Stores the record of a chunk; the record's bytes are in memory(). Thread-safe for different chunks.
+  // REQUIRES: chunk < geometry().chunk_count(), and each chunk is stored only once.
   void Store(uint32_t chunk, RecordMode mode, EncodedDifference::Record record);
-  // There is no memory for a record: gives the difference up. Thread-safe.
+  // Gives the difference up because there is no memory for a record. Thread-safe.
   void NoteNoMemory(const absl::Status& why);
-  // Thread-safe for a chunk that no thread stores meanwhile.
+  // REQUIRES: no thread is storing this chunk.
   bool IsStored(uint32_t chunk) const { return records_[chunk].stored; }
 
-  // After all chunks were stored; once. std::nullopt when there was no memory, or the difference, its whole
-  // chunks included, is larger than half the image. REQUIRES: no other call runs; each chunk was stored,
-  // unless GivenUp().
+  // Makes the difference. nullopt if there was no memory, or if the difference, including the chunks with
+  // mode kWhole, is larger than half the image. Call it once. REQUIRES: no other call is running; each chunk
+  // was stored, unless GivenUp().
   std::optional<EncodedDifference> Finish();
 
  private:
@@ -98,26 +97,26 @@ class DifferenceEncoder {
   std::atomic<bool> no_memory_ = false;
   mutable absl::Mutex mutex_;
   absl::Status memory_status_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> bytes_ = 0;  // what a receiver has to bring: records and whole chunks
+  std::atomic<uint64_t> bytes_ = 0;  // bytes that a receiver must fetch: records and chunks with mode kWhole
 };
 
 // Encodes one chunk after another. It reuses its working memory (at most a few chunks) and writes records to
-// the encoder's memory. Thread-compatible: one for each thread.
+// the encoder's memory. Thread-compatible: use one for each thread.
 class ChunkEncoder {
  public:
-  // `encoder` must outlive it.
+  // `encoder` must outlive this object.
   explicit ChunkEncoder(DifferenceEncoder& encoder);
   ~ChunkEncoder();
 
-  // A chunk in one call: Start, Append for each pair of pieces, Finish. The pieces of base and target hold
-  // the chunk's bytes in order; they need not be cut alike.
+  // Encodes a whole chunk: Start, Append, Finish. `base` and `target` are pieces that have the chunk's bytes
+  // in order; the sizes of their pieces may differ.
   void Encode(uint32_t chunk, std::span<const std::span<std::byte>> base,
               std::span<const std::span<std::byte>> target);
   void Encode(uint32_t chunk, std::span<const std::byte> base, std::span<const std::byte> target);
 
   // Encodes a chunk in steps, front to back, for a put that compares bytes while they are still in the cache.
-  // REQUIRES: both spans of a step have the same size, a multiple of kTensorAlignment; all steps make up the
-  // chunk.
+  // REQUIRES: both spans of a step have the same size, a multiple of kTensorAlignment, and the steps together
+  // are the whole chunk.
   void Start(uint32_t chunk);
   void Append(std::span<const std::byte> base, std::span<const std::byte> target);
   // Stores the record in the DifferenceEncoder.

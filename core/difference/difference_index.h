@@ -1,4 +1,5 @@
-// The index of a difference (FORMAT.md): a mode and a record's size for each chunk. Values.
+// The index of a difference (FORMAT.md): the mode and the size of each chunk's record. Values and pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +14,14 @@
 namespace tensorcast {
 
 struct DifferenceIndex {
-  std::vector<RecordMode> modes;       // one a chunk
-  std::vector<uint32_t> record_bytes;  // one a chunk; 0 for kSame and kWhole
+  std::vector<RecordMode> modes;       // one for each chunk
+  std::vector<uint32_t> record_bytes;  // one for each chunk; 0 for kSame and kWhole
 };
 
 std::string EncodeIndex(const DifferenceIndex& index, const DifferenceGeometry& geometry);
 
-// INVALID_ARGUMENT for anything but the index of a difference of this geometry with records of so many bytes
-// in all.
+// INVALID_ARGUMENT unless the bytes are the index of a difference with this geometry, and the sizes of its
+// records add up to `records_bytes`.
 absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const DifferenceGeometry& geometry,
                                             uint64_t records_bytes);
 

@@ -1,6 +1,6 @@
-// Steps between values of an element. ToOrder maps an element's bits to an integer that grows with the value,
-// for IEEE 754 floats of any width and format, by reversing the order of negative values. The next
-// representable value is then one step away. Pure functions on unsigned integers of the width.
+// Steps between values of an element (FORMAT.md). ToOrder maps the bits of an IEEE 754 float of any width and
+// format to an integer that grows with the value: it reverses the order of negative values. Two adjacent
+// representable values are then one step apart. Pure functions on unsigned integers of the element's width.
 #pragma once
 
 #include <concepts>
@@ -12,10 +12,10 @@
 
 namespace tensorcast {
 
-// A step byte: 0 is unchanged, kEscapedStep stands for an absolute value in the stream of values, the others
-// are a zig-zag step.
+// A step byte: 0 means unchanged, kEscapedStep means that the value is in the stream of values, and any other
+// byte is a zig-zag step.
 inline constexpr uint8_t kEscapedStep = 255;
-// In the stream of gaps: 255 elements are unchanged, and the gap goes on.
+// In the stream of gaps: 255 elements are unchanged, and the next byte continues the gap.
 inline constexpr uint8_t kLongGap = 255;
 
 template <std::unsigned_integral U>
@@ -35,7 +35,7 @@ constexpr U FromOrder(U order) {
   return static_cast<U>(order ^ (negative | SignBit<U>()));
 }
 
-// 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ...; steps wrap around.
+// Zig-zag coding: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... Steps wrap around.
 template <std::unsigned_integral U>
 constexpr U ZigZag(U step) {
   const U negative = static_cast<U>(U{0} - static_cast<U>(step >> (std::numeric_limits<U>::digits - 1)));
@@ -53,7 +53,7 @@ constexpr U StepBetween(U base, U target) {
   return ZigZag<U>(static_cast<U>(ToOrder(target) - ToOrder(base)));
 }
 
-// REQUIRES: step is not kEscapedStep.
+// The bits of the element that is `step` away from `base`. REQUIRES: step is not kEscapedStep.
 template <std::unsigned_integral U>
 constexpr U TakeStep(U base, uint8_t step) {
   return FromOrder<U>(static_cast<U>(ToOrder(base) + UnZigZag<U>(step)));

@@ -1,5 +1,6 @@
-// The geometry of a difference: the widths of the image's elements and the cut into chunks. Base and target
-// must have the same geometry; a difference needs to know nothing else about them. Values and pure functions.
+// The geometry of a difference: the widths of the image's elements and the division into chunks. Base and
+// target must have the same geometry; the codec uses nothing else of their layouts. Values and pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,10 @@
 
 namespace tensorcast {
 
-// Bytes of the image in which all elements have one width. Its ends are multiples of kTensorAlignment.
+// A range of the image in which all elements have one width. Its begin and end are multiples of
+// kTensorAlignment.
 struct ElementRun {
-  uint64_t offset = 0;  // in the image, or in a chunk, as the context says
+  uint64_t offset = 0;  // in the image; in the result of RunsOf: in the chunk
   uint64_t bytes = 0;
   uint32_t width = 1;  // bytes of an element: 1, 2, 4 or 8
   friend bool operator==(const ElementRun&, const ElementRun&) = default;
@@ -33,12 +35,12 @@ struct DifferenceGeometry {
   friend bool operator==(const DifferenceGeometry&, const DifferenceGeometry&) = default;
 };
 
-// The width of the elements that a tensor's bytes are compared by: 1 for packed types and bytes, 4 for
-// complex numbers of two floats, else the element's size.
+// The width in bytes by which a tensor's elements are compared: 1 for packed types and bytes, 4 for complex
+// numbers of two floats, else the element's size.
 uint32_t ElementWidth(DType dtype);
 
-// A tensor's run reaches to the next tensor, over the padding. REQUIRES: a valid layout with chunks of at
-// most 1 GiB.
+// The geometry of an image. A tensor's run includes the padding up to the next tensor. REQUIRES: a valid
+// layout with chunks of at most 1 GiB.
 DifferenceGeometry GeometryOf(const ImageLayout& layout);
 
 }  // namespace tensorcast

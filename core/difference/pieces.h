@@ -1,4 +1,4 @@
-// Rows of bytes in pieces, such as the granules that hold a chunk. Pure functions.
+// Bytes that are stored in pieces, such as the granules of a chunk. Pure functions.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 namespace tensorcast {
 
-// Calls visit(a's bytes, b's bytes) for equally long parts of both, front to back, until one of them ends.
+// Walks two lists of pieces side by side: calls visit(a's bytes, b's bytes) with parts of equal size, front
+// to back, until one of the lists ends.
 template <typename A, typename B, typename Visit>
 void ZipPieces(std::span<const A> a, std::span<const B> b, const Visit& visit) {
   A from_a;

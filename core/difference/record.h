@@ -1,5 +1,5 @@
-// A record's bytes (FORMAT.md): a head and three streams, each compressed if that makes it shorter. Both
-// classes reuse their memory and are thread-compatible.
+// The bytes of a record (FORMAT.md): a header and three streams, each compressed (zstd, RFC 8878) if this
+// makes it shorter. Both classes reuse their memory and are thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace tensorcast {
 
-// What a record says, decompressed.
+// The decompressed content of a record.
 struct RecordStreams {
   RecordMode mode = RecordMode::kSame;
-  uint32_t changed = 0;                // elements
+  uint32_t changed = 0;                // number of changed elements
   std::span<const uint8_t> positions;  // gaps, or a bit for each element; empty for kDense
-  std::span<const uint8_t> steps;      // of those that changed; for kDense of all
-  std::span<const uint8_t> values;     // of the escaped steps, in order
+  std::span<const uint8_t> steps;      // of the changed elements; for kDense of all elements
+  std::span<const uint8_t> values;     // of the elements with kEscapedStep, in order
 };
 
-// The number of bytes that bitmaps of so many elements have.
+// The size in bytes of a bitmap of `elements` elements.
 constexpr uint64_t BitmapBytes(uint64_t elements) { return (elements + 7) / 8; }
 
 class RecordWriter {
@@ -33,12 +33,12 @@ class RecordWriter {
   ~RecordWriter();
 
   std::string Write(const RecordStreams& streams);
-  // The size of a stream with this content, after compression.
+  // The size in the record of a stream with this content.
   size_t StoredBytes(std::span<const uint8_t> content);
 
  private:
   void PutStream(std::span<const uint8_t> content, std::string& out);
-  // Into compressed_, where that is shorter than `content`; else false.
+  // Compresses `content` into compressed_; false if that is not shorter.
   bool Compress(std::span<const uint8_t> content);
 
   struct Context;
@@ -52,10 +52,10 @@ class RecordReader {
   ~RecordReader();
   RecordReader(RecordReader&&) noexcept;
 
-  // The streams of a record, for a chunk with this many elements and bytes. They are valid until the next
-  // call, and while `record` is. It guarantees that the positions name `changed` elements of the chunk, with
-  // a step for each (for kDense: a step for every element). INVALID_ARGUMENT for any other record. Takes no
-  // more memory than the streams of such a chunk can need.
+  // Reads the record of a chunk with `elements` elements in `chunk_bytes` bytes. The result is valid until
+  // the next call, and only while `record` is valid. On success the positions name exactly `changed` elements
+  // of the chunk, and there is a step for each (for kDense: for every element of the chunk). INVALID_ARGUMENT
+  // for any other record. Takes no more memory than the streams of such a chunk can need.
   absl::StatusOr<RecordStreams> Read(RecordMode mode, std::span<const std::byte> record, uint64_t elements,
                                      uint64_t chunk_bytes);
 

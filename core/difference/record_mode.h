@@ -1,4 +1,4 @@
-// The modes of a record (FORMAT.md): how one chunk of the target is made of the same chunk of the base.
+// The modes of a record (FORMAT.md): how a chunk of the target is made from the same chunk of the base.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@ namespace tensorcast {
 
 // The numbers are part of the format.
 enum class RecordMode : uint8_t {
-  kSame = 0,    // the base's bytes
-  kSparse = 1,  // gaps between changed elements, and their steps
-  kBitmap = 2,  // a bit for each element, and the steps of those that changed
+  kSame = 0,    // the chunk is the base's chunk
+  kSparse = 1,  // gaps between changed elements, and the steps of the changed elements
+  kBitmap = 2,  // a bit for each element, and the steps of the changed elements
   kDense = 3,   // a step for each element
-  kWhole = 4,   // nothing is recorded: the chunk comes whole, from elsewhere
+  kWhole = 4,   // nothing is recorded: the receiver fetches the whole chunk
 };
 
 // "same", "sparse", "bitmap", "dense", "whole"; "" for another number.

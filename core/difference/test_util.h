@@ -18,15 +18,15 @@ namespace tensorcast::testing {
 uint16_t ToBf16(float value);
 float FromBf16(uint16_t bits);
 
-// bf16 elements that are distributed as N(0, 0.02), as bytes. REQUIRES: an even number of bytes.
+// Fills `bytes` with bf16 elements that are distributed as N(0, 0.02). REQUIRES: an even number of bytes.
 void FillWeights(std::span<std::byte> bytes, uint64_t seed);
 
-// Moves a random part of the bf16 elements, at a rate of `changed`, by one representable value up or down, a
-// few of them by two or three.
+// Moves a random part of the bf16 elements by one representable value up or down, and a few of them by two or
+// three. `changed` is the part, 0 to 1.
 void StepByUlps(std::span<std::byte> bytes, double changed, uint64_t seed);
 
-// Moves all elements as mixed-precision training does: master weights in fp32, of which `bytes` are
-// roundings, move by N(0, learning_rate) and are rounded again.
+// Moves all elements as mixed-precision training does: `bytes` are roundings of fp32 master weights, which
+// move by N(0, learning_rate) and are rounded again.
 void StepMasterWeights(std::span<std::byte> bytes, float learning_rate, uint64_t seed);
 
 struct StepStatistics {
@@ -36,22 +36,21 @@ struct StepStatistics {
 
   double changed_part() const { return static_cast<double>(changed) / static_cast<double>(elements); }
 };
-// Of two rows of bf16 elements.
+// Compares two rows of bf16 elements.
 StepStatistics CompareSteps(std::span<const std::byte> base, std::span<const std::byte> target);
 
-// A layout of tensors of these types with so many elements each, named t0, t1, ...; with another chunk size
-// where one is given.
+// A layout of these tensors, named t0, t1, ... `chunk_bytes` 0: the usual chunk size.
 struct TensorSpec {
   DType dtype = DType::kBF16;
   uint64_t elements = 0;
 };
 ImageLayout LayoutOfTensors(const std::vector<TensorSpec>& tensors, uint64_t chunk_bytes = 0);
 
-// All chunks, by one thread.
+// Encodes all chunks on one thread.
 std::optional<EncodedDifference> EncodeImage(const DifferenceGeometry& geometry,
                                              std::span<const std::byte> base,
                                              std::span<const std::byte> target);
-// Its records, each in one piece.
+// The records of a difference, each in one piece.
 std::vector<std::string> RecordsOf(const EncodedDifference& difference);
 // The image of a difference, in one piece.
 std::vector<std::byte> ImageOf(const EncodedDifference& difference);

@@ -1,5 +1,5 @@
-// What the operations of the disk tier report to the meter: tc_disk_operation_seconds and
-// tc_disk_errors_total. Internal to this folder.
+// The metrics of the disk tier's operations: tc_disk_operation_seconds and tc_disk_errors_total. Internal to
+// this folder.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,8 @@
 
 namespace tensorcast {
 
-// One operation, from its making to its End. A branch while metrics are off. Thread-compatible.
+// Measures one operation, from the construction to End. While metrics are off it costs a branch.
+// Thread-compatible.
 class DiskOperation {
  public:
   explicit DiskOperation(std::string_view name) : name_(name) {

@@ -1,5 +1,5 @@
 // The options for a node's disks: the folder of its packed artifacts, and the folders from which it opens
-// models.
+// models. A value.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace tensorcast {
 
 struct DiskOptions {
-  bool keep_artifacts = true;  // as packed files
-  std::string folder;          // of the packed files; empty: artifacts in the daemon's state folder
-  std::vector<std::string> import_roots;  // as ImportRoots::Beneath; none: nothing is opened
+  bool keep_artifacts = true;  // whether the node has a disk tier
+  std::string folder;          // the folder of packed files; empty: `artifacts` in the daemon's state folder
+  std::vector<std::string> import_roots;  // for ImportRoots::Beneath; empty: no file is opened
 
   void FromConfig(ConfigReader& config) {
     config.Read("daemon.disk_dir", folder);

@@ -15,6 +15,7 @@
 
 namespace tensorcast {
 
+// The identity of the file at `path`, whose attributes are `info`.
 ObjectIdentity IdentityOf(std::string path, const struct stat& info);
 
 class FileIo {
@@ -30,8 +31,8 @@ class FileIo {
   static FileIo* System();  // the kernel's; never destroyed
 };
 
-// As ErrnoStatus, but UNAVAILABLE if the error says nothing about the file: a mount that went away (ESTALE,
-// ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may come back with all its files.
+// As ErrnoStatus, but UNAVAILABLE if the error does not concern the file itself: a mount that went away
+// (ESTALE, ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may come back with all its files.
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path);
 
 }  // namespace tensorcast

@@ -17,7 +17,7 @@
 namespace tensorcast {
 
 struct FileReaderOptions {
-  std::string_view kind = "origin";  // or "packed": the label of what is read
+  std::string_view kind = "origin";  // or "packed"; for metrics
   int max_concurrency = ObjectTraits().max_concurrency;
   uint64_t read_bytes = ObjectTraits().read_bytes;
   FileIo* io = FileIo::System();  // must outlive the reader
@@ -25,12 +25,12 @@ struct FileReaderOptions {
 
 class FileReader final : public ObjectReader {
  public:
-  // A reader of the regular file behind a descriptor, in its current version. `path` becomes the object's
-  // URI; it may lead to the file, or be only for messages.
+  // A reader of the current version of the regular file behind a descriptor. `path` becomes the object's URI;
+  // it is never opened.
   static absl::StatusOr<std::shared_ptr<FileReader>> Of(std::string path, UniqueFd fd,
                                                         const FileReaderOptions& options = {});
-  // As Of, with a borrowed descriptor. `keep_alive` keeps it open; if that is null, the descriptor must
-  // outlive the reader.
+  // As Of, but the reader does not own the descriptor. `keep_alive` keeps the descriptor open; if it is null,
+  // the descriptor must outlive the reader.
   static absl::StatusOr<std::shared_ptr<FileReader>> Borrow(std::string path, int fd,
                                                             std::shared_ptr<void> keep_alive,
                                                             const FileReaderOptions& options = {});
@@ -41,7 +41,7 @@ class FileReader final : public ObjectReader {
   absl::Status Read(const RequestContext& context, uint64_t offset, HostSpan destination,
                     uint64_t needed) override;
   absl::Status CheckUnchanged(const RequestContext& context) override;
-  // A block, for reads past the page cache.
+  // A block for direct I/O, else 1.
   uint64_t alignment() const override;
   bool SeemsCached(uint64_t offset, uint64_t bytes) const override;
   uint64_t ReadCached(uint64_t offset, HostSpan destination) override;
@@ -57,12 +57,12 @@ class FileReader final : public ObjectReader {
   const std::string_view kind_;
   FileIo* const io_;
   const int fd_;
-  UniqueFd owned_fd_;                 // unless it is borrowed
-  std::shared_ptr<void> keep_alive_;  // then
+  UniqueFd owned_fd_;                 // empty if fd_ is borrowed
+  std::shared_ptr<void> keep_alive_;  // for a borrowed fd_
   const UniqueFd direct_fd_;
   const ObjectTraits traits_;
   std::atomic<bool> use_direct_;
-  // A mapping that is never read: it lets mincore(2) say which pages are cached. Null for an empty file.
+  // A mapping for mincore(2), which says which pages are cached. It is never read. Null for an empty file.
   void* pages_ = nullptr;
   std::atomic<int> false_hits_ = 0;
 };

@@ -1,12 +1,14 @@
 // The folders (roots) beneath which a daemon may open files for clients. All such files are opened here.
 //
-// First a path is resolved, with all links, and the real path must lie beneath a root. Then the file is
-// opened by that real path, one component after the other; a link on the way is an error. A process that
-// swaps folders and links between the two steps gains nothing: the opened file lies at the real path (as with
-// openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), which some sandboxes forbid). After that only the
-// descriptor is used, never the path. If a root is mounted or replaced later, the new folder counts.
+// First a path is resolved with all its links, and the real path must lie beneath a root. Then the file is
+// opened by the real path, one component after the other; a link in the real path is an error. So a process
+// that swaps folders and links between the two steps gains nothing: the opened file lies at the real path.
+// (openat2 with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS does the same, but some sandboxes forbid it.)
+// Afterwards only the descriptor is used, never the path. If a root is mounted or replaced later, the new
+// folder is used.
 //
-// Only regular files are ever opened for reading, so a FIFO blocks no thread and a device is not touched.
+// Only regular files are opened for reading: opening a FIFO could block, and opening a device could have
+// effects.
 //
 // Immutable; thread-safe.
 #pragma once
@@ -25,28 +27,28 @@ namespace tensorcast {
 
 class ImportRoots final : public ObjectStore {
  public:
-  // Without folders, no file may be opened. An error when one of the folders does not exist.
+  // Without folders, no file may be opened. An error if one of the folders does not exist.
   //
-  // All refusals are the same PERMISSION_DENIED, whether a file is outside the roots, missing or not
-  // readable, so that a client learns nothing about such files; the log has the reason. UNAVAILABLE, equally
-  // without details, when a mount went away or does not answer.
+  // All refusals are the same PERMISSION_DENIED, for a file that is outside the roots, missing, or not
+  // readable. So a client learns nothing about such files; the log has the reason. UNAVAILABLE, also without
+  // the reason, if a mount went away or does not answer.
   static absl::StatusOr<ImportRoots> Beneath(const std::vector<std::string>& folders);
 
-  // Allows all files that this process may read, for tools that run with their caller's rights. Errors tell
+  // Allows all files that this process may read, for tools that run with their caller's rights. Errors have
   // the reason: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
   static ImportRoots Everything();
 
   ImportRoots() = default;  // nothing may be opened
 
-  // The file or folder at `path`. The URI of a file is its real path. INVALID_ARGUMENT for another kind, or a
-  // path that is not absolute (roots of Everything() take relative ones).
+  // The file or folder at `path`. The URI of a file is its real path. INVALID_ARGUMENT for another kind of
+  // file, or for a path that is not absolute (Everything() also takes relative paths).
   //
-  // A folder's files may be links, but not to files outside the folder (INVALID_ARGUMENT, if errors tell the
-  // reason). The exception is the download cache of a model hub: links from <model>/snapshots/<revision>/
-  // into <model>/blobs/ are followed.
+  // A folder's files may be links, but a link to a file outside the folder is refused (INVALID_ARGUMENT if
+  // errors have the reason). There is one exception, for the download cache of a model hub: links from
+  // <model>/snapshots/<revision>/ into <model>/blobs/ are followed.
   //
-  // Find first writes out the stores that processes made to the file through mappings, which may wait for the
-  // disk; CANCELLED or DEADLINE_EXCEEDED when the context ends meanwhile. A folder's Open does so, too.
+  // Find first writes out stores to the file through mappings (WriteOutMappedPages), which may wait for the
+  // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends before. The same holds for Open of a folder.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
   // A file that was opened before, by its real path.

@@ -1,4 +1,4 @@
-// Makes stores through mappings visible in a file's times, and tells on which file systems that is impossible
+// Makes stores through mappings visible in a file's times. Tells on which file systems this is impossible,
 // and which file systems may hang. Stateless; thread-safe.
 #pragma once
 
@@ -11,28 +11,28 @@
 
 namespace tensorcast {
 
-// Writes out what was stored to the file through mappings.
+// Writes out the stores that processes made to the file through mappings.
 //
 // A store to a mapped page changes the file's mtime only if the page was clean. After all pages were written
-// out, the next store to each page changes the mtime, so a write through a mapping becomes visible. The
-// file's identity was read before the write-out, so a store during the write-out is visible, too. On file
-// systems that do not do so (in memory, or stacked) the call has no effect.
+// out, the next store to each page changes the mtime and so becomes visible. REQUIRES: the file's identity
+// was read before the call, so that a store during the call is visible, too. The call has no effect on file
+// systems in memory and on stacked file systems.
 //
-// For a large file that was just written this takes many seconds. It therefore runs in steps, and checks the
+// For a large file that was just written the call takes many seconds. It runs in steps, and checks the
 // context between them.
 absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file);
 
-// The name of a type of file system (statfs's f_type) on which a store through a mapping may leave no trace
-// in the file's times, so that an unchanged identity proves nothing. Empty: each first store after
-// WriteOutMappedPages shows, or reaches the file together with its new times (network file systems).
-// README.md has the reasons.
+// The name of a type of file system (statfs's f_type) on which a store through a mapping may leave the file's
+// times unchanged, so that an unchanged identity proves nothing. Empty for other types: there the first store
+// to a page after WriteOutMappedPages changes the times, or reaches the file together with its new times
+// (network file systems). README.md has the reasons.
 std::string_view UntraceableFileSystem(uint64_t type);
 
 // As UntraceableFileSystem, for the file's own file system. "unknown" if its type cannot be read.
 std::string_view UntraceableFileSystemOf(int fd);
 
-// Whether the file lies on a file system that is not known to be of a local disk or of memory: reading it may
-// take forever.
+// Whether a read of the file may never end, because its file system is not known to be on a local disk or in
+// memory.
 bool MayHang(int fd);
 
 }  // namespace tensorcast

@@ -1,6 +1,7 @@
-// Opens files that a client of this host handed over as descriptors (core/handles, OFFER_FILES). Only the
-// client's permissions count, because this process opens no path. The client chose the file system behind
-// each descriptor, so this may block as long as that file system does: call it by base/aside.h. Thread-safe.
+// Opens files that a client of this host passed as descriptors (core/handles, OFFER_FILES). Only the client's
+// permissions count, because this process opens no path. The client chose the file system behind each
+// descriptor, so the function may block as long as that file system: call it with RunAside (base/aside.h).
+// Thread-safe.
 #pragma once
 
 #include <vector>
@@ -12,9 +13,9 @@
 
 namespace tensorcast {
 
-// Each file with its path as this process's kernel knows it.
-// INVALID_ARGUMENT, naming the path and what is there, for anything but a regular file: folder, FIFO, device,
-// socket, memory file. What was written through a mapping is written out first (WriteOutMappedPages).
+// Returns a reader for each file; its URI is the path that the kernel reports for the descriptor. Stores
+// through mappings are written out first (WriteOutMappedPages). INVALID_ARGUMENT, naming the path and its
+// kind, for anything but a regular file: a folder, FIFO, device, socket or memory file.
 absl::StatusOr<ObjectReaders> OpenOfferedFiles(const RequestContext& context, std::vector<UniqueFd> fds);
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// The header of a packed file, as FORMAT.md writes it. Pure functions; thread-safe.
+// The header and the name of a packed file (FORMAT.md). Pure functions; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,21 @@ struct PackedHeader {
   uint64_t image_offset = 0;
   uint64_t image_bytes = 0;
 
-  // Of the whole file: the image is padded to the alignment.
+  // The size of the whole file; the image is padded to the alignment.
   uint64_t file_bytes() const { return image_offset + AlignUp(image_bytes); }
   friend bool operator==(const PackedHeader&, const PackedHeader&) = default;
 };
 
-// kPackedHeaderBytes bytes.
+// Returns kPackedHeaderBytes bytes.
 std::string EncodePackedHeader(const PackedHeader& header);
 
-// INVALID_ARGUMENT for bytes that are not a header, are damaged, or describe a file other than one of
-// `file_bytes` with its parts in order. UNIMPLEMENTED for a later version.
+// INVALID_ARGUMENT for bytes that are not a header or are damaged, and for parts that are not in order or do
+// not fit a file of `file_bytes`. UNIMPLEMENTED for a later version.
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes);
 
-// "tc2:abc" <-> "tc2-abc.tcpack". "" for a name that is not a packed file's.
+// "tc2-abc.tcpack" for "tc2:abc".
 std::string PackedFileName(std::string_view artifact_id);
+// The inverse of PackedFileName; empty for a name that is not a packed file's.
 std::string ArtifactIdOfFileName(std::string_view file_name);
 
 }  // namespace tensorcast

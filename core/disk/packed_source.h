@@ -1,4 +1,4 @@
-// A source of an image that lies in a packed file of the disk tier (FORMAT.md).
+// A source with its image in a packed file of the disk tier (FORMAT.md).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tensorcast {
 
-// Reads through a descriptor that the caller keeps open with `keep_alive`. Of `info` type and lane are filled
-// in. INVALID_ARGUMENT when the file is shorter than its image.
+// Reads through a descriptor that `keep_alive` keeps open. Sets type and lane of `info`. INVALID_ARGUMENT if
+// the file is shorter than its image.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(SourceInfo info, int fd, uint64_t image_offset,
                                                               uint64_t image_bytes,
                                                               std::shared_ptr<void> keep_alive,

@@ -1,4 +1,4 @@
-// Writes one packed file under a temporary name. Internal to this folder; the store gives it its last name.
+// Writes one packed file under a temporary name; the store gives it its final name. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ namespace tensorcast {
 
 inline constexpr std::string_view kPartialExtension = ".partial";
 
-// A partial file. It is locked while its writer lives, so that a clean-up can distinguish it from the file of
-// a dead process. Destroying it removes the file unless Rename succeeded.
+// A partial file. It is locked during the lifetime of its writer, so that a clean-up can distinguish it from
+// the file of a dead process. The destructor removes the file unless Rename succeeded.
 class PartialFile {
  public:
-  // Reserves the space for an image behind a manifest of at most `manifest_bytes_max`. RESOURCE_EXHAUSTED
-  // when the disk has no room for it.
+  // Reserves the space for an image behind a manifest of at most `manifest_bytes_max` bytes.
+  // RESOURCE_EXHAUSTED if the disk has too little space.
   static absl::StatusOr<std::unique_ptr<PartialFile>> Create(const std::string& directory,
                                                              uint64_t image_bytes,
                                                              uint64_t manifest_bytes_max);
@@ -28,13 +28,13 @@ class PartialFile {
 
   // Thread-safe for ranges that do not overlap.
   absl::Status WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes);
-  // Writes header and manifest, and syncs the file. FAILED_PRECONDITION when bytes of the image were never
-  // written.
+  // Writes header and manifest, and syncs the file. FAILED_PRECONDITION if the image was not written
+  // completely.
   absl::Status Finish(std::string_view manifest);
   absl::Status Rename(const std::string& path);
 
   const std::string& path() const { return path_; }           // "" once renamed
-  uint64_t written_bytes() const { return written_.load(); }  // of the image
+  uint64_t written_bytes() const { return written_.load(); }  // bytes of the image written so far
   uint64_t image_offset() const { return header_.image_offset; }
 
  private:

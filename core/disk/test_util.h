@@ -1,4 +1,4 @@
-// What this folder's tests share.
+// Helpers that this folder's tests share.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace tensorcast {
 
-// In the working folder, since a temporary folder may be memory.
+// In the working folder, because the default temporary folder may be in memory.
 struct TestFolder : testing::TempFolder {
   TestFolder() : TempFolder(".") {}
 };
@@ -50,14 +50,14 @@ struct AlignedMemory {
 ImageLayout OneTensorLayout(uint64_t image_bytes);
 std::shared_ptr<const Manifest> ManifestOf(const std::string& image);
 
-// Counts calls by kind, and does as it is told instead of reading.
+// Counts calls by kind, and lets hooks replace them.
 class FakeFileIo : public FileIo {
  public:
   ssize_t Read(int fd, HostSpan destination, uint64_t offset) override;
   ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) override;
   int Stat(int fd, struct stat* info) override;
 
-  // Bytes read, or -1 and errno; nullopt: as the system does.
+  // Returns the bytes read, or -1 and errno; nullopt: call the system.
   using Hook = std::function<std::optional<ssize_t>(bool direct, HostSpan destination, uint64_t offset)>;
   Hook on_read;
   std::function<void(struct stat*)> on_stat;

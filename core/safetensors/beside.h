@@ -1,6 +1,6 @@
 // The files beside a model's tensors: config.json, tokenizer, adapter_config.json, licence. They become an
-// artifact of kind `files` (core/artifact/manifest.h), which a key binds together with the tensors. Functions
-// only, thread-safe.
+// artifact of kind `files` (core/artifact/manifest.h). A key names this artifact together with the tensors'
+// artifact. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,26 +24,27 @@ namespace tensorcast {
 inline constexpr size_t kMaxFilesBeside = 512;
 inline constexpr uint64_t kMaxBytesBeside = uint64_t{4} << 30;
 
-// Files and the image that they become: a file is a tensor of the layout, in the order of paths.
+// Files and the image that they become. Each file is a tensor of the layout, in the order of paths.
 struct FilesBeside {
   ObjectReaders objects;  // one for each tensor of the layout
   std::vector<ObjectExtent> extents;
   ImageLayout layout;
 };
 
-// Whether the path names tensors of any format, or an index of tensors. Such a file is not a file beside
-// them.
+// Whether the path names a file of tensors in any format, or an index of tensors. Such a file does not belong
+// to the files beside the tensors.
 bool IsWeightsFile(std::string_view path);
 
 // Opens the files in the model's folder and the folders below it, except weights, the model's shards and
 // hidden files. Empty for a model that was not found in a folder, or if the folder cannot be listed.
-// INVALID_ARGUMENT if the files are too many or too large, or if an artifact cannot have a file's name.
+// INVALID_ARGUMENT for more than kMaxFilesBeside files or kMaxBytesBeside bytes, and for a file name that an
+// artifact cannot have.
 absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const SafetensorsModel& model);
 // As OpenFilesBeside, for files that are open already. `paths` are their names, ascending.
 absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std::string>& paths);
 
 // Writes each file of the layout (CheckFileLayout) below the folder, and replaces files of the same path.
-// Makes the folder if needed. `bytes_of` gives the bytes of a tensor. A file appears whole or not at all.
+// Makes a missing folder. `bytes_of` returns the bytes of a tensor. A file appears completely or not at all.
 // Errors as WriteSafetensors.
 absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
                         absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,

@@ -1,5 +1,5 @@
-// model.safetensors.index.json: which shard of a model holds which tensor. For this folder's own use.
-// Thread-safe.
+// model.safetensors.index.json, which says which shard of a model holds which tensor. Private to this folder.
+// Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 namespace tensorcast {
 
 struct SafetensorsIndex {
-  // Tensor name -> shard file, a path inside the model's directory with neither "." nor ".." in it.
+  // Tensor name -> shard file: a path below the model's folder without "." and "..".
   absl::flat_hash_map<std::string, std::string> weight_map;
 };
 
-// INVALID_ARGUMENT unless the text is a JSON object with one weight_map, which is not empty and maps names to
-// such paths. The rest of the document must be valid JSON and is ignored.
+// INVALID_ARGUMENT unless the text is a JSON object with exactly one weight_map. It must not be empty, and
+// must map names to such paths. The rest of the document must be valid JSON and is ignored.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json);
 
 }  // namespace tensorcast
