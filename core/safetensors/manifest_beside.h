@@ -1,6 +1,6 @@
 // A manifest file beside its model: "model.tcmanifest" beside "model.safetensors" or
-// "model.safetensors.index.json", with the manifest's canonical bytes. An import that finds such a file knows
-// the artifact before it reads a tensor, and fails if a chunk does not match the manifest. Functions only,
+// "model.safetensors.index.json". It has the manifest's canonical bytes. An import that finds such a file
+// knows the artifact before it reads a tensor, and fails if a chunk does not match the manifest. Stateless;
 // thread-safe.
 #pragma once
 
@@ -21,19 +21,19 @@ inline constexpr std::string_view kManifestExtension = ".tcmanifest";
 // The URI of the manifest beside the model at `uri`, which is a .safetensors file or a folder.
 std::string ManifestUriOf(std::string_view uri);
 
-// Reads the whole model and digests it, as an import does. Starts a few threads of its own.
+// Reads the whole model and digests it, as an import does. Starts a few threads.
 absl::StatusOr<std::shared_ptr<const Manifest>> MakeManifest(const RequestContext& context,
                                                              const SafetensorsModel& model);
 
-// The manifest beside the model that was opened at `uri`. Null if there is none, or if the store does not
+// The manifest beside the model that was opened at `uri`. Null if there is none, or if the store refuses to
 // open it. FAILED_PRECONDITION if it does not describe the model's tensors and metadata.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const RequestContext& context,
                                                                    const ObjectStore& store,
                                                                    std::string_view uri,
                                                                    const SafetensorsModel& model);
 
-// FAILED_PRECONDITION, naming the first chunk that differs, unless `made`, the manifest of the imported
-// model, equals the manifest `beside` it.
+// Compares `made`, the manifest of an imported model, with the manifest `beside` the model at `uri`.
+// FAILED_PRECONDITION, naming the first chunk that differs.
 absl::Status CheckManifestBeside(std::string_view uri, const Manifest& beside, const Manifest& made);
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Writes one large file from memory; the file appears under its name whole or not at all. Private to this
-// folder. Thread-compatible.
+// Writes one large file from memory; the file appears under its name completely or not at all. Private to
+// this folder. Thread-compatible.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,9 +15,9 @@
 namespace tensorcast {
 
 // A new file in the folder of its final path. Until Publish it has no name, so a process that dies leaves
-// nothing behind. On a file system without nameless files (O_TMPFILE) it is called `<path>.tmp-<pid>-<n>` and
-// is locked (flock) while it is written. The destructor removes it unless it was published. The next writer
-// to the same path removes what a killed writer left.
+// nothing behind. On a file system without nameless files (O_TMPFILE) its name is `<path>.tmp-<pid>-<n>`, and
+// it is locked (flock) while it is written. The destructor removes the file unless it was published. The next
+// writer to the same path removes the files of killed writers.
 class OutputFile {
  public:
   // Create, Append and Publish fail with CANCELLED or DEADLINE_EXCEEDED soon after the context ends.
@@ -27,15 +27,15 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // INVALID_ARGUMENT when the path exists and is not a regular file. RESOURCE_EXHAUSTED when the disk has no
-  // room for `bytes`, on file systems that can tell.
+  // Reserves space for `bytes` if the file system supports it; RESOURCE_EXHAUSTED if the disk has too little.
+  // INVALID_ARGUMENT if the path exists and is not a regular file.
   absl::Status Create(uint64_t bytes);
 
-  // Appends a piece. Its memory must not change until Publish. Many pieces are written together; pieces that
-  // follow each other in memory are written as one.
+  // Appends a piece, which may be written later. Its memory must not change until Publish has returned.
   absl::Status Append(ConstHostSpan piece);
 
-  // Writes the rest, syncs, renames the file over an existing one, and syncs the folder. To be called once.
+  // Writes the rest, syncs the file, gives it its name in place of an existing file, and syncs the folder.
+  // Call it once.
   absl::Status Publish();
 
  private:
@@ -56,7 +56,7 @@ class OutputFile {
   int fd_ = -1;
   std::vector<iovec> pieces_;
   uint64_t written_bytes_ = 0;
-  uint64_t pushed_bytes_ = 0;  // written bytes that the kernel was asked to write out
+  uint64_t pushed_bytes_ = 0;  // the written bytes for which write-back was started
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Reads JSON event by event; everything that a schema does not expect is an error. The base class of this
-// folder's two readers. Only .cc files include it, since it includes nlohmann's headers. Thread-compatible.
+// Reads JSON event by event; every event that a subclass does not expect is an error. Only .cc files include
+// this header, because it includes nlohmann's headers (https://json.nlohmann.me). Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace tensorcast {
 
-// A schema overrides the events that it expects. All other events, and values of types that no schema here
-// uses (null, booleans, negative numbers, fractions, numbers past 64 bits), end the parse with an error.
+// A subclass overrides the events that its schema expects. All other events end the parse with an error. So
+// do values of types that no schema here uses: null, booleans, negative numbers, fractions, and numbers past
+// 64 bits.
 class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   const absl::Status& status() const { return status_; }
@@ -34,10 +35,10 @@ class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override;
 
  protected:
-  // Where in the document the reader is, for messages: "tensor \"a\"".
+  // The current place in the document, for messages: "tensor \"a\"".
   virtual std::string Where() const = 0;
 
-  // Both record the first error and return false, which stops the parser.
+  // These two record the first error and return false, which stops the parser.
   bool Fail(std::string_view what);
   bool Unexpected(std::string_view what);
 
@@ -45,8 +46,8 @@ class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
   absl::Status status_;
 };
 
-// Feeds `text`, one whole JSON value, to the reader. INVALID_ARGUMENT if the text is not valid JSON in valid
-// UTF-8, or if the reader refuses it.
+// Parses `text`, one whole JSON value, with the reader. INVALID_ARGUMENT if the text is not valid JSON in
+// valid UTF-8, or if the reader returns an error.
 absl::Status ParseStrictJson(std::string_view text, StrictJsonReader& reader);
 
 }  // namespace tensorcast
