@@ -15,7 +15,7 @@
 
 namespace tensorcast {
 
-// The identity of the file at `path`, whose attributes are `info`.
+// The identity of the file at `path` with the attributes `info`.
 ObjectIdentity IdentityOf(std::string path, const struct stat& info);
 
 class FileIo {
