@@ -1,7 +1,7 @@
 // The client's mirror of a claimed replica's availability. Its thread receives the daemon's announcements
-// until no more can come. The availability ends with OK when all chunks are present, else with the reason why
-// no more will come: the daemon's answer, the end of the connection, or a violation of the protocol. Internal
-// to this folder.
+// until no more can come. The availability ends with OK when all chunks are present. Otherwise it ends with
+// the reason why no more chunks will come: the daemon's status, the end of the connection, or a violation of
+// the protocol. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace tensorcast {
 
 class AvailabilityMirror {
  public:
-  // Asks the daemon for announcements, and waits for the first answer. `channel` has claimed `handles`, and
-  // must have no other user from then on. Both must outlive the mirror.
+  // Asks the daemon for announcements, and waits for the first answer. `channel` has claimed `handles`; only
+  // the mirror may use it from now on. `channel` must outlive the mirror.
   static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
                                                                     const ReplicaHandles& handles,
                                                                     uint64_t chunk_bytes,
@@ -42,7 +42,7 @@ class AvailabilityMirror {
 
   ClientChannel* const channel_;
   const std::shared_ptr<Availability> availability_;
-  const std::vector<uint64_t> readable_;  // as ReadableChunks says
+  const std::vector<uint64_t> readable_;  // ReadableChunks of the handles
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// A client's connection to the handle socket, with the same protocol version at both ends. Every wait has a
+// A client's connection to the handle socket. Both ends have the same protocol version. Every wait has a
 // deadline. Internal to this folder; thread-compatible.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tensorcast {
 
 class ClientChannel {
  public:
-  // While an EndedBy lives, the cancellation shuts the channel down.
+  // During its lifetime the cancellation shuts the channel down.
   class EndedBy {
    public:
     EndedBy(ClientChannel& channel, const Cancellation& cancellation)
@@ -28,30 +28,31 @@ class ClientChannel {
     const Cancellation::Registration registration_;
   };
 
-  // UNAVAILABLE when no daemon listens, PERMISSION_DENIED when this user may not connect, FAILED_PRECONDITION
-  // when the daemon speaks another protocol version. The cancellation ends the wait for its answer. If
-  // `groups` is not null, the server must run as this process's user, as root, or in one of these groups; for
-  // any other server PERMISSION_DENIED, before anything is sent to it.
+  // Connects to the daemon that listens on `path`. UNAVAILABLE if no daemon listens, or if the cancellation
+  // ends the wait for its answer; PERMISSION_DENIED if this user may not connect; FAILED_PRECONDITION if the
+  // daemon has another protocol version. If `groups` is not null, the server must run as this process's user,
+  // as root, or in one of these groups (CheckPeer); otherwise PERMISSION_DENIED, before anything is sent to
+  // the server.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);
 
-  // Sends a frame with its descriptors, which stay the caller's.
+  // Sends a frame with its descriptors; the caller keeps owning them.
   absl::Status Send(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
   // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
   // The next frame; an ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
 
-  // The status of an ERROR frame that the server sent without a request; OK: there is none. Does not block.
-  // REQUIRES: no other thread is in Exchange or Receive.
+  // The status of an ERROR frame that the server sent without a request; OK if there is none. Does not block.
+  // Drops other frames. REQUIRES: no other thread is in Exchange or Receive.
   absl::Status TakeError();
 
-  // May be called on any thread. Receive fails from now on, also in a thread that waits, and the server sees
-  // the connection end.
+  // Ends the connection. Receive then fails, also on a thread that is waiting in it. May be called on any
+  // thread.
   void Shutdown();
 
-  // True once the server closed the connection.
+  // Whether the server has closed the connection.
   bool closed() const;
 
  private:

@@ -1,5 +1,4 @@
-// The frames of the handle socket, as FORMAT.md writes them: values to bytes and back. Pure functions;
-// thread-safe.
+// Encodes and decodes the frames of the handle socket (FORMAT.md). Pure functions; thread-safe.
 //
 // Decoding is safe for any bytes: it reads only its input, and allocates at most a small multiple of its
 // size.
@@ -19,17 +18,17 @@
 
 namespace tensorcast {
 
-inline constexpr uint16_t kHandleProtocolVersion = 6;  // both ends speak the same
+inline constexpr uint16_t kHandleProtocolVersion = 6;  // both ends must have the same version
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
 inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client: half a million extents
-inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer ones are cut
-inline constexpr size_t kMaxFrameDescriptors = 253;               // that the kernel passes with one message
+inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer messages are cut
+inline constexpr size_t kMaxFrameDescriptors = 253;               // the kernel's limit for one message
 inline constexpr uint32_t kMaxOfferedFiles = 1024;                // of one OFFER_FILES
 inline constexpr size_t kMaxHandedMemories = 64;                  // of one put
 inline constexpr size_t kMaxHandedParts = size_t{1} << 16;        // of one put
-inline constexpr size_t kMaxPartsPerFrame = 170;                  // that fit kMaxClientFrameBytes
+inline constexpr size_t kMaxPartsPerFrame = 170;                  // as many as fit kMaxClientFrameBytes
 
 struct HelloFrame {
   uint16_t version = kHandleProtocolVersion;
@@ -40,18 +39,18 @@ struct HelloAckFrame {
 struct ClaimFrame {
   std::string ticket;
 };
-// The first kMaxFrameDescriptors descriptors come with this frame, the rest with DESCRIPTORS frames; each
-// frame except the last brings as many as it can.
+// The first kMaxFrameDescriptors descriptors come with this frame, the rest with DESCRIPTORS frames. Each of
+// these frames except the last has kMaxFrameDescriptors descriptors.
 struct HandlesFrame {
   ReplicaHandles handles;
 };
 struct DescriptorsFrame {};
-// A memfd of `bytes`, or the device memory of `ipc`.
+// Offers a memfd of `bytes` bytes, or the device memory of `ipc`.
 struct OfferFrame {
   uint64_t bytes = 0;
   std::optional<IpcHandle> ipc;
 };
-// Files that are open for reading: one descriptor for each, sent like the descriptors of HANDLES.
+// Offers files that are open for reading: one descriptor for each, sent like the descriptors of HANDLES.
 struct OfferFilesFrame {
   uint32_t count = 0;  // 1 to kMaxOfferedFiles
 };
@@ -63,7 +62,7 @@ struct ErrorFrame {
   absl::Status status;  // never OK
 };
 
-// Asks for HAVE on this connection. REQUIRES: its claim is of a replica in memory.
+// Asks for HAVE frames on this connection. REQUIRES: its claim is of a replica in host memory.
 struct FollowFrame {};
 // Chunks of the image that are verified and in their place: chunk first_chunk + i is bit i % 64 of word i
 // / 64.
@@ -71,24 +70,24 @@ struct HaveFrame {
   uint32_t first_chunk = 0;  // a multiple of 64
   std::vector<uint64_t> words;
 };
-// No HAVE follows. OK when all chunks were announced, else the reason why no more will come.
+// No HAVE follows. OK if all chunks were announced, else the reason why no more chunks will come.
 struct HaveEndFrame {
   absl::Status status;
 };
-// From now on the client may have the claimed device memory open.
+// Tells the server that the client is about to open the claimed device memory.
 struct OpeningFrame {};
 // Asks for a ring, to stream the image of a put.
 struct StreamFrame {
   uint64_t image_bytes = 0;
 };
-// Before STREAM: memory that holds parts of the image. If `replica_id` is set, a replica of the daemon; else
-// a memfd of `bytes`, which comes with the frame.
+// Sent before STREAM: names memory that has parts of the image. The memory is the replica `replica_id` of the
+// daemon; if that is empty, it is a memfd of `bytes` bytes, which comes with the frame.
 struct HandOverFrame {
   uint64_t bytes = 0;
   std::string pool_id;
   std::string replica_id;
 };
-// Parts that lie in the memory of the last HAND_OVER.
+// Parts of the image that are in the memory of the last HAND_OVER.
 struct PartsFrame {
   std::vector<HandedPart> parts;
 };
@@ -102,20 +101,19 @@ using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, 
                            ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame,
                            OpeningFrame, StreamFrame, RingFrame, OfferFilesFrame, HandOverFrame, PartsFrame>;
 
-// "HELLO", "CLAIM", ...: for messages.
+// "HELLO", "CLAIM" and so on, for messages.
 const char* FrameName(const Frame& frame);
 
-// The whole frame with its length prefix. INVALID_ARGUMENT when a string is longer than 65535 bytes or the
-// frame longer than kMaxServerFrameBytes.
+// Returns the frame with its length prefix. INVALID_ARGUMENT if a string is longer than 65535 bytes or the
+// frame is longer than kMaxServerFrameBytes.
 absl::StatusOr<std::string> EncodeFrame(const Frame& frame);
 
-// The length that a prefix announces: bytes of the frame that follow the prefix. INVALID_ARGUMENT for 0 and
-// for more than `max_bytes`.
+// The number of bytes that follow the prefix. INVALID_ARGUMENT for 0 and for more than `max_bytes`.
 absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefixBytes> prefix,
                                          size_t max_bytes);
 
-// The frame behind a prefix: exactly the bytes that the prefix announced. INVALID_ARGUMENT, with the byte
-// offset, for anything that EncodeFrame would not have written.
+// Decodes the bytes that follow a prefix. INVALID_ARGUMENT, with the byte offset, for bytes that EncodeFrame
+// does not write. (HELLO and HELLO_ACK may have more bytes at their end, from a later version.)
 absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> frame);
 
 }  // namespace tensorcast

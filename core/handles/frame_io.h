@@ -19,18 +19,18 @@
 namespace tensorcast {
 
 struct Received {
-  size_t bytes = 0;           // 0 with neither flag: nothing is there now
+  size_t bytes = 0;           // 0 and not `closed`: no bytes have arrived
   bool closed = false;        // the peer closed its end, or reset the connection
   std::vector<UniqueFd> fds;  // close-on-exec
-  bool lost_fds = false;      // more descriptors came than there was room for, or than this process may open
+  bool lost_fds = false;      // the kernel dropped descriptors: too many, or past this process's limit
 };
 
 // Reads the bytes that have arrived, up to buffer.size(), with up to `max_fds` + 1 descriptors. An error
 // means that the socket is broken.
 absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, size_t max_fds);
 
-// Sends what the socket takes, `fds` with the first byte of it. 0 when it takes nothing now. UNAVAILABLE when
-// the peer is gone. REQUIRES: at most kMaxFrameDescriptors.
+// Sends as many bytes as the socket accepts now, and returns their number; `fds` go with the first byte.
+// UNAVAILABLE if the peer is gone. REQUIRES: at most kMaxFrameDescriptors descriptors.
 absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<const int> fds);
 
 struct IncomingFrame {
@@ -38,21 +38,22 @@ struct IncomingFrame {
   std::vector<UniqueFd> fds;  // came with the frame
 };
 
-// Never reads past the frame in hand, so a descriptor always belongs to that frame.
+// Never reads past the current frame, so a received descriptor always belongs to that frame.
 class FrameReader {
  public:
   FrameReader(size_t max_frame_bytes, size_t max_fds)
       : max_frame_bytes_(max_frame_bytes), max_fds_(max_fds) {}
 
-  // The next frame; nullopt when it is not whole yet, or the peer closed its end (closed()). INVALID_ARGUMENT
-  // when the peer breaks the protocol, RESOURCE_EXHAUSTED when this process cannot take its descriptors.
+  // The next frame; nullopt if it has not arrived completely, or if the peer closed its end (closed()).
+  // INVALID_ARGUMENT if the peer violates the protocol, RESOURCE_EXHAUSTED if this process has no descriptors
+  // left. An error is final.
   absl::StatusOr<std::optional<IncomingFrame>> Read(int socket);
   bool closed() const { return closed_; }
   // The descriptors of a frame that did not arrive completely.
   std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
 
  private:
-  // True once `size` bytes of `buffer` are there.
+  // Reads into `buffer`; true when it is full. `filled` is the number of bytes so far.
   absl::StatusOr<bool> Fill(int socket, std::span<std::byte> buffer, size_t& filled);
 
   const size_t max_frame_bytes_;
@@ -67,9 +68,9 @@ class FrameReader {
 
 class FrameWriter {
  public:
-  // Queues a frame; `fds`, at most kMaxFrameDescriptors, must stay open until the frame's first byte is sent.
+  // Queues a frame. `fds`, at most kMaxFrameDescriptors, must stay open until the frame's first byte is sent.
   absl::Status Add(const Frame& frame, std::vector<int> fds = {});
-  // Sends what the socket takes. UNAVAILABLE when the peer is gone.
+  // Sends as many queued bytes as the socket accepts now. UNAVAILABLE if the peer is gone.
   absl::Status Flush(int socket);
   bool empty() const { return queue_.empty(); }
 

@@ -1,5 +1,5 @@
-// The client's end of the handle socket. Each claim has its own connection, and that connection is the lease:
-// it ends when the object is destroyed or the process dies. Thread-compatible.
+// The client's end of the handle socket. Each claim has its own connection, and this connection is the lease:
+// the lease ends when the object is destroyed or the process dies. Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -29,11 +29,12 @@ class ClientChannel;       // the connection (client_channel.h)
 
 class ClaimedReplica {
  public:
-  // Connects, claims the ticket, and receives and checks the handles. NOT_FOUND for a ticket that is used,
-  // expired or unknown; UNAVAILABLE when no daemon listens, or when the cancellation ends the wait for the
-  // daemon; INVALID_ARGUMENT when no memory can be behind the handles, or when the memory could vanish during
-  // a read. If `groups` is not null, PERMISSION_DENIED unless the server runs as this process's user, as
-  // root, or in one of these groups (CheckPeer in base/posix/unix_socket.h).
+  // Connects, claims the ticket, and receives and checks the handles. Errors:
+  // - NOT_FOUND: the ticket is used, expired or unknown;
+  // - UNAVAILABLE: no daemon listens, or the cancellation ended the wait for the daemon;
+  // - INVALID_ARGUMENT: the handles are not valid, or their memory could be removed during a read;
+  // - PERMISSION_DENIED: `groups` is not null, and the server runs neither as this process's user nor as root
+  //   nor in one of these groups (CheckPeer in base/posix/unix_socket.h).
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline,
                                                                const Cancellation& cancellation = {},
@@ -43,46 +44,48 @@ class ClaimedReplica {
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;
 
   const ReplicaHandles& handles() const { return handles_; }
-  // The artifact of the lease: that of the handles, or of the claim that was taken over last.
+  // The artifact of the lease: the one in the handles, or after TakeOver the one of that claim.
   std::string artifact_id() const;
-  // The pool's segments (host), in the order of the handles, or the packed file (disk); none for device
-  // memory. Owned by this object.
+  // The pool's segments (host), in the order of the handles, or the packed file (disk); empty for device
+  // memory. This object owns them.
   const std::vector<UniqueFd>& fds() const { return fds_; }
-  // Closes the descriptors: a large replica has many, and a mapping no longer needs them. MapImage calls it.
+  // Closes the descriptors: a large replica has many, and a mapping does not need them. MapImage calls this
+  // function.
   void CloseFds() { fds_.clear(); }
 
-  // Maps a host replica's extents to their places in one contiguous read-only image of image_bytes, valid
-  // while this object lives. Reading a part of the image that the handles do not cover raises SIGSEGV. With
-  // `copy_on_write` this process may write to the image, in private pages, unless writable() is false because
-  // there was no memory for such pages. FAILED_PRECONDITION for other kinds of replicas. Idempotent.
+  // Maps a host replica's extents to their places in one contiguous image of image_bytes bytes. The mapping
+  // is read-only and lives as long as this object. Reading a part of the image that the handles do not cover
+  // raises SIGSEGV. With `copy_on_write` this process may also write to the image, in private pages, unless
+  // there is no memory for such pages (writable() is then false). FAILED_PRECONDITION for other kinds of
+  // replicas. Idempotent.
   absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
   bool writable() const { return writable_; }
 
-  // For a filling or partial host replica: the chunks, of `chunk_bytes` each, that may be read. The set grows
-  // with the daemon's announcements until all chunks are present or this object is destroyed. Its end says
-  // why no more chunks will come (UNAVAILABLE: the daemon is gone; or the replica got memory that these
-  // handles do not name, and must be claimed again). It has only chunks that the handles cover. Waits for the
-  // first answer. FAILED_PRECONDITION for other kinds, and for a second call.
+  // For a host replica that is filling or partial: the chunks, of `chunk_bytes` each, that may be read. The
+  // set grows with the daemon's announcements, and has only chunks that the handles cover. It ends when all
+  // chunks are present, or with the reason why no more chunks will come. UNAVAILABLE means that the daemon is
+  // gone, or that the replica got memory for which these handles are not enough: claim it again. Waits for
+  // the first answer. FAILED_PRECONDITION for other kinds of replicas, and for a second call.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
-  // Call it for device memory before OpenIpc: the daemon then keeps the memory until AcknowledgeClosed, or
+  // For device memory; call it before OpenIpc. The daemon then keeps the memory until AcknowledgeClosed, or
   // until this process ends. UNAVAILABLE: the daemon is gone, and the memory must not be opened.
   absl::Status AnnounceOpening();
 
-  // Call it for device memory after CloseIpc: tells the daemon that this process does not have the memory
+  // For device memory; call it after CloseIpc. Tells the daemon that this process no longer has the memory
   // open.
   absl::Status AcknowledgeClosed();
 
-  // DATA_LOSS, with the daemon's message, after the daemon has found that the bytes are damaged. The memory
-  // stays while this object lives.
+  // DATA_LOSS, with the daemon's message, if the daemon has found that the bytes are damaged. The memory
+  // stays mapped until this object is destroyed.
   absl::Status CheckIntact() const;
 
-  // True after the daemon closed the connection (it stopped or died). The mapping stays readable; the lease
-  // is over until TakeOver.
+  // Whether the daemon has closed the connection (it stopped or died). The mapping stays readable. There is
+  // no lease until TakeOver.
   bool lost() const;
-  // Continues with the lease of `again`, a claim on a restarted daemon, or on the version that a replica
-  // under a live lease has become. FAILED_PRECONDITION unless both claims are on the same host memory, both
-  // are whole, and Follow was not called on this one. May be called on any thread.
+  // Continues with the lease of `again`: a claim on a restarted daemon, or on the new version of a replica
+  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same extents of
+  // host memory and Follow was not called on this one. May be called on any thread.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
@@ -103,34 +106,35 @@ class ClaimedReplica {
 
   mutable absl::Mutex mutex_;
   mutable absl::Status damage_ ABSL_GUARDED_BY(mutex_);
-  // Declared before the mapping, so that it closes after the mapping is gone: the daemon may reuse the memory
-  // as soon as the connection is closed.
+  // Declared before the mapping, so that the connection is closed after the memory is unmapped: the daemon
+  // may then reuse the memory at once.
   std::unique_ptr<ClientChannel> channel_ ABSL_GUARDED_BY(mutex_);
   std::string artifact_id_ ABSL_GUARDED_BY(mutex_);
   const ReplicaHandles handles_;
   std::vector<Piece> pieces_;  // of host memory
   std::vector<UniqueFd> fds_;
-  std::unique_ptr<AvailabilityMirror> mirror_;  // once it is followed
-  std::optional<ReservedRange> image_;          // once it is mapped
+  std::unique_ptr<AvailabilityMirror> mirror_;  // set by Follow
+  std::optional<ReservedRange> image_;          // set by MapImage
   bool writable_ = false;
   bool announced_ = false;
   bool acknowledged_ = false;
 };
 
-// Hands memory or open files to the daemon for a put, and holds the connection until the put is done.
+// Offers memory or open files to the daemon for a put. The connection, and with it the offer, lives until
+// this object is destroyed: destroy it after the put.
 class OfferedMemory {
  public:
-  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon. The
-  // cancellation as above.
+  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). The daemon gets a duplicate of the descriptor. If
+  // the cancellation ends the wait for the daemon: UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferMemfd(const std::string& socket_path, int memfd,
                                                                    uint64_t bytes, SteadyTime deadline,
                                                                    const Cancellation& cancellation = {});
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);
-  // Offers files that this process has open for reading, in the order in which ImportArtifact names them.
-  // Each descriptor is duplicated into the daemon, which reads the file with it. INVALID_ARGUMENT for more
-  // than kMaxOfferedFiles (codec.h).
+  // Offers files that this process has open for reading, in the order in which ImportArtifact names them. The
+  // daemon gets a duplicate of each descriptor and reads the file with it. INVALID_ARGUMENT unless there are
+  // 1 to kMaxOfferedFiles (codec.h) files.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferFiles(const std::string& socket_path,
                                                                    std::span<const int> fds,
                                                                    SteadyTime deadline,

@@ -1,10 +1,10 @@
-// The daemon's end of the handle socket: turns one-use tickets into leases held by connections, and receives
-// the memory that clients hand over for a put.
+// The daemon's end of the handle socket. It turns one-use tickets into leases that connections hold, and
+// receives the memory that clients offer for a put.
 //
-// One thread runs every connection (epoll, never blocking on a peer). Peers must be of the daemon's own user
-// or of an allowed group (SO_PEERCRED). A client that dies closes its connection, and that releases its lease
-// at once; a lease on device memory that the client may have open is held until the process itself is gone
-// (pidfd). Thread-safe.
+// One thread runs every connection (epoll) and never blocks on a peer. A peer must run as the daemon's own
+// user or as root, or be in an allowed group (CheckPeer). The end of a connection, also by the death of the
+// client, releases its lease at once. The exception is device memory that the client may have open: its lease
+// ends when the client's process is gone (pidfd). Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,10 +22,10 @@
 
 namespace tensorcast {
 
-// The current numbers. Arrays are by kind of memory, in the order of ReplicaHandles::memory:
-// host, device, file.
+// The current numbers. Arrays are by kind of memory, in the order of ReplicaHandles::memory: host, device,
+// file.
 struct HandleCounts {
-  int client_connections = 0;  // of clients; includes peers that have not sent a request yet
+  int client_connections = 0;  // includes peers that have not sent a request yet
   int daemon_connections = 0;
   std::array<int, 3> client_leases{};
   std::array<int, 3> daemon_leases{};
@@ -35,54 +35,55 @@ struct HandleCounts {
 class HandleServer {
  public:
   struct Options {
-    std::string path;                   // of the unix socket; replaced if a dead one is there
-    std::vector<gid_t> allowed_groups;  // beside the daemon's own user
+    std::string path;                   // of the unix socket; the socket file of a dead process is replaced
+    std::vector<gid_t> allowed_groups;  // in addition to the daemon's own user
     absl::Duration ticket_ttl = absl::Seconds(10);
-    // Max time for a client to send its request and to read the answer. After that its connection has no
-    // limit.
+    // Max time for a client to send its request and to read the answer. Afterwards its connection may stay
+    // idle.
     absl::Duration exchange_timeout = absl::Seconds(10);
-    // Max memory of the rings of all puts together; a put beyond that waits for its turn.
+    // Max memory of the rings of all puts together; further puts wait for their turn.
     uint64_t put_rings_bytes = uint64_t{256} << 20;
-    // A client loses its ring if it fills no slot for this time, or does not start its put.
+    // A client loses its ring if it fills no slot for this time, or does not start its put within it.
     absl::Duration stall_timeout = absl::Seconds(10);
-    OnHostClaim on_host_claim;    // may be empty
-    int max_connections = 16384;  // more, and those left with reserved descriptors only, get
-                                  // RESOURCE_EXHAUSTED
+    OnHostClaim on_host_claim;  // may be empty
+    // Further connections get RESOURCE_EXHAUSTED. So do connections for which only
+    // reserved descriptors are left (base/posix/process_limits.h).
+    int max_connections = 16384;
 
     void FromConfig(ConfigReader& config) { config.Read("daemon.put_rings", put_rings_bytes); }
   };
 
-  // ALREADY_EXISTS when a living process listens on the path, or a file that is not a socket is there.
+  // ALREADY_EXISTS if a living process listens on the path, or if a file that is not a socket is there.
   static absl::StatusOr<std::unique_ptr<HandleServer>> Start(const Options& options);
-  // Closes every connection, releasing what they held, and removes the socket's file. Not to be called by the
-  // destructor of a Claim's hold.
+  // Closes every connection, which releases its lease or offer, and removes the socket's file. Must not be
+  // called by the destructor of a Claim's hold.
   ~HandleServer();
   HandleServer(const HandleServer&) = delete;
   HandleServer& operator=(const HandleServer&) = delete;
 
   const std::string& path() const;
 
-  // Issues a ticket for one claim, valid for ticket_ttl. When the ticket expires, the server releases
+  // Issues a ticket for `claim`, valid once and for ticket_ttl. If the ticket expires, the server releases
   // `claim.hold`.
   std::string IssueTicket(Claim claim);
 
-  // Takes the offer of this token; possible once. NOT_FOUND when there is no such offer, or when the client's
-  // connection is closed.
+  // Takes the offer of this token out of the server. NOT_FOUND if there is no such offer, if it was already
+  // taken, or if the client's connection is closed.
   absl::StatusOr<Offer> TakeOffer(std::string_view token);
 
-  // Marks a replica's bytes as damaged: its tickets become invalid, and each client with a claim is told
-  // `why` (a DATA_LOSS), but keeps the memory until it ends its claim. Returns the number of clients that
-  // were told. Must not be called on the server's thread.
+  // Marks a replica's bytes as damaged. Its tickets become invalid. The server sends `why` (a DATA_LOSS) to
+  // each client with a claim; the client keeps the memory until it ends its claim. Returns the number of
+  // these clients. Must not be called on the server's thread.
   int Fence(std::string_view replica_id, const absl::Status& why);
 
-  // The processes with a claim on this replica, ascending; 0 stands for unknown processes. `except` is called
-  // on the server's thread with the hold of each claim, and leaves out the claims for which it is true; null:
-  // leaves out none. HoldersOf must not be called on the server's thread.
+  // The processes with a claim on this replica, ascending, one element for each claim; 0 is an unknown
+  // process. Leaves out a claim if `except` returns true for its hold; `except` is called on the
+  // server's thread and may be null. HoldersOf must not be called on the server's thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* hold)>& except = nullptr) const;
 
   uint64_t put_ring_bytes() const;  // of all existing rings
-  int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile
+  int put_rings_awaited() const;    // puts that wait for a ring; may include puts that have just ended
   int connections() const;
   int leases() const;   // claimed tickets
   int tickets() const;  // unclaimed ones

@@ -1,5 +1,5 @@
-// The values that travel over the handle socket (FORMAT.md): descriptions of a replica's memory, with
-// descriptors; and the daemon's values behind a ticket (Claim) and an offer's token (Offer).
+// The values of the handle socket: descriptions of a replica's memory, which are sent with descriptors
+// (FORMAT.md); and the daemon's values behind a ticket (Claim) and behind an offer's token (Offer).
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ inline constexpr std::string_view kOneRelease = "; use a client and a daemon of 
 class Availability;
 class PutRing;
 
-// One of the memfds that a daemon's pool is made of, sealed. Its descriptor comes with the handles.
+// A segment of a daemon's pool: a sealed memfd. Its descriptor comes with the handles.
 struct SegmentHandle {
   uint32_t number = 0;  // in the pool
   uint64_t bytes = 0;
@@ -37,7 +37,7 @@ struct SegmentHandle {
 // The place of the image's bytes from `image_offset` on.
 struct SegmentExtent {
   uint64_t image_offset = 0;
-  uint32_t segment = 0;  // in HostHandles::segments
+  uint32_t segment = 0;  // index in HostHandles::segments
   uint64_t offset = 0;   // in the segment
   uint64_t bytes = 0;
   friend bool operator==(const SegmentExtent&, const SegmentExtent&) = default;
@@ -46,8 +46,8 @@ struct SegmentExtent {
 // A host replica: extents of whole granules in image order, or one extent of whole pages for a small image.
 // Parts of the image without an extent are holes. The descriptors are those of the segments, in their order.
 struct HostHandles {
-  std::string pool_id;                  // HostPool::id(): the same id and number, the same memory
-  std::vector<SegmentHandle> segments;  // that the extents lie in, in ascending order
+  std::string pool_id;                  // HostPool::id(); with SegmentHandle::number it identifies memory
+  std::vector<SegmentHandle> segments;  // those with extents, by ascending number
   std::vector<SegmentExtent> extents;
 
   // Whether the extents hold all image bytes [offset, offset + bytes). REQUIRES: the handles are valid.
@@ -74,39 +74,43 @@ struct ReplicaHandles {
 // The kind of process that a ticket is for.
 enum class Holder : uint8_t { kClient, kDaemon };
 
-// How many descriptors come with the handles: one for each segment or for the file, none for device memory.
+// The number of descriptors that come with the handles: one for each segment or for the file, 0 for device
+// memory.
 size_t DescriptorsOf(const ReplicaHandles& handles);
 
-// INVALID_ARGUMENT unless the extents are whole granules (of a small image: whole pages) that lie in the
-// segments and in an image of `image_bytes`, in its order and without overlap. What is valid can be mapped.
+// INVALID_ARGUMENT unless the handles can be mapped. The extents must be whole granules (of a small image:
+// whole pages), lie in their segments and in an image of `image_bytes` bytes, and be in image order without
+// overlaps.
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
 
-// The chunks, of `chunk_bytes` each, that lie in the handles' memory: a bit for each, as Availability::Words.
-// Empty if all chunks do. REQUIRES: the handles are valid, and neither number is 0.
+// The chunks, of `chunk_bytes` each, that are completely in the handles' memory, as Availability::Words.
+// Empty if all chunks are. REQUIRES: the handles are valid, and both numbers are positive.
 std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t image_bytes,
                                      uint64_t chunk_bytes);
 
-// The value behind a ticket. The server destroys `hold` to release the lease, on its own thread and without a
-// lock; that must not block.
+// The value behind a ticket. The server destroys `hold` to release the lease, on the server's thread and with
+// no lock held; the destruction must not block.
 struct Claim {
   ReplicaHandles handles;
-  std::vector<int>
-      fds;  // DescriptorsOf(handles), passed to the peer; stay the owner's, open while `hold` lives
+  // DescriptorsOf(handles) descriptors, which are passed to the client. The issuer owns them, and keeps them
+  // open at least until `hold` is destroyed.
+  std::vector<int> fds;
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
-  // The chunks of a filling or partial replica that may be read; null: all. Announced to a client that has
-  // the claim and sends FOLLOW.
+  // The chunks of a filling or partial replica that may be read; null: all. Announced to a client that sends
+  // FOLLOW.
   std::shared_ptr<const Availability> availability;
 };
 
-// Called with the client and its pidfd for each claim on host memory, before the answer is sent. The result
-// lives as long as the lease. Runs on the server's thread; must not block.
+// Called with the client and its pidfd for each claim of a client on host memory, before the answer is sent.
+// Not called if there is no pidfd. The result lives as long as the lease. Runs on the server's thread; must
+// not block.
 using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd process, const Claim& claim)>;
 
 // Sets the claim's memory to a host replica's extents and the pool's segments that hold them.
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);
 
-// Image bytes [image_offset, image_offset + bytes), which lie from `offset` on in memory that is handed over.
+// Image bytes [image_offset, image_offset + bytes), which are at `offset` in a HandedMemory.
 struct HandedPart {
   uint64_t image_offset = 0;
   uint64_t bytes = 0;
@@ -114,30 +118,31 @@ struct HandedPart {
   friend bool operator==(const HandedPart&, const HandedPart&) = default;
 };
 
-// Memory that nothing can change any more, and the parts of an image in it, which need not be streamed.
-// Either a memfd that is sealed for good, or a replica in the daemon's own host memory.
+// Memory that cannot change any more, and the parts of an image in it; these parts need not be streamed. It
+// is either a sealed memfd or a replica in the daemon's own host memory.
 struct HandedMemory {
   UniqueFd memfd;          // sealed WRITE | SHRINK | GROW; not set for a replica
   uint64_t bytes = 0;      // of the memfd
-  std::string pool_id;     // where the replica lies, as HostHandles has it
+  std::string pool_id;     // HostHandles::pool_id of the replica
   std::string replica_id;  // empty for a memfd
   std::vector<HandedPart> parts;
 };
 
-// The input of a client's put: memory or files that the client handed over and still owns, or a ring through
-// which it streams. Valid while the client's connection lives; a memfd's mapping and files outlive the
-// connection.
+// The input of a client's put: a memfd, device memory or files of the client, or a ring through which the
+// client streams. Exactly one of memfd, ipc, ring and files is set. Device memory is valid only during the
+// client's connection; the others outlive it.
 struct Offer {
-  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
+  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked
   uint64_t bytes = 0;
-  IpcHandle ipc;  // for device memory
-  // Set: bytes are streamed. The client's connection ends with the last copy, which gives up the room.
+  IpcHandle ipc;  // of device memory
+  // The ring of a stream. When the last copy of this pointer is destroyed, the client's connection ends,
+  // which gives up the ring's room.
   std::shared_ptr<PutRing> ring;
-  // With a ring: the parts that need not come through it. It is only checked that the parts lie in their
-  // memfd.
+  // With a ring: the parts that need not come through the ring. Parts of a memfd are checked to lie in it;
+  // parts of a replica are not checked.
   std::vector<HandedMemory> handed;
-  // Files that are open for reading; nothing else about them is checked, since that could wait for their file
-  // systems. Empty for memory.
+  // Files that are open for reading. Nothing else about them is checked, because that could wait for their
+  // file systems.
   ForeignFds files;
 };
 

@@ -1,12 +1,12 @@
-// The daemon's end of the ring through which a client streams the image of a put: small memory that the
-// daemon makes and seals, so that it cannot shrink under a read. The daemon asks for pieces of the image,
-// each in a slot, in the order in which it wants them; the client fills them (ring_filler.h).
+// The daemon's end of the ring through which a client streams the image of a put. The ring is a small memory
+// that the daemon makes and seals, so that it cannot shrink during a read. The daemon requests pieces of the
+// image in any order, each in a slot; the client fills the slots (ring_filler.h).
 //
-// The client can write to the whole ring at any time. Therefore no value in the ring decides where the daemon
-// reads or writes: this process keeps the requests itself, and compares a slot's answer, one number, with
+// The client can write to the whole ring at any time. So no value in the ring decides where the daemon reads
+// or writes: the daemon keeps the requests in its own memory, and compares only one number of a slot with
 // them. Bytes in a slot are trusted only after they were copied and the copy was digested.
 //
-// Thread-safe; each slot is used by one thread at a time.
+// Thread-safe, except that one thread at a time may use a slot.
 #pragma once
 
 #include <atomic>
@@ -30,12 +30,12 @@ namespace tensorcast {
 
 class PutRing {
  public:
-  // `connection` is the client's; End closes it. A client that fills no requested slot for `stall_timeout` is
-  // given up. RESOURCE_EXHAUSTED if this process lacks memory or descriptors; an empty `connection` says that
-  // it lacked one for that.
+  // `connection` is a duplicate of the client's socket; End shuts it down. If the client fills no requested
+  // slot for `stall_timeout`, Await fails. RESOURCE_EXHAUSTED if this process lacks memory or descriptors,
+  // also if `connection` is empty because it could not be duplicated.
   static absl::StatusOr<std::shared_ptr<PutRing>> Create(RingShape shape, absl::Duration stall_timeout,
                                                          RingRoom::Hold room, UniqueFd connection);
-  // Gives the memory of the slots back to the system, whatever the client still has mapped.
+  // Gives the memory of the slots back to the system, even if the client still has it mapped.
   ~PutRing();
   PutRing(const PutRing&) = delete;
   PutRing& operator=(const PutRing&) = delete;
@@ -43,19 +43,19 @@ class PutRing {
   RingShape shape() const { return shape_; }
   int fd() const { return memory_.get(); }  // sealed SHRINK | GROW
 
-  // Asks for image bytes in a slot. REQUIRES: they fit, and the slot is idle.
+  // Requests image bytes in a slot. REQUIRES: they fit the slot, and asked(slot) is false.
   void Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes);
-  // Whether the slot was requested and the answer not awaited yet. Meanwhile the client may write to the
-  // slot.
+  // Whether the slot was requested and not awaited yet.
   bool asked(uint32_t slot) const { return slots_[slot].asked; }
-  // Blocks until the slot is filled; then the slot is idle and has the requested bytes. UNAVAILABLE when the
-  // client is gone, DEADLINE_EXCEEDED when it stalls, INVALID_ARGUMENT when it breaks the protocol, else the
-  // error of the context. `what` is the purpose, for messages.
+  // Blocks until the slot is filled, and returns the requested bytes. They stay until the next Ask of this
+  // slot, but the client may change them. UNAVAILABLE if the client is gone, DEADLINE_EXCEEDED if it stalls,
+  // INVALID_ARGUMENT if it violates the protocol, else the error of the context. `what` names the work in
+  // messages.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
-  // The client is gone: from now on Await fails.
+  // The client is gone: a running Await and later ones fail.
   void NoteClosed() { closed_.store(true); }
-  // Ends the reading: closes the client's connection, which gives up the room.
+  // Ends the client's connection, which gives up the room.
   void End();
 
  private:
@@ -70,7 +70,7 @@ class PutRing {
           UniqueFd memory, ReservedRange mapping);
   RingHeader& header() const { return *reinterpret_cast<RingHeader*>(mapping_.base()); }
 
-  const RingRoom::Hold room_;  // first: given back when the memory is gone
+  const RingRoom::Hold room_;  // declared first: given back after the memory
   const RingShape shape_;
   const absl::Duration stall_timeout_;
   const UniqueFd connection_;
@@ -79,7 +79,7 @@ class PutRing {
   std::vector<Slot> slots_;
   std::atomic<bool> closed_ = false;
   const SteadyTime made_ = SteadyNow();
-  std::atomic<int64_t> progress_ns_ = 0;  // after made_: when a slot was last found filled
+  std::atomic<int64_t> progress_ns_ = 0;  // from made_ to the last time a slot was found filled
 };
 
 }  // namespace tensorcast

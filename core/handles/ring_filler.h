@@ -1,4 +1,5 @@
-// The client's end of a put's ring (put_ring.h): asks the daemon for a ring, and fills the slots it requests.
+// The client's end of a put's ring (put_ring.h): asks the daemon for a ring, and fills the slots that the
+// daemon requests.
 #pragma once
 
 #include <atomic>
@@ -30,13 +31,14 @@ class ClientChannel;  // the connection (client_channel.h)
 // Holds the connection, and with it the ring, until the put is done. Thread-compatible.
 class RingFiller {
  public:
-  // Writes image bytes from `image_offset` on to `to`, on thread `thread` of those that fill.
+  // Writes image bytes from `image_offset` on to `to`. `thread` is the number of the calling thread, from 0
+  // on.
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
-  // Waits until the deadline for a ring, since the daemon gives out only as many as it has room for. The
-  // cancellation ends the wait with UNAVAILABLE. `handed`: parts of the image that the daemon can read from
-  // handed-over memory, max kMaxHandedMemories memories and kMaxHandedParts parts (codec.h); it may request
-  // them all the same. INVALID_ARGUMENT if that memory is not sealed as needed.
+  // Waits for a ring, at most until the deadline, because the daemon has room for only some rings at a time.
+  // The cancellation ends the wait with UNAVAILABLE. `handed` has parts of the image that the daemon can read
+  // from memory: at most kMaxHandedMemories memories with kMaxHandedParts parts (codec.h) in all. The daemon
+  // may still request these parts. INVALID_ARGUMENT if a memory lacks a seal.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},
@@ -47,13 +49,12 @@ class RingFiller {
   RingFiller& operator=(const RingFiller&) = delete;
 
   const std::string& token() const { return token_; }  // names the ring in PutArtifact
-  HostSpan slots() const;                              // all of them, side by side
+  HostSpan slots() const;                              // the memory of all slots, contiguous
 
-  // Starts up to `threads` threads that fill slots. An error of `fill` is kept and ends the filling;
-  // `on_failed` is then called once, on one of the threads. RESOURCE_EXHAUSTED if no thread can be started.
-  // To be called once.
+  // Starts up to `threads` threads that fill slots. The first error of `fill` ends the filling; `on_failed`
+  // is then called once, on one of the threads. RESOURCE_EXHAUSTED if no thread can be started. Call it once.
   absl::Status Start(int threads, Fill fill, std::function<void()> on_failed);
-  // Waits for the threads, and returns the error of `fill`. Idempotent.
+  // Ends the filling, waits for the threads, and returns the first error of `fill`. Idempotent.
   absl::Status Stop();
 
  private:
@@ -82,8 +83,8 @@ class RingFiller {
   std::atomic<bool> stopping_ = false;
   std::vector<std::thread> threads_;
   absl::Mutex mutex_;
-  std::vector<uint32_t> taken_ ABSL_GUARDED_BY(mutex_);  // of each slot, the last request that a thread took
-  uint32_t turn_ ABSL_GUARDED_BY(mutex_) = 0;            // the slot to look at first
+  std::vector<uint32_t> taken_ ABSL_GUARDED_BY(mutex_);  // by slot: the last request that a thread took
+  uint32_t turn_ ABSL_GUARDED_BY(mutex_) = 0;            // the slot to try first
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

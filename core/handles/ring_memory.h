@@ -1,6 +1,6 @@
 // The memory of a put's ring (FORMAT.md): a page with requests and answers, and the slots behind it. Both
-// ends map it, and each end may change it at any time, so every value is read once and checked. Internal to
-// this folder.
+// ends map it, and each end may change it at any time. So every value is read once and then checked. Internal
+// to this folder.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ struct RingShape {
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;  // whole pages
 
-  // Large enough to keep both ends busy, small enough to stay in the processor's caches; smaller for a small
-  // image.
+  // A shape that is large enough to keep both ends busy and small enough for the processor's caches (at most
+  // 8 MiB). A small image gets fewer slots.
   static RingShape For(uint64_t image_bytes);
   // INVALID_ARGUMENT for a shape that no daemon makes.
   absl::Status Check() const;
-  // Of the whole memory, with the page in front.
+  // The size of the whole memory, including the page in front.
   uint64_t bytes() const;
   friend bool operator==(const RingShape&, const RingShape&) = default;
 };
@@ -32,21 +32,22 @@ struct RingShape {
 struct alignas(64) RingSlot {
   std::atomic<uint64_t> image_offset;
   std::atomic<uint32_t> bytes;
-  std::atomic<uint32_t> asked;  // grows by one with each request; written after the two above
-  std::atomic<uint32_t> done;   // `asked` of the last request that is served; the daemon sleeps on it
+  std::atomic<uint32_t> asked;  // the request's number: grows by one; written after the two above
+  std::atomic<uint32_t> done;   // the number of the last served request; the daemon sleeps on it (futex)
 };
 
 inline constexpr size_t kRingHeaderBytes = 4096;
 inline constexpr uint32_t kMaxRingSlots = kRingHeaderBytes / sizeof(RingSlot) - 1;
 
 struct RingHeader {
-  alignas(64) std::atomic<uint32_t> posted;  // grows with each request; the client sleeps on it
+  alignas(64) std::atomic<uint32_t> posted;  // grows with each request; the client sleeps on it (futex)
   std::array<RingSlot, kMaxRingSlots> slots;
 };
 static_assert(sizeof(RingHeader) == kRingHeaderBytes);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 
-// Sleeps while `word`, which another process may change, equals `value`, at most for `limit`.
+// Sleeps while `word`, which another process may change, equals `value`, at most for `limit` (futex(2)). May
+// return early.
 void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value, absl::Duration limit);
 // Wakes up to `sleepers` threads that sleep on `word`, in any process.
 void WakeSleepers(const std::atomic<uint32_t>& word, int sleepers);

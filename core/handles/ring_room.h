@@ -12,14 +12,14 @@ namespace tensorcast {
 
 class RingRoom : public std::enable_shared_from_this<RingRoom> {
  public:
-  // Room that is given back when the last copy goes, on any thread; null: none.
+  // Room for a ring. The destruction of the last copy, on any thread, gives the room back.
   using Hold = std::shared_ptr<void>;
 
-  // `wake`: an eventfd, written to whenever room is given back.
+  // `wake` is an eventfd, which is written to whenever room is given back.
   RingRoom(uint64_t total_bytes, UniqueFd wake) : total_bytes_(total_bytes), wake_(std::move(wake)) {}
 
-  // Null while there is no room for `bytes`. A ring that is larger than the total gets room when it is the
-  // only ring.
+  // Null if there is no room for `bytes`. A ring that is larger than the total gets room if it is the only
+  // ring.
   Hold Take(uint64_t bytes);
   uint64_t used_bytes() const { return used_bytes_.load(); }
 

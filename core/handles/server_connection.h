@@ -1,5 +1,5 @@
 // One connection at the server's end: its buffers and its protocol state. It never waits: the server calls it
-// when the socket is ready. Internal to this folder; used only by the server's thread.
+// when the socket is ready. Internal to this folder; used only on the server's thread.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +25,7 @@
 
 namespace tensorcast {
 
-// The claims that are held, by holder and kind of memory. Thread-safe.
+// Numbers of held claims, by holder and kind of memory. Thread-safe.
 class LeaseCounts {
  public:
   std::atomic<int>& of(const Claim& claim) {
@@ -40,7 +40,7 @@ class LeaseCounts {
   std::array<std::array<std::atomic<int>, 3>, 2> counts_{};
 };
 
-// A claim that a client holds. Counted while it lives; destroying it releases the hold.
+// A claim that a client holds; counted during its lifetime. The destructor releases the hold.
 class HeldClaim {
  public:
   HeldClaim(Claim claim, LeaseCounts* counts);
@@ -59,8 +59,8 @@ class HeldClaim {
   std::atomic<int>& count_;
 };
 
-// A claim on device memory that the client may still have open: its connection ended after OPENING without
-// CLOSED. Held until the client's process is gone.
+// A claim on device memory that the client may still have open, because its connection ended without CLOSED.
+// Held until the client's process is gone.
 struct OrphanedClaim {
   UniqueFd process;  // pidfd
   std::unique_ptr<HeldClaim> held;
@@ -77,43 +77,44 @@ class ServerConnection {
     absl::Duration stall_timeout;
   };
 
-  // `deadline` bounds the exchange up to the last byte of its answer. `on_news` is called on any thread when
-  // news_due() may have become sooner; it must not block.
+  // `deadline` is for the whole exchange, until the last byte of the answer is sent. `on_news` is called on
+  // any thread when news_due() may have become earlier; it must not block.
   ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline, std::function<void()> on_news);
-  // Drops an offer that no client took and releases the claim, unless TakeOrphan took it.
+  // Drops an offer that no put took, and releases the claim unless TakeOrphan took it.
   ~ServerConnection();
 
-  // OnReadable and OnWritable return false when the connection is over and must be destroyed.
+  // OnReadable, OnWritable, Refuse, GiveRing and TellNews return false when the connection is over and must
+  // be destroyed.
   bool OnReadable();
   bool OnWritable();
-  // Sends a reason, then ends.
+  // Sends an ERROR with the reason, then ends the connection.
   bool Refuse(const absl::Status& reason);
 
   int fd() const { return socket_.get(); }
-  bool of_daemon() const { return of_daemon_; }  // the claiming peer is one
+  bool of_daemon() const { return of_daemon_; }  // whether a daemon holds the claim
   bool wants_to_read() const { return state_ != State::kEnding; }
   bool wants_to_write() const { return !writer_.empty(); }
-  // Whether it waits for GiveRing with room for a ring of ring_shape().
+  // Whether the connection waits for GiveRing with room for a ring of ring_shape().
   bool wants_ring() const { return state_ == State::kAwaitsRing; }
   RingShape ring_shape() const { return RingShape::For(stream_bytes_); }
-  // False once the connection is over.
   bool GiveRing(RingRoom::Hold room);
-  // InfiniteFuture while the connection may stay idle: it holds a lease or an offer, streams through a ring,
-  // or waits for a ring.
+  // The time at which to close the connection. InfiniteFuture while it may stay idle: it holds a lease or an
+  // offer, streams through a ring, or waits for a ring.
   SteadyTime deadline() const;
-  // When to send news to a follower; InfiniteFuture: there is no news, or the client must read first.
+  // The time at which to call TellNews; InfiniteFuture if there is no news, or if the client must first read.
   SteadyTime news_due() const;
-  // Sends the news. False when the connection is over.
+  // Sends the news to a follower.
   bool TellNews(SteadyTime now);
 
+  // Before the destruction: takes the claim if the client may have its device memory open.
   std::optional<OrphanedClaim> TakeOrphan();
 
-  // The process that holds a claim on this replica, 0 if it is unknown; nullopt: this connection holds none,
-  // or only one with a hold for which `except` is true.
+  // The process that holds a claim on this replica, 0 if it is unknown. nullopt if this connection holds no
+  // claim on it, or if `except` returns true for the claim's hold.
   std::optional<pid_t> HolderOf(std::string_view replica_id,
                                 const std::function<bool(const void* hold)>& except) const;
-  // If the client holds a claim on this replica, sends it an ERROR: the bytes are damaged. The client keeps
-  // the claim, so that the memory stays until it ends the claim. Returns whether the client holds one.
+  // If the client holds a claim on this replica, queues an ERROR with `why`, and returns true. The client
+  // keeps the claim.
   bool Fence(std::string_view replica_id, const absl::Status& why);
 
  private:
@@ -123,22 +124,22 @@ class ServerConnection {
   //                      |----HAND_OVER-> kHandsOver, with PARTS and HAND_OVER, then STREAM
   //                      '----STREAM-> kAwaitsRing -GiveRing-> kStreams
   //
-  // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are. OPENING,
-  // once, while kLeased, of device memory: from then on the client may have it open.
+  // In kLeased the client may send FOLLOW once: the server then announces the replica's chunks. With device
+  // memory it may send OPENING once: the client may then have the memory open.
   //
-  // A frame that the state does not expect, or that is refused, ends the connection: an ERROR, then kEnding.
-  // A client may hang up in any state. Its claim is then released, except for device memory that it may have
-  // open: that is held until its process is gone (TakeOrphan).
+  // A frame that the state does not expect, or that is refused, leads to an ERROR and to kEnding. A client
+  // may close the connection in any state. Its claim is then released, except for device memory that it may
+  // have open (TakeOrphan).
   enum class State {
     kHello,       // waits for HELLO
     kReady,       // waits for CLAIM, OFFER, OFFER_FILES, HAND_OVER or STREAM
     kHandsOver,   // waits for PARTS, HAND_OVER or STREAM
     kFiles,       // waits for DESCRIPTORS
     kLeased,      // holds a claim
-    kReleased,    // gave it back with CLOSED
+    kReleased,    // gave its claim back with CLOSED
     kOffered,     // holds an offer
-    kAwaitsRing,  // asked for a ring; others have the room
-    kStreams,     // has one
+    kAwaitsRing,  // waits for room for its ring
+    kStreams,     // has a ring
     kEnding,      // sends its last bytes
   };
 
@@ -153,7 +154,7 @@ class ServerConnection {
   absl::Status HandleClosed();
   absl::Status HandleFollow();
   void NoteHolder(HeldClaim& held) const;
-  // HANDLES, and DESCRIPTORS for those that it does not carry.
+  // Queues HANDLES, and DESCRIPTORS for further descriptors.
   absl::Status AddHandles(const Claim& claim);
   bool Flush();
 
@@ -166,18 +167,18 @@ class ServerConnection {
   FrameWriter writer_;
   bool answered_ = false;  // the exchange is over
   std::unique_ptr<HeldClaim> held_;
-  std::unique_ptr<Follower> follower_;  // of what is held
+  std::unique_ptr<Follower> follower_;  // of the held claim
   bool of_daemon_ = false;
   UniqueFd process_;  // pidfd of the peer, for device memory
   bool opening_ = false;
   uint32_t files_expected_ = 0;
   ForeignFds files_;
   std::string offer_token_;
-  uint64_t stream_bytes_ = 0;         // of the image that it puts through a ring
-  std::vector<HandedMemory> handed_;  // what of that it hands over
-  size_t handed_parts_ = 0;           // of all of them
+  uint64_t stream_bytes_ = 0;         // the size of the image of STREAM
+  std::vector<HandedMemory> handed_;  // the memory of HAND_OVER
+  size_t handed_parts_ = 0;           // in all of handed_
   std::shared_ptr<PutRing> ring_;
-  SteadyTime put_by_;  // when its ring is to be named by a put
+  SteadyTime put_by_;  // the time by which a put must take the ring
 };
 
 }  // namespace tensorcast

@@ -1,4 +1,4 @@
-// What the tests of this folder share: a folder for the socket, a sealed pool, waiting for a state.
+// Helpers for the tests of this folder: a folder for the socket, a sealed pool, raw connections.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ UniqueFd MakePool(uint64_t bytes, int seals);
 int PoolSeals();   // those of the daemon's pool
 int OfferSeals();  // those that an offer needs
 
-// A claim on extents of a pool of one segment, side by side in the image.
+// A claim on extents of a pool with one segment, contiguous in the image.
 Claim HostClaim(int pool_fd, uint64_t pool_bytes, const std::vector<Extent>& extents, uint64_t image_bytes,
                 std::shared_ptr<void> hold = nullptr);
 Claim DeviceClaim(std::shared_ptr<void> hold = nullptr);
@@ -36,19 +36,20 @@ std::unique_ptr<HandleServer> StartServer(const std::string& path);
 
 int OpenDescriptors();  // of this process
 
-// A raw connection to the socket, for peers that do not keep to the protocol; -1 on failure.
+// A raw connection to the socket, for clients that violate the protocol; empty on failure.
 UniqueFd RawConnect(const std::string& path);
-// And one that has said HELLO and was answered.
+// A raw connection after the exchange of HELLO.
 UniqueFd RawGreet(const std::string& path);
-// A listener at `path`, in the place of one that was there, for servers that do not; -1 on failure.
+// A listener that replaces the file at `path`, for servers that violate the protocol; empty on failure.
 UniqueFd RawListen(const std::string& path, int backlog);
 
-// Raw bytes or a frame, with a descriptor unless it is -1, that the socket's buffer has to have room for.
+// Sends bytes or a frame, with a descriptor unless it is -1. REQUIRES: the socket's buffer has room for all
+// bytes.
 void SendBytes(int socket, std::string_view bytes, int fd = -1);
 void SendFrame(int socket, const Frame& frame, int fd = -1);
-// The next frame that the other end sends; nothing when it closed the connection.
+// The next frame from the other end; nullopt if it closed the connection.
 std::optional<Frame> ReceiveFrame(int socket);
-// kOk: it is not an ERROR.
+// The code of an ERROR frame; kOk for any other frame.
 absl::StatusCode ErrorOf(const std::optional<Frame>& frame);
 
 }  // namespace tensorcast

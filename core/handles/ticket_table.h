@@ -1,5 +1,5 @@
-// The daemon's values behind tokens: claims of tickets that were issued and not yet claimed, and offers that
-// were not yet taken. Removed values are returned to the caller, so that holds are never released under a
+// The daemon's values behind tokens: the claims of tickets that were not claimed yet, and the offers that
+// were not taken yet. Removed values are returned to the caller, so that holds are never released under a
 // lock.
 //
 // Thread-safe. Internal to this folder.
@@ -33,17 +33,17 @@ class TicketTable {
 
   struct Issued {
     std::string ticket;
-    bool was_empty = false;  // no other ticket was waiting to expire
+    bool was_empty = false;  // there was no other ticket that could expire
   };
   Issued Issue(Claim claim, SteadyTime now);
 
-  // The claim of a ticket that is neither used nor expired.
+  // Removes and returns the claim of a ticket; nullopt for a ticket that is used, expired or unknown.
   std::optional<Claim> Take(std::string_view ticket, SteadyTime now);
 
   // Removes and returns the tickets that have expired.
   std::vector<Claim> TakeExpired(SteadyTime now);
 
-  // When the next one expires; InfiniteFuture when there is none.
+  // The time at which the next ticket expires; InfiniteFuture if there is none.
   SteadyTime next_expiry() const;
   int size() const;
   // By kind of memory, as HandleCounts has them.
@@ -58,15 +58,16 @@ class TicketTable {
   const absl::Duration ttl_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
-  // In the order of their expiry, since all live equally long; used ones are skipped when they come up.
+  // In the order of expiry, because all tickets have the same ttl. Used tickets stay until their expiry.
   std::deque<std::pair<SteadyTime, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Replicas with damaged bytes: no ticket gives a claim on them any more.
+// Replicas with damaged bytes, for which tickets are refused.
 class FencedReplicas {
  public:
-  // `why` is never OK. The last kMax of them are remembered, for longer than any ticket lives.
+  // `why` is not OK. Only the last kMax replicas are remembered; that is longer than a ticket lives.
   void Add(std::string_view replica_id, absl::Status why);
+  // The status of Add for this replica; OK if it is not fenced.
   absl::Status Check(std::string_view replica_id) const;
 
  private:
@@ -76,11 +77,12 @@ class FencedReplicas {
   std::deque<std::pair<std::string, absl::Status>> replicas_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The memory that connected clients offer, until it is taken.
+// The offers of connected clients that were not taken yet.
 class OfferTable {
  public:
-  // Returns the token that names the offer from now on.
+  // Returns a new token for the offer.
   std::string Add(Offer offer);
+  // Removes and returns an offer; nullopt for an unknown token.
   std::optional<Offer> Take(std::string_view token);
   bool Contains(std::string_view token) const;
 
