@@ -8,12 +8,13 @@
 #include <cstdio>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "absl/log/log.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/aside.h"
 #include "base/posix/unique_fd.h"
 
 namespace tensorcast {
@@ -62,7 +63,9 @@ ProcessTime& ProcessTime::Get() {
 }
 
 ProcessTime::ProcessTime() {
-  std::thread([this] { Run(); }).detach();
+  if (RunDetached([this] { Run(); })) return;
+  LOG(WARNING) << "measure the time of this process: no thread can be started, so transfers report no CPU "
+                  "times; raise the limit of threads";
 }
 
 absl::Duration ProcessTime::Held::Until(SteadyTime now) const {
