@@ -1,6 +1,6 @@
-// The store engine owns a node's replicas. Only the engine changes their states, runs ingests into them,
-// gives leases, and evicts the least recently used replica when a pool is full. It knows no network, no RPC
-// and no transport.
+// The store engine owns a node's replicas. Only the engine changes their states, runs ingests, gives leases,
+// and evicts the least recently used replica when a pool is full. It uses no network, no RPC and no
+// transport.
 //
 // Thread-safe. Callbacks run on engine threads with no lock held; they must not block for long and must not
 // destroy the engine.
@@ -41,21 +41,21 @@ struct EngineOptions {
   DeviceRuntime* devices = nullptr;          // must outlive the engine
   uint64_t device_pool_bytes = 0;            // budget of each device; 0: 90 % of the device
   ArtifactStore* artifact_store = nullptr;   // null: no disk tier; must outlive the engine
-  EvictionGuard* eviction_guard = nullptr;   // null: any unleased replica may go; must outlive the engine
+  EvictionGuard* eviction_guard = nullptr;   // null: every eviction is permitted; must outlive the engine
   ReplicaListener* listener = nullptr;       // may be null; must outlive the engine
   DeviceBroadcaster* broadcaster = nullptr;  // null: no broadcasts, only copies; must outlive the engine
   int max_concurrent_ingests = 4;            // further ingests wait in a queue
-  int copy_threads = 0;                      // slots of one ingest from memory; 0: one per core, at most 4
-  int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
+  int copy_threads = 0;                      // threads of one ingest from memory; 0: one per core, at most 4
+  int staging_buffers = 8;  // in the host pool, shared by ingests to devices and to disk
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
   NumaNodes numa_nodes = {};                       // of the devices
   // Verification of chunks that come from GPU to GPU. A replica with unverified chunks serves only clients
   // that lease it for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;
-  // Compare also the BLAKE3 of chunks from another host, so that no node can forge them. XXH3 is always
-  // compared.
+  // Whether to compare BLAKE3, too, for chunks from another host, so that no node can forge them. XXH3 is
+  // always compared.
   bool distrust_other_hosts = false;
-  // An ingest gives its sources up if none of them has had a missing chunk for this time.
+  // An ingest gives its sources up if for this time none of them has had a missing chunk.
   absl::Duration peer_timeout = absl::Seconds(10);
 
   void FromConfig(ConfigReader& config) {
@@ -71,82 +71,83 @@ struct EngineOptions {
 
 // The memory of the replicas at one location, in whole granules.
 struct ReplicaBytes {
-  uint64_t held = 0;  // bytes that leases and pins keep from eviction
-  int partial_replicas = 0;
-  uint64_t partial = 0;
-  uint64_t evictions = 0;  // replicas, since the start, for any reason (tc_pool_evictions_total)
+  uint64_t held = 0;         // bytes that cannot be evicted because of leases and pins
+  int partial_replicas = 0;  // their number
+  uint64_t partial = 0;      // bytes of partial replicas
+  uint64_t evictions = 0;    // number of replicas removed since the start (tc_pool_evictions_total)
 };
 
 class StoreEngine {
  public:
-  // RESOURCE_EXHAUSTED when the staging buffers do not fit in the pool.
+  // RESOURCE_EXHAUSTED if the staging buffers do not fit in the pool.
   static absl::StatusOr<std::unique_ptr<StoreEngine>> Create(const EngineOptions& options);
-  // Cancels ingests and waits for their threads. REQUIRES: no lease is left, and no PendingReplica of an
-  // ingest that succeeded, since that holds a lease.
+  // Cancels ingests and waits for their threads. REQUIRES: no lease is left. (The PendingReplica of an ingest
+  // that succeeded holds a lease.)
   ~StoreEngine();
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
 
   // Takes over replicas that the previous daemon left in the pool's memory. Each becomes ready after it was
-  // compared with its digests: in the background, or at once when an ingest of its artifact asks for it.
-  // To be called once, before any other call. `on_settled`: as in kept_replicas.h.
+  // compared with its digests: in the background, or at once if an ingest of its artifact needs it. Call it
+  // once, before any other call. `on_settled` is OnKeptSettled of core/replicas/kept_replicas.h.
   void Adopt(
       std::vector<KeptReplica> replicas,
       std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)> on_settled);
 
-  // Gives the replica of a known artifact. If the replica is ready or has the wanted chunks, the result is
-  // there at once; if an ingest is making it, the caller shares that ingest; else a new ingest starts, which
-  // continues a partial replica if there is one. A new artifact always gets an ingest, which ends with a
-  // lease on its replica, or on an existing replica of the same content.
+  // Requests a replica. For a known artifact there are three cases: the replica is ready or has the wanted
+  // chunks, and the result is complete at once; or an ingest is making it, and the caller shares that ingest;
+  // or a new ingest starts, which continues a partial replica if there is one. For a new artifact an ingest
+  // always starts. It ends with a lease on its replica, or on an existing replica of the same artifact.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Ingest(const RequestContext& context,
                                                          IngestRequest request);
 
-  // A lease on a ready replica. NOT_FOUND when no ready replica has that id, or is at that location;
+  // A lease on a ready replica. NOT_FOUND if there is no ready replica with that id or at that location.
   // UNAVAILABLE while a replica of the previous daemon is not verified yet.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);
-  // A lease for callers that can use an incomplete replica: on a ready or partial replica, or on a replica in
-  // host memory that is being filled with a known artifact (not by a first ingest, which verifies nothing).
+  // A lease for callers that can use an incomplete replica: on a ready replica, or on a replica of a known
+  // artifact in host memory that is partial or filling. NOT_FOUND for other replicas.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
-  // A lease to serve other nodes. It does not keep a partial replica from eviction: the holder must end it
-  // soon after its availability ends with an error. FAILED_PRECONDITION for a replica with unverified chunks.
+  // As LeaseFilling, to serve other nodes. Such a lease does not prevent the eviction of a partial replica:
+  // the holder must end it soon after its availability ends with an error. FAILED_PRECONDITION for a replica
+  // with unverified chunks.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
   // Returns when the listener was told of every change so far. Must not be called by the listener.
   void AwaitListener() const;
 
-  // Host memory for bytes that are not a replica. Evicts as an ingest does, but waits for neither leases nor
-  // ingests, since an ingest may wait for this call. Requests that wait for room notice within seconds that
-  // this memory was freed. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  // Host memory for bytes that are not a replica. Evicts as an ingest does, but waits neither for leases nor
+  // for ingests, because an ingest may wait for this call. After this memory is freed, a waiting request for
+  // room may notice it only after some seconds. RESOURCE_EXHAUSTED, UNAVAILABLE.
   absl::StatusOr<HostAllocation> AllocateScratch(const RequestContext& context, const std::string& subject,
                                                  uint64_t bytes);
 
-  // Drops a replica: at once when it is not leased, else when its last lease ends (no new leases are given
-  // meanwhile). FAILED_PRECONDITION when it is pinned, or when the guard refuses without `force`.
+  // Removes a replica: at once if it is not leased, else when its last lease ends; until then it gets no new
+  // leases. FAILED_PRECONDITION if it is pinned or, without `force`, if the guard refuses.
   absl::Status Evict(std::string_view replica_id, bool force);
   absl::Status SetPinned(std::string_view replica_id, bool pinned);
-  // Removes every replica of a deleted artifact, pinned or not, and its packed file. Cancels running ingests
-  // of the artifact; leased replicas go when their last lease ends. Replicas that became ready after `as_of`
-  // (steady) stay: the same content was stored again after the deletion.
+  // Removes all replicas of a deleted artifact, even pinned ones, and its packed file. Cancels running
+  // ingests of the artifact. A leased replica is removed when its last lease ends. Replicas that became ready
+  // after `as_of` stay, because the same content was stored again after the deletion.
   absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
 
   // Adds this node to a group that broadcasts an artifact between nodes. Ingests to the group's locations
-  // join it, and receive chunks by the broadcast until that ends.
+  // join it, and receive chunks by the broadcast until it ends.
   void BeginBroadcast(const WideGroupPlan& plan);
 
-  // Drops disk replicas with a packed file that another process removed or replaced, since they are not
-  // copies any more. Call it periodically, on a thread that may wait for the disk. Ingest checks the
-  // requested replica by itself.
+  // Removes disk replicas with a packed file that another process removed or replaced: they are no longer
+  // copies. Call it periodically, on a thread that may wait for the disk. Ingest checks the requested replica
+  // by itself.
   void DropLostFiles();
-  // Withdraws the replicas of unhealthy devices. Call it periodically. Each ingest also does so at its end,
-  // so that these replicas are gone before a caller learns of a failure.
+  // Removes the replicas of unhealthy devices. Call it periodically. Each ingest also does this at its end,
+  // so that these replicas are removed before a caller learns of a failure.
   void WithdrawUnhealthy();
 
   std::vector<ReplicaInfo> ListReplicas() const;
-  // Which of its chunks a replica in any state has, or NOT_FOUND.
+  // The present chunks of a replica in any state, or NOT_FOUND.
   absl::StatusOr<std::vector<bool>> PresentChunks(std::string_view replica_id) const;
-  // The manifest of any replica held here, or NOT_FOUND.
+  // The manifest of an artifact of which this node has a replica, or NOT_FOUND.
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const;
 
   // All zero for a device that this node does not have.
@@ -154,7 +155,7 @@ class StoreEngine {
   ReplicaBytes replica_bytes(Location location) const;
   // Running, waiting and queued ingests.
   int active_ingests() const;
-  // Waits until there is no active ingest; false when the deadline passed first.
+  // Waits until there is no active ingest; false if the deadline passed first.
   bool AwaitNoIngests(SteadyTime deadline) const;
   // Active ingests that wait for their turn.
   int queued_ingests() const;

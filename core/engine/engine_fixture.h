@@ -62,8 +62,8 @@ class ScriptedGuard final : public EvictionGuard {
 class EngineFixture : public ::testing::Test {
  protected:
   struct Setup {
-    int host_granules = 16;       // beside those for staging
-    bool share_granules = false;  // else each image has granules of its own, however small it is
+    int host_granules = 16;       // in addition to those for staging
+    bool share_granules = false;  // HostPool::Options::share_granules
     uint64_t device_pool_bytes = uint64_t{32} << 20;
     int staging_buffers = 2;
     int max_concurrent_ingests = 4;
@@ -98,7 +98,7 @@ class EngineFixture : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFirst(const TestArtifact& artifact, Location location,
                                                             std::shared_ptr<SourceProvider> sources);
   std::vector<std::byte> Read(const ReplicaLease& lease);
-  void WaitUntilIdle();  // no ingest is under way
+  void WaitUntilIdle();  // until no ingest is active
 
   const TempFolder directory_;
   Setup setup_;
@@ -111,7 +111,7 @@ class EngineFixture : public ::testing::Test {
   std::unique_ptr<StoreEngine> engine_;
 };
 
-// Reads on behalf of other nodes: ends its lease when the availability ends.
+// A reader that serves other nodes: ends its lease when the availability ends.
 class Reader {
  public:
   explicit Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease);
@@ -134,7 +134,7 @@ class Reader {
 // A provider of one good source.
 std::shared_ptr<ScriptedProvider> GoodProvider(const TestArtifact& artifact);
 std::shared_ptr<ScriptedProvider> ProviderOf(const std::vector<std::shared_ptr<SourceControl>>& controls);
-// A context with a cancellation of its own, ending at the deadline.
+// A context with a new cancellation and a deadline after `timeout`.
 RequestContext ContextFor(absl::Duration timeout = absl::InfiniteDuration());
 
 }  // namespace tensorcast::testing

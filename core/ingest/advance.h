@@ -4,18 +4,18 @@
 //   earlier version ──retired (core/replicas)──► its memory ──chunk by chunk──► the wanted version's replica
 //
 // Each chunk is made in a staging buffer, compared with the wanted version's digest, and only then written
-// over the old chunk. Chunks that are equal in both versions are compared in place and stay. At any moment a
-// chunk is either old or new, and only new chunks are served. A retired version cannot come back: if the
-// ingest fails, the new chunks stay as a partial replica.
+// over the old chunk. Chunks that are equal in both versions are compared in place and stay. A chunk is
+// always either old or new, and only new chunks are served. The retirement of the earlier version is final:
+// if the ingest fails afterwards, the new chunks stay as a partial replica.
 //
 // With a gate (core/replicas/commit_gate.h) the replica is advanced while processes are attached to it. The
-// ingest first stages the whole wanted version: it makes, verifies and compares each chunk with the earlier
-// version, which does not change meanwhile, and keeps only the changed values (scatter_plan.h). When all
-// holders are in the gate, the replica is retired, and the values are written over it. An error before that
-// leaves the replica as it was.
+// ingest first stages the whole wanted version. For each chunk it makes and verifies the new bytes, compares
+// them with the earlier version, and keeps only the changed values (scatter_plan.h); the earlier version does
+// not change. When all holders are in the gate, the replica is retired, and the values are written over it.
+// An error before the retirement leaves the replica unchanged.
 //
-// The code that requests the ingest makes an Advance, and gives it to the ingest and to the sources that need
-// the old bytes. Thread-safe.
+// The code that requests the ingest makes an Advance, and passes it to the ingest and to the sources that
+// need the old bytes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -31,18 +31,19 @@
 
 namespace tensorcast {
 
-// The lane in transfer reports that names the earlier version by its artifact id. It counts the chunks that
-// stayed or, with an error, tells why the earlier version was not advanced.
+// The lane in transfer reports for the earlier version; the source's name is its artifact id. The report has
+// the number of chunks that stayed, or the error because of which the earlier version was not advanced.
 inline constexpr std::string_view kAdvanceLane = "advance";
 
 class Advance {
  public:
-  // Advances the replica of `base_id` in host memory. Its image must have the same chunks as the wanted
-  // version's. If the replica cannot be advanced, the ingest fails with the reason if `required`, else it
-  // makes the wanted version beside it.
+  // Advances the replica of the artifact `base_id` in host memory. Its image must have the same size and
+  // chunk size as the wanted version's. If the replica cannot be advanced: with `required` the ingest fails
+  // with the reason, otherwise it makes the wanted version in new memory.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
-  // While it is attached: required, once all holders of the replica `held_replica` are in `gate`. Another
-  // replica of the wanted version at the same place is a source, and goes when this one has become it.
+  // Advances the replica `held_replica`, which processes have attached, when all its holders are in `gate`.
+  // The advance is required. Another replica of the wanted version at the same location is a source, and is
+  // removed when this one is ready.
   Advance(std::string base_id, std::string held_replica, std::shared_ptr<CommitGate> gate)
       : base_id_(std::move(base_id)),
         held_replica_(std::move(held_replica)),
@@ -50,19 +51,19 @@ class Advance {
         gate_(std::move(gate)) {}
 
   const std::string& base_id() const { return base_id_; }
-  // The id of the replica that is attached; empty without a gate.
+  // The id of the attached replica; empty without a gate.
   const std::string& held_replica() const { return held_replica_; }
   bool required() const { return required_; }
-  CommitGate* gate() const { return gate_.get(); }  // null: nothing may be attached
+  CommitGate* gate() const { return gate_.get(); }  // null: no process may have the replica attached
 
   // The earlier version while the ingest writes over it: chunks that are not written yet have its bytes. Null
-  // before and after that time, and if nothing is advanced.
+  // before and after that time, and if no replica is advanced.
   std::shared_ptr<const RetiredReplica> base() const {
     absl::MutexLock lock(&mutex_);
     return base_;
   }
 
-  // Begin and End are called only by the ingest.
+  // Only the ingest calls Begin and End.
   void Begin(RetiredReplica base) {
     absl::MutexLock lock(&mutex_);
     base_ = std::make_shared<const RetiredReplica>(std::move(base));
@@ -82,7 +83,7 @@ class Advance {
   std::shared_ptr<const RetiredReplica> base_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The replica under live leases that the ingest writes over; empty: none.
+// The id of the replica under live leases that the ingest writes over; empty if there is none.
 inline std::string HeldReplicaOf(const IngestRequest& request) {
   return request.advance != nullptr ? request.advance->held_replica() : std::string();
 }

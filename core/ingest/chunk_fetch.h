@@ -1,8 +1,8 @@
-// ChunkFetch: one chunk of an ingest, from the moment when it is taken to its end. SourceInUse: the source
-// that it comes from.
+// ChunkFetch: one chunk of an ingest, from the moment when it is taken from a source to its end. SourceInUse:
+// a source of an ingest.
 //
-// SourceSet (source_set.h) owns both. One thread at a time writes to a fetch, as the chunk is handed on.
-// Fields that say so are guarded by the ingest's mutex.
+// SourceSet (source_set.h) owns both. One thread at a time uses a fetch; it passes the fetch on to the next
+// thread. Fields that say so are guarded by the ingest's mutex.
 #pragma once
 
 #include <atomic>
@@ -33,18 +33,18 @@ struct ChunkFetch {
   RequestContext context;  // the ingest's context when the chunk was requested
   // The fetch has its buffer, so it waits only for its source. Other threads read this under the mutex.
   std::atomic<bool> acquired = false;
-  bool answered = false;  // the source gave the chunk, or never will
+  bool answered = false;  // the source delivered the chunk, or the fetch failed
   ChunkBuffer buffer;
   std::vector<ConstHostSpan> bytes;  // the fetched bytes in host memory; empty on a GPU
   SteadyTime start;
   SteadyTime placing_since;
-  AwaitPlaced await_placed;      // null: there is nothing to wait for
+  AwaitPlaced await_placed;      // null: the chunk is placed
   AwaitDigested await_digested;  // for a chunk that a GPU digests in place
   absl::StatusOr<std::optional<ChunkDigests>> digests;
   bool compared = true;  // for a known artifact: the digests were compared with the manifest
   // Guarded by the ingest's mutex.
-  bool taken_back = false;      // because another source gives the chunk sooner
-  bool completed_once = false;  // for a source that does not block: it started the fetch, or reported its end
+  bool taken_back = false;      // cancelled because another source would deliver the chunk sooner
+  bool completed_once = false;  // a source that does not block: StartFetch returned, or `done` was called
 };
 using FetchPtr = std::shared_ptr<ChunkFetch>;
 
@@ -52,17 +52,17 @@ struct SourceInUse {
   std::unique_ptr<ChunkSource> source;
   std::shared_ptr<const Availability> availability;  // null: the source has every chunk
   Availability::Watch watch;                         // must end before `availability`
-  std::shared_ptr<StageClock> clock;                 // other threads read it meanwhile
+  std::shared_ptr<StageClock> clock;                 // other threads read it at the same time
   ChunkPath* path = nullptr;                         // of its chunks; guarded by the ingest's mutex
   int max_fetches = 1;
   bool blocks = true;     // a fetch occupies a slot
   bool end_seen = false;  // the end of `availability` was seen; guarded by the ingest's mutex
   // The fields below belong to SourceSet.
-  int index = 0;  // in the picker
-  std::vector<FetchPtr> under_way;
-  int refusals = 0;        // in a row
-  uint32_t delivered = 0;  // chunks that were placed
-  // A chunk was taken back from this source, and it has given none since.
+  int index = 0;                    // of this source in the picker
+  std::vector<FetchPtr> under_way;  // in flight
+  int refusals = 0;                 // consecutive FAILED_PRECONDITION answers
+  uint32_t delivered = 0;           // chunks that were placed
+  // A chunk was taken back from this source, and the source has delivered none since.
   bool overtaken = false;
   std::optional<SourceFailure> failure;  // set: the source is being given up
 

@@ -4,9 +4,9 @@
 //   Take ─► Begin ─► source ─► Arrived ─► AwaitPlace ─► done, or missing again: it is requested anew
 //
 // A chunk is requested from one source at a time, so its place has one writer. Each fetch has its own
-// cancellation, and ends, cancelled or not, before the chunk is requested from another source. If a source
-// fails or sends wrong bytes, only that source is given up: its other fetches are cancelled, and other
-// sources give their chunks.
+// cancellation. A fetch ends, cancelled or not, before its chunk is requested from another source. If a
+// source fails or sends wrong bytes, only that source is given up: its other fetches are cancelled, and their
+// chunks are requested from other sources.
 //
 // Thread-safe; only one thread at a time may use the same chunk.
 #pragma once
@@ -27,24 +27,26 @@ namespace tensorcast {
 
 class ChunkFlow {
  public:
-  // `state` must outlive it.
+  // `state` must outlive this object.
   explicit ChunkFlow(IngestState* state);
 
   const ChunkPaths& paths() const { return paths_; }
-  // The next chunk to request while `slots` slots run; null: none can be requested now. REQUIRES: the caller
-  // holds the state's mutex.
+  // The next chunk to request while `slots` slots run; null if none can be requested now. REQUIRES: the
+  // caller holds the state's mutex.
   FetchPtr Take(SteadyTime now, int slots);
   // Requests the chunk. May block for a buffer and, if the source blocks, for the bytes.
   void Begin(const FetchPtr& fetch);
+  // Continues with a chunk after its fetch has ended: verifies it and begins to place it, or handles the
+  // error.
   void Arrived(const FetchPtr& fetch);
   // Blocks until the chunk is placed, or has failed.
   void AwaitPlace(const FetchPtr& fetch);
 
-  // The digests of all chunks that were brought. REQUIRES: all other threads have ended.
+  // The digests of all chunks that were fetched. REQUIRES: all other threads have ended.
   std::vector<ChunkDigests> TakeDigests() { return verifier_.TakeDigests(); }
 
  private:
-  void Fetch(const FetchPtr& fetch);  // as its request says
+  void Fetch(const FetchPtr& fetch);
   void NoteFetched(ChunkFetch& fetch);
   void PassOn(const FetchPtr& fetch);
   void Continue(const FetchPtr& fetch, PathStep step);

@@ -1,5 +1,5 @@
-// A ChunkPath takes a chunk from its source to its place in the replica: it fetches, verifies and places it.
-// One path is chosen for each source when the source joins.
+// A ChunkPath brings a chunk from its source to its place in the replica: it fetches, verifies and places the
+// chunk. The ingest chooses a path for each source when the source joins.
 //
 //   in place   to host memory: the source writes to the replica's own memory
 //   staged     to a GPU or a file: the source writes to a staging buffer, from which the chunk is placed.
@@ -10,8 +10,9 @@
 //   written    to a GPU, from another host: the source writes straight to its place; the GPU digests it
 //              there
 //
-// The last three use no processor of the host, and "copied" and "written" no host memory. If such a path does
-// not work, its source uses fallback() from then on: a fetch through the host shows which end is at fault.
+// The last three use no processor of the host; "copied" and "written" also use no host memory. If such a path
+// does not work, its source uses fallback() from then on: a fetch through the host shows which end is at
+// fault.
 //
 // Thread-safe; only one thread at a time may use the same chunk. No call is made under a lock.
 #pragma once
@@ -32,12 +33,12 @@ struct PathStep {
   enum class Next : uint8_t {
     kFetch,     // fetch the chunk from its source, as `request` says, then call Arrived
     kFetched,   // its bytes can be read: call Arrived
-    kAwait,     // it is on the way to its place: call Await
-    kPlaced,    // it is in its place, and right if it was compared
+    kAwait,     // it is being placed: call Await
+    kPlaced,    // it is in its place; if it was compared, its bytes are right
     kNoBuffer,  // it got no buffer; `status` has the reason
-    kWrong,     // its bytes are wrong, as `status` says: the source's fault
-    kFailed,    // an error, in `status`, that is not the source's fault: the ingest ends
-    kBlocked,   // this path does not work, for the reason in `status`: use fallback() from now on
+    kWrong,     // its bytes are wrong (`status`), which is the source's fault
+    kFailed,    // an error (`status`) that is not the source's fault: the ingest ends
+    kBlocked,   // this path does not work (`status`): use fallback() from now on
   };
   Next next = Next::kPlaced;
   absl::Status status = {};
@@ -47,16 +48,16 @@ class ChunkPath {
  public:
   virtual ~ChunkPath() = default;
 
-  // How many chunks can be in flight at the same time.
+  // The max number of chunks in flight.
   virtual int max_chunks() const = 0;
-  // The path to use after kBlocked. Null: there is none, and no step returns kBlocked.
+  // The path to use after kBlocked. Null if no step returns kBlocked.
   virtual ChunkPath* fallback() const { return nullptr; }
   // Sets `max_fetches` and `blocks` of a source that uses this path.
   virtual void Prepare(SourceInUse& /*source*/) const {}
 
-  // Begins the fetch, which has its range and context. May block for a buffer until the context ends.
+  // Begins the fetch; its range and context are set. May block for a buffer until the context ends.
   virtual PathStep Begin(ChunkFetch& fetch) = 0;
-  // Called when the source has given the chunk. Verifies the chunk, and places it or begins to place it.
+  // Called when the source has delivered the chunk. Verifies the chunk, and places it or begins to place it.
   virtual PathStep Arrived(ChunkFetch& fetch) = 0;
   // Blocks until the chunk is placed, or has failed.
   virtual PathStep Await(ChunkFetch& fetch) = 0;

@@ -22,31 +22,31 @@ namespace tensorcast {
 
 class ChunkVerifier {
  public:
-  // `expected` is null for a first ingest: every chunk is right, and both digests are computed. Pointers must
-  // outlive the verifier.
+  // `expected` is null for a first ingest: every chunk counts as right, and both digests are computed. The
+  // pointers must outlive the verifier.
   ChunkVerifier(const ImageLayout* layout, const Manifest* expected, bool distrust_other_hosts)
       : layout_(layout),
         expected_(expected),
         distrust_other_hosts_(distrust_other_hosts),
         digests_(layout->chunk_count()) {}
 
-  // Whether this chunk of this source is digested by BLAKE3, too.
+  // Whether this chunk of this source needs a BLAKE3 digest, too.
   bool WantsBlake3(const SourceInfo& source, uint32_t chunk) const;
 
-  // INVALID_ARGUMENT if a first ingest has a nonzero byte between its tensors. In later ingests the digests
+  // INVALID_ARGUMENT if a first ingest has a nonzero byte of padding. OK in later ingests, where the digests
   // cover the padding.
   absl::Status CheckPadding(const ChunkRequest& request) const;
 
   struct Verdict {
-    uint64_t bytes_read = 0;  // bytes that were digested here; 0: the source had digested the chunk
-    std::string wrong;        // for people: the digest and the expected digest; empty: the chunk is right
+    uint64_t bytes_read = 0;  // bytes that the verifier digested; 0: the source had digested the chunk
+    std::string wrong;        // for people: the two digests that differ; empty: the chunk is right
   };
   // `bytes` are the chunk's bytes. `delivered` are the digests that the source computed; missing ones are
   // computed here.
   Verdict Verify(const ChunkRequest& request, std::span<const ConstHostSpan> bytes,
                  std::optional<ChunkDigests> delivered);
 
-  // The digests of all chunks that were right. REQUIRES: no thread verifies any more.
+  // The digests of all chunks that were right. REQUIRES: no call of Verify is running.
   std::vector<ChunkDigests> TakeDigests() { return std::move(digests_); }
 
  private:

@@ -1,5 +1,5 @@
-// How many of the chunks that are copied from GPU to GPU, without the host, are compared with the manifest.
-// All other chunks are always compared. Pure.
+// Which of the chunks that are copied from GPU to GPU without the host are compared with the manifest. All
+// other chunks are always compared. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tensorcast {
 
 enum class DeviceVerification : uint8_t {
   kFull,
-  kSampled,  // one chunk of each 16 (or of fewer at the end); each transfer picks other chunks
+  kSampled,  // one chunk in 16, at least one; the transfer's seed selects them
   kOff,
 };
 

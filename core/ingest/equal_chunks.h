@@ -1,15 +1,14 @@
-// Gives an ingest the chunks that other artifacts have in this node's host memory. A get of a fine-tuned
-// model then copies the chunks that its base has too, and pulls only the rest.
+// Gives an ingest equal chunks of other artifacts in this node's host memory. A get of a fine-tuned model
+// then copies the chunks that it shares with its base model, and pulls only the rest.
 //
 // Two chunks are equal if both digests are equal, at any place of the two images. Chunks begin at fixed
 // offsets: if a tensor grows, the bytes behind it shift, and few of the later chunks are equal.
 //
-// The replicas that it reads are ready and verified, and are leased until their last chunk is placed. Their
-// bytes are compared with the wanted manifest, as the bytes of any source. A replica with wrong bytes is
-// withdrawn.
+// It reads only ready, verified replicas, and leases them until their last chunk is placed. Their bytes are
+// compared with the wanted manifest, like the bytes of any source. A replica with wrong bytes is withdrawn.
 //
-// The look-up compares at most 256 digests for each wanted chunk. It uses at most 60 bytes for each wanted
-// chunk while it runs. Each source uses 4 bytes for each chunk of the artifact.
+// The look-up compares at most 256 digests, and uses at most 60 bytes of memory, for each wanted chunk. Each
+// source uses 4 bytes for each chunk of the artifact.
 //
 // One thread at a time.
 #pragma once

@@ -1,15 +1,15 @@
 // Manages the sources of one ingest: asks the provider for sources, adds them, and removes sources that were
 // given up.
 //
-// If a source gives nothing for long, other sources give its chunks (chunk_picker.h), and the provider hears
-// of it at the end. If no source gives anything, the control asks the provider for a better source, and keeps
-// the slow ones until it has one.
+// If one source delivers nothing for long, its chunks are requested from other sources (chunk_picker.h), and
+// the provider is told at the end. If no source delivers anything, the control asks the provider for a better
+// source; the slow sources stay in use.
 //
 // A source may not have all its chunks yet (ChunkSource::availability). If no source has a missing chunk and
-// no fetch is in flight, the ingest waits. If that lasts too long (missing_chunk_stall.h), all sources are
-// given up and the provider is asked for others.
+// no fetch is in flight, the ingest waits. If the wait lasts too long (missing_chunk_stall.h), all sources
+// are given up and the provider is asked for others.
 //
-// Only the thread in control uses it, except for fields that the ingest's mutex guards.
+// Used only on the control thread (IngestPipeline::Run), except for fields that the ingest's mutex guards.
 #pragma once
 
 #include <functional>
@@ -31,31 +31,33 @@ namespace tensorcast {
 
 class IngestControl {
  public:
-  // `on_asked` is called each time that the provider has answered. Pointers must outlive it.
+  // `on_asked` is called after each answer of the provider. The pointers must outlive this object.
   IngestControl(IngestState* state, const ChunkPaths* paths, std::function<void()> on_asked)
       : state_(state), paths_(paths), on_asked_(std::move(on_asked)) {}
 
-  // A Step is work that the caller runs without the lock; null: there is nothing to do. RetireStep, NextStep,
-  // NextTime, IsAlone and NoteStall REQUIRE that the caller holds the state's mutex.
+  // A Step is work that the caller runs without the lock; null if there is nothing to do. RetireStep,
+  // NextStep, NextTime, IsAlone and NoteStall REQUIRE that the caller holds the state's mutex.
   using Step = std::function<void()>;
+  // Destroys a source that is no longer used.
   Step RetireStep();
+  // The most urgent other step.
   Step NextStep(SteadyTime now);
-  // The time at which there may be a step although nothing happened.
+  // The time at which there may be a step without any event.
   SteadyTime NextTime() const;
-  // Whether there is one source and the provider will give no more.
+  // Whether there is only one source, and the provider will give no more.
   bool IsAlone() const;
-  // Notes that all sources together give nothing; a later step tells the provider.
+  // Notes that all sources together deliver nothing; a later step tells the provider.
   void NoteStall();
 
   // The end of the ingest: removes the remaining sources. REQUIRES: no fetch is in flight.
   struct Left {
     std::vector<SourceChange> changes;
-    std::vector<SourceFailure> untold;  // sources given up, of which the provider does not know yet
+    std::vector<SourceFailure> untold;  // sources that were given up and not yet reported to the provider
   };
   Left End();
 
  private:
-  // `unneeded` cancels the call when no more source is needed; null: a source is needed.
+  // `unneeded` cancels the call when no further source is needed. Null: a source is needed in any case.
   void AskProvider(const Cancellation* unneeded);
   void TellStall();
   absl::Status CheckAvailability(const ChunkSource& source) const;
@@ -74,7 +76,7 @@ class IngestControl {
   std::vector<SourceFailure> unreplaced_;  // given up when no other source was in use
   std::optional<SourceFailure> last_given_up_;
   SteadyTime ask_again_ ABSL_GUARDED_BY(state_->mutex) = SteadyTime::InfiniteFuture();
-  bool tell_stall_ ABSL_GUARDED_BY(state_->mutex) = false;  // the provider
+  bool tell_stall_ ABSL_GUARDED_BY(state_->mutex) = false;  // TellStall must be called
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// One ingest and its callers. Several callers may share it. It is cancelled when the last caller has left, or
-// when the engine abandons it.
+// One ingest and its callers; several callers may share it. The job is cancelled when the last caller has
+// left, or when the engine abandons it.
 //
 // Thread-safe.
 #pragma once
@@ -25,7 +25,7 @@ namespace tensorcast {
 
 class IngestJob {
  public:
-  // Makes a job with one interest: the caller with the context `first`.
+  // Makes a job with one interest, of the caller with the context `first`.
   IngestJob(IngestRequest request, const RequestContext& first);
   IngestJob(const IngestJob&) = delete;
   IngestJob& operator=(const IngestJob&) = delete;
@@ -33,7 +33,7 @@ class IngestJob {
   const IngestRequest& request() const { return request_; }
   const std::string& transfer_id() const { return transfer_id_; }
   // The id of the replica that the job makes: a new id, or after TakeOver the id of a partial replica.
-  // TakeOver happens before the job's turn.
+  // TakeOver is called before the job's turn.
   std::string replica_id() const;
   void TakeOver(const std::string& replica_id);
   SteadyTime queued() const { return queued_; }
@@ -50,27 +50,27 @@ class IngestJob {
   RequestContext Context() const;
   const TraceContext& span() const { return span_; }
 
-  // Adds an interest. False if the job is being cancelled and cannot be joined.
+  // Adds an interest. False if the job is being cancelled or has failed.
   bool Join(SteadyTime deadline);
   // Removes an interest.
   void Leave();
-  // Cancels the job for all callers; `why` becomes its result. With `forget`, a replica that it makes
-  // nevertheless is removed.
+  // Cancels the job for all callers; `why` becomes its result. With `forget`, the replica is removed if the
+  // job makes it in spite of the cancellation.
   void Abandon(const absl::Status& why, bool forget);
   // OK unless abandoned.
   absl::Status abandoned() const;
   bool forgotten() const;
 
   // Keeps the lease for the callers; if no caller is left, ends it. Called before the engine counts the
-  // ingest as ended: by then no lease is left without a caller.
+  // ingest as ended, so that an ended ingest has no lease without a caller.
   void KeepLease(std::unique_ptr<ReplicaLease> lease);
-  // Ends the job with the report's status and runs the callbacks. To be called once.
+  // Ends the job with the report's status and runs the callbacks. Call it once.
   void Finish(TransferReport report);
 
   // Calls `callback` once, on the thread that calls Finish, or at once if the job has finished. `owner`
   // identifies the callback for DropCallbacks.
   void OnDone(const void* owner, std::function<void()> callback);
-  // Drops the owner's callbacks. A callback that runs already may still run when this returns.
+  // Drops the owner's callbacks. A callback that Finish has already taken may still run afterwards.
   void DropCallbacks(const void* owner);
   // Blocks until the job ends, and returns the id of the replica, which stays leased until the last interest
   // leaves.

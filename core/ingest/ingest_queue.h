@@ -2,16 +2,16 @@
 // `max_running` at a time. A job that only waits (for space, for a source, or for chunks that no source has
 // yet) gives its turn to the next job, so there can be more than `max_running` threads.
 //
-// A request for a replica that an ingest is making joins that ingest, if it brings all wanted chunks. One
-// lock covers the decision whether the replica is ready, being made, or to be made, so two ingests never work
-// on the same artifact and location. A request that cannot join (the ingest brings other chunks, or is being
-// cancelled) becomes a job that waits for its place. It is queued when the previous job is done with the
-// replica, and continues from that replica (ReplicaTable::TakeOver).
+// A request for a replica that an ingest is making joins that ingest if the ingest brings all wanted chunks.
+// One lock covers the decision whether the replica is ready, being made, or must be made, so two ingests
+// never work on the same artifact and location (a place). A request that cannot join, because the ingest
+// brings other chunks or is being cancelled, becomes a job that waits for the place. The job is queued when
+// the previous job is done with the replica, and continues from that replica (ReplicaTable::TakeOver).
 //
 // Threads are made when they are needed, and stay; a thread without a job is idle. A job that begins to wait
-// leaves `running_`, and a thread is made for a queued job if none is idle. A job that goes on counts again
-// at once, even if more than `max_running_` then run for a while. A waiting job therefore never blocks
-// another job, and never has to queue a second time.
+// no longer counts in `running_`, and a thread is made for a queued job if none is idle. When the job
+// continues, it counts again at once, even if more than `max_running_` jobs then run for a time. So a waiting
+// job never blocks another job, and never queues a second time.
 //
 // Thread-safe. Lock order: the queue's mutex comes before the mutexes of the jobs, the table and the
 // notifier.
@@ -53,17 +53,18 @@ class IngestQueue {
   // Cancels every ingest and waits for the threads. Later requests are CANCELLED.
   void Stop();
 
-  // Returns a replica that is ready or has the wanted chunks, or joins the ingest that makes it, or starts a
-  // new ingest. For a new artifact it always starts a new ingest.
+  // Returns a replica that is ready or has the wanted chunks; else joins the ingest that makes it; else
+  // starts a new ingest. For a new artifact it always starts a new ingest.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
                                                           IngestRequest request);
-  // Cancels the ingests of a deleted artifact. A replica that one makes nevertheless is removed at its end.
+  // Cancels the ingests of a deleted artifact. If one of them still makes its replica, the replica is
+  // removed.
   void Forget(std::string_view artifact_id);
 
   int active() const;  // running, waiting and queued ingests
   int queued() const;  // ingests that wait for their turn or their place
-  int peer_sources() const;
-  // Waits until there is no ingest; false when the deadline came first.
+  int peer_sources() const;  // sources on other nodes that ingests read now
+  // Waits until there is no ingest; false if the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
   // The reports so far of all active ingests, in the order of their requests.
   std::vector<TransferReport> Reports() const;
@@ -76,9 +77,9 @@ class IngestQueue {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobPtr JoinAny(const IngestRequest& request, SteadyTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Brings(const IngestJob& job, const IngestRequest& request) const;
-  // The job's place is free: queues the job for a turn.
+  // Queues a job that has its place.
   void Admit(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The job is done with its replica: gives the place to the next job.
+  // Called when the job is done with its replica: gives the place to the next job.
   void LeavePlace(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ThreadLoop() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -101,7 +102,7 @@ class IngestQueue {
   std::map<JobKey, std::deque<JobPtr>> places_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // jobs that run and do not wait
   size_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);  // as many as ever ran or waited at once
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

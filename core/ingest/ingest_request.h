@@ -1,5 +1,5 @@
-// The request for an ingest: the artifact to bring, its location and its sources. A value; callers fill it
-// in, and the ingest keeps it until its end.
+// The request for an ingest: the artifact, the location of the new replica, and its sources. A value; the
+// ingest keeps it until its end.
 #pragma once
 
 #include <algorithm>
@@ -25,26 +25,25 @@ struct IngestRequest {
   // computes the digests of a new artifact with new_layout, new_metadata and new_kind.
   std::shared_ptr<const Manifest> manifest;
   Location location;
-  // Asked only for chunks that no other replica of this node can give. A first ingest needs a provider. For a
-  // known artifact, null means that only this node's replicas are used.
+  // The provider of sources for chunks that no other replica of this node has. A first ingest needs a
+  // provider. For a known artifact it may be null: then only this node's replicas are used.
   std::shared_ptr<SourceProvider> sources;
   bool wait_for_space = false;  // wait until the deadline for leases to end, instead of failing
-  ImageLayout new_layout;       // with no manifest, like the next two
+  ImageLayout new_layout;       // this and the next two: only for a first ingest
   std::map<std::string, std::string> new_metadata;
   ArtifactKind new_kind = ArtifactKind::kTensors;
-  // For a new artifact; may be null. Called at most once, on a thread of the engine, with the id of the
-  // content: before the replica is ready, or before an existing replica of the same content is used instead.
-  // May block.
+  // For a first ingest; may be null. Called at most once, on a thread of the engine, with the new artifact's
+  // id, before its replica is ready or an existing replica of the same artifact is used instead. May block.
   std::function<void(const std::string& artifact_id)> on_identified;
-  // Only for a known artifact and host memory: bring only these chunks, ascending. The result is a partial
-  // replica, unless these are all chunks. Not set: all chunks.
+  // Only for a known artifact in host memory: the chunks to bring, ascending. The result is a partial replica
+  // unless these are all chunks. Not set: all chunks.
   std::optional<std::vector<uint32_t>> chunks = {};
-  // Only for a whole known artifact and host memory: write it over a replica of an earlier version. Null:
-  // write it to new memory.
+  // Only for all chunks of a known artifact in host memory: writes the image over a replica of an earlier
+  // version. Null: the image gets new memory.
   std::shared_ptr<Advance> advance = nullptr;
 
   const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }
-  // Empty for a new artifact: its id is known once all of it was read.
+  // Empty for a first ingest, which learns the id at its end.
   std::string artifact_id() const { return manifest != nullptr ? manifest->id() : std::string(); }
   // The size of the image, or of the wanted chunks.
   uint64_t bytes() const {

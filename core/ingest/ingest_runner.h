@@ -27,7 +27,7 @@
 
 namespace tensorcast {
 
-// The pointers must outlive the runner.
+// All pointers must outlive the runner.
 struct IngestRunnerOptions {
   ReplicaTable* table = nullptr;
   EvictingAllocator* allocator = nullptr;
@@ -51,16 +51,16 @@ class IngestRunner {
  public:
   explicit IngestRunner(const IngestRunnerOptions& options) : options_(options) {}
 
-  // An error if such an ingest can never run on this node. Called before the ingest is queued.
+  // An error if this node can never run such an ingest. Called before the ingest is queued.
   absl::Status Check(const IngestRequest& request) const;
 
   struct Result {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
     TransferReport report;
   };
-  // Calls `on_wait` when the job begins and ends to wait for space, a source or chunks. Calls `on_settled`
-  // once, when the replica has reached its final state. REQUIRES: the job's replica is in the table,
-  // allocating or taken over. When Run returns, the replica is ready, partial or out of the table.
+  // Runs the job. Calls `on_wait` at the beginning and at the end of each wait for space, a source or chunks.
+  // Calls `on_settled` once, when the replica is ready, partial or out of the table. REQUIRES: the job's
+  // replica is in the table, allocating or taken over.
   Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
              absl::FunctionRef<void()> on_settled) const;
 

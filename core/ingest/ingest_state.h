@@ -1,10 +1,10 @@
-// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share,
-// which is the sources in use, the next steps of the slots, and whether the ingest has failed.
+// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share: the
+// sources in use, the next steps of the slots, and whether the ingest has failed.
 //
-// Thread-safe by `mutex`. No call to a source, the provider, the destination or a cancellation is made under
-// it. Of an availability, only methods that take no lock may be called under it, because an availability
-// calls its observers under its own lock, and they take this mutex. Methods therefore return the
-// cancellations, for the caller to pass to CancelAll without the lock.
+// Thread-safe by `mutex`. No source, provider, destination or cancellation is called under the mutex. So
+// methods return cancellations, which the caller passes to CancelAll without the lock. Only those methods of
+// an availability may be called under the mutex that take no lock, because an availability calls its
+// observers under its own lock, and these take this mutex.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 
 namespace tensorcast {
 
-// What the pipeline brings, from where, to where, and what it calls meanwhile. All pointers must outlive the
+// The chunks to bring, their sources, their destination, and callbacks. All pointers must outlive the
 // pipeline.
 struct IngestPlan {
   std::string subject;  // the artifact, for messages
@@ -48,18 +48,20 @@ struct IngestPlan {
   // If no source has a missing chunk and no fetch is in flight for this time, all sources are given up.
   absl::Duration peer_timeout = absl::InfiniteDuration();
   uint64_t seed = 0;                        // for the random order of chunks
-  std::function<RequestContext()> context;  // gives the current context; its cancellation never changes
+  std::function<RequestContext()> context;  // returns the current context; its cancellation never changes
   // Called when a chunk is placed. `verified` is false if the policy left the chunk unverified.
   std::function<void(uint32_t chunk, bool verified)> on_chunk;
-  // Called on Run's thread with a text for people that says what the ingest waits for; empty: it goes on.
+  // Called on Run's thread with a text for people that says what the ingest waits for; empty: it no longer
+  // waits.
   WaitObserver on_wait;
 };
 
 struct IngestState {
   explicit IngestState(IngestPlan the_plan);
 
-  // True when no fetch is in flight, and all chunks are done or the ingest failed.
+  // Whether no fetch is in flight, and all chunks are done or the ingest has failed.
   bool IsOver() const ABSL_SHARED_LOCKS_REQUIRED(mutex);
+  // GiveUpSource gives one source up, GiveUp ends the whole ingest. Both return the fetches to cancel.
   [[nodiscard]] std::vector<Cancellation> GiveUpSource(SourceInUse& source, absl::Status why, bool corrupt)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   [[nodiscard]] std::vector<Cancellation> GiveUp(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -71,8 +73,8 @@ struct IngestState {
   SourceSet sources ABSL_GUARDED_BY(mutex);
   SlotScheduler slots ABSL_GUARDED_BY(mutex);
   MissingChunkStall idle ABSL_GUARDED_BY(mutex);
-  absl::Status failed ABSL_GUARDED_BY(mutex);  // why the whole ingest ends
-  // Set while the provider is asked for more sources than are needed: cancels that call.
+  absl::Status failed ABSL_GUARDED_BY(mutex);  // the error that ends the whole ingest
+  // Set while the provider is asked for sources that are not needed in any case: cancels that call.
   std::optional<Cancellation> asking ABSL_GUARDED_BY(mutex);
   std::string told_waiting ABSL_GUARDED_BY(mutex);  // the last text for on_wait
   // Numbers of chunks, for IngestOutcome.

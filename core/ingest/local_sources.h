@@ -1,8 +1,9 @@
-// The sources of one ingest on this node: replicas of the artifact, ready or being made, at other locations,
-// and at the same one where the ingest writes over a replica under live leases.
+// The sources of one ingest on this node: replicas of the artifact, ready or being made, at other locations.
+// If the ingest writes over a replica under live leases, another replica at the same location is a source,
+// too.
 //
 // A local replica is read under a lease. If its bytes do not match the manifest, the replica is withdrawn, so
-// that it serves no other reader. A packed file stays on disk until it is written again or the artifact is
+// that it serves no other reader. Its packed file stays on disk until it is written again or the artifact is
 // forgotten.
 //
 // One thread at a time.
@@ -33,7 +34,7 @@ struct LocalSourcesOptions {
   ReplicaTable* table = nullptr;
   DeviceRuntime* devices = nullptr;
   int copy_threads = 1;
-  ArtifactStore* artifact_store = nullptr;  // hears of a packed file with wrong bytes; may be null
+  ArtifactStore* artifact_store = nullptr;  // is told of a packed file with wrong bytes; may be null
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   bool same_location = false;  // a replica at the receiver's location is a source, too
@@ -55,12 +56,12 @@ class LocalSources final : public NodeProvider {
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
  private:
-  // Null: the member has no chunks to read, or they cannot be read.
+  // A source of the chunks that a broadcast delivers; null if there is no member, or if it cannot be read.
   std::unique_ptr<ChunkSource> OpenArrived(std::optional<BroadcastMember> member);
   absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const std::shared_ptr<ReplicaLease>& lease) const;
 
   const LocalSourcesOptions options_;
-  BroadcastReceiver receiver_;  // without memory the ingest takes part in no broadcast (any more)
+  BroadcastReceiver receiver_;  // its memory is null if the ingest takes part in no further broadcast
   WaitObserver on_wait_ = [](const std::string&) {};
   std::set<Location> tried_;
   std::vector<SourceFailure> unopened_;

@@ -1,8 +1,10 @@
-// Tells when a transfer gives up its sources because none of them has a missing chunk: after that has lasted
-// for the limit, even if sources came and went meanwhile. If each new source restarted the limit, receivers
-// that lack the same chunk would keep each other waiting, one limit after the other. A source that comes near
-// the end still gets some time to announce its chunks: the rest of one and a half limits, but at most a
-// quarter of the limit, and at least half a second if that is less than the quarter.
+// Tells when a transfer gives up its sources because none of them has a missing chunk: when this state has
+// lasted for the limit. A source that joins or leaves does not restart the limit, because receivers that lack
+// the same chunk would otherwise keep each other waiting, one limit after the other.
+//
+// A source that joins near the end still gets some time to announce its chunks: the rest of one and a half
+// limits, but at most a quarter of the limit, and at least half a second (or a quarter of the limit, if that
+// is less).
 //
 // Thread-compatible.
 #pragma once
@@ -23,7 +25,7 @@ class MissingChunkStall {
     dry_ = absl::ZeroDuration();
     since_ = ends_ = SteadyTime::InfiniteFuture();
   }
-  // A source came or went: there may be a chunk to request.
+  // A source joined or left: there may be a chunk to request.
   void NoteSources(SteadyTime now) {
     if (idle()) dry_ += now - since_;
     since_ = ends_ = SteadyTime::InfiniteFuture();
@@ -36,7 +38,8 @@ class MissingChunkStall {
   }
 
   bool idle() const { return since_ != SteadyTime::InfiniteFuture(); }
-  // When the idle time with the current sources began, and when it ends. Both are InfiniteFuture if not idle.
+  // The begin of the idle time with the current sources, and the time at which to give them up. Both are
+  // InfiniteFuture if not idle.
   SteadyTime since() const { return since_; }
   SteadyTime ends() const { return ends_; }
 

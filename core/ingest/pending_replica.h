@@ -1,6 +1,6 @@
 // The immediate result of a request for a replica: either the existing replica, or an interest in the ingest
-// that makes it. Several callers may share an ingest. Destroying a PendingReplica gives up its interest; when
-// the last interest is gone, the ingest is cancelled.
+// that makes it. Several callers may share an ingest. The destructor gives the interest up; without any
+// interest the ingest is cancelled.
 //
 // Thread-safe.
 #pragma once
@@ -23,30 +23,32 @@ class ReplicaTable;
 
 class PendingReplica {
  public:
-  // The engine calls the constructors. This one is for an existing replica, whole or with the wanted chunks,
-  // which have `wanted_bytes`. `table` must outlive this object.
+  // The engine calls the constructors. This one is for an existing replica that has all wanted chunks; these
+  // have `wanted_bytes` bytes. `table` must outlive this object.
   PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
-  // For an ingest. Owns one interest in the job until this object is destroyed or `context` is cancelled. If
-  // `whole` is false, a partial replica is enough. `table` must outlive this object, unless the job failed.
+  // For an ingest. Owns one interest in the job until this object is destroyed or `context` is cancelled.
+  // `whole`: all chunks are wanted; otherwise a partial replica is enough. `table` must outlive this object,
+  // unless the job failed.
   PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job, const RequestContext& context,
                  bool shared, bool whole);
   PendingReplica(const PendingReplica&) = delete;
   PendingReplica& operator=(const PendingReplica&) = delete;
   ~PendingReplica();
 
-  // Blocks until the ingest ends, or until the context's deadline or cancellation. If chunks were chosen, the
-  // lease is on a replica that has at least these (ReplicaLease::availability).
+  // Blocks until the ingest ends, or until the context ends. If only some chunks were wanted, the lease is on
+  // a replica that has at least these (ReplicaLease::availability).
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
-  // Calls `callback` once, on an engine thread or at once. After that, Wait returns without blocking.
-  // Destroying this object before that drops the callback; a callback that runs already goes on.
+  // Calls `callback` once when the ingest has ended, on an engine thread or at once; Wait then does not
+  // block. If this object is destroyed before, the callback is dropped, but a callback that has begun may
+  // still run.
   void OnDone(std::function<void()> callback);
   TransferProgress progress() const;
   // The finished transfer; nullopt if the replica existed already.
   std::optional<TransferReport> report() const;
-  // True when another caller had started the ingest.
+  // Whether another caller started the ingest.
   bool shared() const { return shared_; }
-  // True after the ingest ended with a replica that it made itself. False if an existing replica with the
-  // same content is used instead.
+  // Whether the ingest has ended with a replica that it made. False if an existing replica of the same
+  // artifact is used instead.
   bool made() const;
   // The span of the ingest; not valid if there was no ingest.
   TraceContext ingest() const;

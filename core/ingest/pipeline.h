@@ -1,20 +1,20 @@
 // IngestPipeline runs one ingest: fetch -> verify -> place -> commit for every wanted chunk of an image, from
 // several sources at the same time.
 //
-// Each slot is a thread that takes one step after the other (slot_scheduler.h). It verifies a chunk that
-// arrived and starts to place it. Without such a chunk, one slot awaits a chunk that is being placed, and the
-// other slots request the chunks that the picker names. All sources share the slots. A source without a chunk
-// to give holds no slot, and neither does a fetch of a source that needs no thread.
+// Each slot is a thread that takes one step after the other (slot_scheduler.h). It verifies a chunk that has
+// arrived and begins to place it. If there is no such chunk, one slot awaits a chunk that is being placed,
+// and the other slots request the chunks that the picker selects. All sources share the slots. A source
+// without a chunk to deliver occupies no slot, and neither does a fetch from a source that needs no thread.
 //
-// Run's own thread is in control (ingest_control.h): it asks the provider for sources, which join and leave
-// while the slots work, destroys sources that were given up, and reports what the ingest waits for. If there
-// is only one source and no other is expected, this thread is a slot, too.
+// Run's own thread is the control thread (ingest_control.h). It asks the provider for sources, which join and
+// leave while the slots work; it destroys sources that were given up, and reports what the ingest waits for.
+// If there is only one source and no other is expected, this thread is a slot, too.
 //
-// Back-pressure: a chunk is taken within its source's window, then gets a buffer of the destination if its
-// path needs one (chunk_path.h), then is requested. A slow device or disk therefore stops its fetches, and no
-// buffer is held for bytes that no source has.
+// Back-pressure: a chunk is first taken within its source's window, then gets a buffer of the destination if
+// its path needs one (chunk_path.h), and then is requested. So a slow device or disk stops its fetches, and
+// no buffer is held for bytes that no source has.
 //
-// Run is called once; progress may be read from any thread meanwhile.
+// Run is called once. Any thread may read the progress at the same time.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ namespace tensorcast {
 
 struct IngestOutcome {
   absl::Status status;
-  std::vector<ChunkDigests> digests;  // if the status is OK: of every chunk that was brought
+  std::vector<ChunkDigests> digests;  // if the status is OK: of every chunk that was fetched
   std::vector<SourceChange> changes;
-  std::vector<SourceFailure> untold;  // sources given up, of which the provider does not know yet
+  std::vector<SourceFailure> untold;  // sources that were given up and not yet reported to the provider
   uint32_t refetched_chunks = 0;
   uint32_t reassigned_chunks = 0;
   uint32_t verified_chunks = 0;
@@ -51,11 +51,11 @@ class IngestPipeline {
   explicit IngestPipeline(IngestPlan plan);
 
   // Blocks until every wanted chunk is done, no source is left, the destination fails, or the context ends.
-  // To be called once.
+  // Call it once.
   IngestOutcome Run();
 
  private:
-  // The next work of a thread, which it does without the lock. Null: the ingest is over.
+  // The next work of a thread, which runs without the lock. Null: the ingest is over.
   using Step = std::function<void()>;
 
   void TakeSteps(bool in_control);
@@ -64,11 +64,11 @@ class IngestPipeline {
   void AwaitChange(bool in_control, const RequestContext& context)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mutex);
   SteadyTime NextControl(const RequestContext& context) const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex);
-  // With only one source, the only thing to control is its end, and the fetching slot sees that.
+  // With only one source, the only event to control is its end, which the fetching slot sees.
   bool ControlIsSlot() const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex) {
     return started_slots_ == 0 || control_.IsAlone();
   }
-  // Fetches for the caller to cancel, without the lock.
+  // Returns fetches for the caller to cancel without the lock.
   [[nodiscard]] std::vector<Cancellation> LookAgain(SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mutex);
   int SlotsWanted() const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex);

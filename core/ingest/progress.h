@@ -1,4 +1,4 @@
-// The progress of a running ingest: how many bytes are done, and how long the stages take with each source.
+// The progress of a running ingest: the bytes that are done, and the time of each stage with each source.
 //
 // Thread-safe: the pipeline's slots write, and any thread may read progress and reports.
 #pragma once
@@ -22,16 +22,17 @@ namespace tensorcast {
 // The stages and the outcome of one source.
 class StageClock {
  public:
-  // The source joins now. `filling`: it does not have every chunk yet.
+  // The construction is the time at which the source joins. `filling`: the source does not have every chunk
+  // yet.
   explicit StageClock(const SourceInfo& source, bool filling = false);
 
   // A chunk was in the stage from `start` to now. If `bytes` is 0, the stage had nothing to read or write:
-  // the chunk is counted, without time.
+  // the chunk is counted, but not its time.
   void Passed(Stage stage, SteadyTime start, uint64_t bytes);
   // The stage failed for a chunk; the first failure's status is kept.
   void Failed(Stage stage, SteadyTime start, const absl::Status& why);
 
-  // Asked: a chunk was requested from the source. Answered: a requested chunk came, or never will.
+  // Asked: a chunk was requested from the source. Answered: a requested chunk arrived, or its fetch failed.
   void Asked(SteadyTime now);
   void Answered(SteadyTime now);
   // A chunk of the source was placed.
@@ -40,10 +41,10 @@ class StageClock {
   void Reassigned();
   // A chunk came into a GPU's memory without passing through host memory.
   void CameDirectly();
-  // The source leaves now; a `loss` is the reason for which it was given up. Only the first call counts.
+  // The source leaves now. `loss` is the reason if it was given up. Only the first call has an effect.
   void Leave(std::optional<SourceLoss> loss, const absl::Status& status, uint32_t lost_chunks);
 
-  // The stages that a chunk went through.
+  // The reports of the stages through which at least one chunk went.
   std::vector<StageReport> Reports() const;
   SourceReport Source() const;
 
@@ -66,14 +67,14 @@ class ProgressTracker {
   void AddSource(std::shared_ptr<const StageClock> clock);
   // A source could not be opened. Repeated failures of the same source in a row count as one.
   void AddUnopened(const SourceInfo& source, const absl::Status& why);
-  // A chunk is in flight from Took, when it is taken for a source, to Ended, when it is placed or has failed.
+  // A chunk is in flight from Took (a source was chosen for it) to Ended (it is placed, or has failed).
   void Took();
   void Ended();
-  // Between these two calls a chunk in flight waits for a buffer, at most once for each chunk, or the ingest
+  // Between these two calls a chunk in flight waits for a buffer (at most once for each chunk), or the ingest
   // waits for space in the host pool before its first chunk.
   void BeginBufferWait();
   void EndBufferWait();
-  // Asked: a chunk was requested from the source with this clock. Answered: it came, or never will.
+  // As in StageClock, for the source with this clock.
   void Asked(StageClock& clock);
   void Answered(StageClock& clock);
   // A chunk of the source with this clock was placed.
@@ -95,8 +96,8 @@ class ProgressTracker {
   BusyTime under_way_ ABSL_GUARDED_BY(mutex_);
   SteadyTime first_took_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   SteadyTime last_ended_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  // Waits for memory, and chunks that were requested. If there are only the former, the ingest waits for
-  // buffers.
+  // The number of waits for memory, and of chunks that are requested from sources. If only the first number
+  // is positive, the ingest waits for buffers.
   int wait_for_buffer_ ABSL_GUARDED_BY(mutex_) = 0;
   int requested_ ABSL_GUARDED_BY(mutex_) = 0;
   bool buffers_short_ ABSL_GUARDED_BY(mutex_) = false;

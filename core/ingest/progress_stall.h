@@ -1,6 +1,6 @@
-// Tells when all sources of a transfer together have brought nothing new for too long: for half a second, or
-// for four times the average time between two chunks if that is longer. Because a remedy may take a while,
-// the limit doubles after each reported stall.
+// Tells when all sources of a transfer together have delivered nothing new for too long: for half a second,
+// or for four times the average time between two chunks if that is longer. The half second doubles after each
+// reported stall, because a remedy takes some time.
 //
 // Thread-compatible.
 #pragma once
@@ -23,17 +23,17 @@ class ProgressStall {
     watched_->chunks = chunks;
     watched_->grew = now;
   }
-  // Other sources are in use now, or none.
+  // Call it when other sources are in use, or none.
   void Reset() { *this = ProgressStall(); }
 
-  // True once for each time that the limit passed.
+  // Whether the limit has passed since the last chunk or the last reported stall.
   bool TakeStall(SteadyTime now) {
     if (!watched_.has_value() || now - watched_->grew < Patience()) return false;
     watched_->grew = now;
     min_patience_ *= 2;
     return true;
   }
-  // How soon to look again; never while nothing is watched.
+  // The time after which to call TakeStall again; infinite before the first Note.
   absl::Duration LookIn() const { return watched_.has_value() ? Patience() / 2 : absl::InfiniteDuration(); }
 
  private:

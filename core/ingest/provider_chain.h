@@ -2,10 +2,10 @@
 // caller's provider.
 //
 // A provider of this node is asked while none of its sources is in use. If its sources have every chunk, or
-// will have, no other provider is asked for the time that Given::alone says: nothing is faster than memory,
-// but a peer may be faster than a disk. If its sources have only some chunks, the next provider is asked at
-// once. No provider is asked again after a later one was asked. All sources in use give chunks at the same
-// time, each at its own rate (chunk_picker.h).
+// will have, the next provider is asked only after the time Given::alone: nothing is faster than memory, but
+// a peer may be faster than a disk. If its sources have only some chunks, the next provider is asked at once.
+// No provider is asked again after a later one was asked. All sources in use deliver chunks at the same time,
+// each at its own rate (chunk_picker.h).
 //
 // To add a new kind of source on this node, write a NodeProvider and add it in ingest_runner.
 //
@@ -31,14 +31,14 @@ namespace tensorcast {
 class NodeProvider {
  public:
   struct Given {
-    std::vector<std::unique_ptr<ChunkSource>> sources;  // of replicas with their ids; empty: there are none
+    std::vector<std::unique_ptr<ChunkSource>> sources;  // SourceInfo::replica_id is set; may be empty
     bool whole = false;                                 // together they have every chunk, or will have
-    // If `whole`: for how long the sources are used without asking the next provider.
+    // If `whole`: the time for which the next provider is not asked.
     absl::Duration alone = absl::InfiniteDuration();
   };
 
   virtual ~NodeProvider() = default;
-  // May block for a moment.
+  // Opens sources. May block briefly.
   virtual Given Next(const RequestContext& context) = 0;
   // Called when a source of this provider was given up.
   virtual void Ended(const SourceFailure& /*failure*/) {}
@@ -49,10 +49,11 @@ class NodeProvider {
 
 class ProviderChain final : public SourceProvider {
  public:
-  // `subject`: the artifact, for messages. `others` may be null: then only this node is asked.
+  // `subject` names the artifact in messages. `others` is the caller's provider and must outlive this object;
+  // it may be null.
   ProviderChain(std::string subject, SourceProvider* others)
       : subject_(std::move(subject)), others_(others) {}
-  // Before the first call of Next.
+  // Adds the next provider of this node. Call it before the first Next.
   void Add(std::unique_ptr<NodeProvider> provider) { links_.push_back({std::move(provider)}); }
 
   void ObserveWaits(const WaitObserver& observer) override;

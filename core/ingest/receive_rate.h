@@ -1,7 +1,7 @@
-// Measures how fast the bytes of one transfer come from other nodes. The global store learns from it the rate
-// of a node that has no label for its rate.
+// Measures the rate at which the bytes of one transfer come from other nodes. The global store uses it for
+// nodes that have no label for their rate.
 //
-// A value without a clock. Thread-compatible.
+// A value; the caller passes the time. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@ namespace tensorcast {
 
 class ReceiveRate {
  public:
-  // A shorter time consists mostly of connecting and of the first chunks.
+  // A shorter time consists mostly of the connection setup and the first chunks.
   static constexpr absl::Duration kMinTime = absl::Milliseconds(50);
 
-  // The transfer has a source. Only the first time counts.
+  // Called when the transfer has a source. Only the earliest time counts.
   void Begin(SteadyTime now) { since_ = std::min(since_, now); }
-  // The rate in Mbit/s if `bytes` came until `now`; 0: not known yet.
+  // The rate in Mbit/s if `bytes` bytes came until `now`; 0 if it is not known yet.
   uint64_t MbitOf(uint64_t bytes, SteadyTime now) const {
     if (since_ == SteadyTime::InfiniteFuture() || now - since_ < kMinTime) return 0;
     const double mbit = static_cast<double>(bytes) * 8e-6 / absl::ToDoubleSeconds(now - since_);

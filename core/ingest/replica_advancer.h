@@ -1,5 +1,5 @@
-// Gives an ingest what it needs to advance a replica (advance.h): the memory of the earlier version as its
-// destination, buffers to make chunks in, and a source of the chunks that stay.
+// Provides what an ingest needs to advance a replica (advance.h): the memory of the earlier version as its
+// destination, buffers in which to make chunks, and a source of the chunks that stay.
 //
 // Thread-safe.
 #pragma once
@@ -33,15 +33,16 @@ class ReplicaAdvancer {
  public:
   explicit ReplicaAdvancer(const ReplicaAdvancerOptions& options) : options_(options) {}
 
-  // Retires the earlier version and begins `request.advance`. Null: the version is not advanced, for a reason
-  // that `progress` reports, and the image needs new memory. If an advance is required, an error instead:
-  // FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer), UNAVAILABLE. `space` is the request for
-  // the new memory. `partial`: this node already has a part of the wanted version.
+  // Retires the earlier version, begins `request.advance`, and returns the destination. Null if the version
+  // cannot be advanced: `progress` then reports the reason, and the image needs new memory. If the advance is
+  // required, this is an error instead: FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer) or
+  // UNAVAILABLE. `space` is the request for the new memory. `partial`: this node already has a part of the
+  // wanted version.
   absl::StatusOr<std::unique_ptr<Destination>> TakeBase(const IngestRequest& request,
                                                         const AllocationRequest& space, bool partial,
                                                         ProgressTracker& progress) const;
-  // Provides the chunks that are equal in both versions, in place. Null if there are none; `progress` then
-  // reports that. REQUIRES: the advance has begun.
+  // A provider of the chunks that are equal in both versions, in place. Null if there are none; `progress`
+  // then reports this. REQUIRES: the advance has begun.
   std::unique_ptr<NodeProvider> ChunksThatStay(const IngestRequest& request, ProgressTracker& progress) const;
 
  private:
@@ -52,8 +53,8 @@ class ReplicaAdvancer {
                                               std::shared_ptr<const ReplicaLease> base,
                                               RetirementRequest retirement, StagingRing* staging,
                                               std::unique_ptr<StagingRing> own) const;
-  // Whether this process may write to the memory, because this pool made all its segments. No other replica
-  // uses its granules: replicas never share them.
+  // Whether this process may write to the memory, because this pool made all its segments. (Replicas never
+  // share granules.)
   bool IsOwn(const HostAllocation& memory) const;
   // Sets `own` if the shared buffers cannot be used.
   absl::StatusOr<StagingRing*> FindBuffers(const ImageLayout& layout, const AllocationRequest& space,

@@ -1,12 +1,13 @@
-// Turns the image of one version into the image of another one in its place: keeps the values that differ,
-// and their places. The plan is made while processes read the earlier image, and written while none does.
+// Turns the image of one version into the image of another one in place: keeps the values that differ, and
+// their places. The plan is made while processes read the earlier image, and written when no process reads
+// it.
 //
-// Values are absolute and compared in words of four bytes, so element types do not matter, and writing them
-// twice is harmless. A block of 256 KiB takes six bytes for each word that differs, or is kept whole if more
-// than a third of its words differ. With 1.4 % changed bf16 elements the plan takes 4 % of the image. Its
-// memory is allocated a granule at a time.
+// The values are absolute and compared in words of four bytes, so element types do not matter, and writing
+// them twice is harmless. A block of 256 KiB takes six bytes for each word that differs, or is kept whole if
+// more than a third of its words differ. With 1.4 % changed bf16 elements the plan takes 4 % of the image.
+// Its memory is allocated a granule at a time.
 //
-// Add is thread-safe. Scatter may be called once all is added.
+// Add is thread-safe. Call Scatter after all calls of Add.
 #pragma once
 
 #include <cstddef>
@@ -31,20 +32,20 @@ class ScatterPlan {
   explicit ScatterPlan(Allocate allocate) : allocate_(std::move(allocate)) {}
 
   // Keeps the values that turn `there`, the bytes of the earlier image at `offset`, into `wanted`. `wanted`
-  // may be freed after the call. Errors as Allocate. REQUIRES: both have the same size, and `there` is one
-  // piece of the memory that Scatter writes later.
+  // may be freed after the call. Errors are those of Allocate. REQUIRES: both have the same size, and `there`
+  // is contiguous in the memory that Scatter writes later.
   absl::Status Add(uint64_t offset, std::span<const std::byte> there, std::span<const std::byte> wanted);
 
   // Writes what was added, on up to `threads` threads.
   void Scatter(const HostAllocation& image, int threads) const;
 
-  uint64_t kept_bytes() const;  // values and their places
+  uint64_t kept_bytes() const;  // the size of the kept values and their places
 
  private:
   struct Block {
     uint64_t offset = 0;  // in the image
     uint32_t bytes = 0;   // of the block
-    uint32_t words = 0;   // that differ; 0: all of it is kept
+    uint32_t words = 0;   // the number of kept words; 0: the whole block is kept
     const std::byte* kept = nullptr;
   };
   struct Encoder;
@@ -56,7 +57,7 @@ class ScatterPlan {
   const Allocate allocate_;
   mutable absl::Mutex mutex_;
   std::vector<HostAllocation> memory_ ABSL_GUARDED_BY(mutex_);
-  std::span<std::byte> free_ ABSL_GUARDED_BY(mutex_);  // of the last
+  std::span<std::byte> free_ ABSL_GUARDED_BY(mutex_);  // unused memory of the last allocation
   uint64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);
 };
