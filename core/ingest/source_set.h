@@ -1,13 +1,13 @@
-// The sources that an ingest uses, and the chunks in flight from each: an account without threads, which the
-// pipeline's mutex guards.
+// The sources that an ingest uses, and the chunks in flight from each. A value without threads, guarded by
+// the pipeline's mutex.
 //
-// A source joins by Add. GiveUp gives it up: it gets no more requests, and after its last fetch was removed,
-// TakeRetired returns it for destruction. TakeRetired also returns a source that gets no more chunks and has
-// delivered all of its own, so that its resources are free before the ingest ends. A chunk is taken from one
-// source (Take), and is done or missing again (PutBack) before its fetch is removed.
+// Add adds a source. GiveUp gives it up: it gets no more requests, and after its last fetch was removed,
+// TakeRetired returns it for destruction. TakeRetired also returns a source that will get no more chunks and
+// has delivered all chunks that it has, so that its resources are free before the ingest ends. A chunk is
+// taken from one source (Take), and is done or missing again (PutBack) before its fetch is removed.
 //
-// Thread-compatible. Fetches to cancel and sources to destroy are returned to the caller, which does that
-// without the pipeline's lock.
+// Thread-compatible. Fetches to cancel and sources to destroy are returned to the caller, which cancels and
+// destroys them without the pipeline's lock.
 #pragma once
 
 #include <cstdint>
@@ -26,35 +26,35 @@ namespace tensorcast {
 
 class SourceSet {
  public:
-  // For an image of `chunks` chunks. `wanted`: the chunks to fetch, ascending; not set: all. `seed` is the
-  // picker's.
+  // For an image of `chunks` chunks. `wanted` are the chunks to fetch, ascending; not set: all. `seed` is for
+  // the ChunkPicker.
   SourceSet(uint32_t chunks, const std::optional<std::vector<uint32_t>>& wanted, uint64_t seed);
   SourceSet(const SourceSet&) = delete;
   SourceSet& operator=(const SourceSet&) = delete;
 
-  // Adds a source. The set fills in only the fields that belong to the set.
+  // Adds a source. Sets only the fields that belong to the set.
   void Add(std::unique_ptr<SourceInUse> source);
-  // Takes out a source that was given up, or that has no more to give (then it has no failure), and that has
-  // no fetch in flight; null: none. Its `failure` is complete.
+  // Removes and returns a source without a fetch in flight that was given up, or that has no more chunks to
+  // deliver (it then has no failure). Null if there is none. Its `failure` is complete.
   std::unique_ptr<SourceInUse> TakeRetired();
   bool HasRetired() const;
-  // Takes out the remaining sources, at the end of the ingest.
+  // Removes and returns the remaining sources, at the end of the ingest.
   std::vector<std::unique_ptr<SourceInUse>> TakeAll();
   // Returns the fetches to cancel: all of the source's fetches in flight, or none if it was given up before.
   [[nodiscard]] std::vector<Cancellation> GiveUp(SourceInUse& source, absl::Status why, bool corrupt);
 
-  // The next chunk to fetch, from any source; null: none for now.
+  // The next chunk to fetch, from any source; null if there is none now.
   FetchPtr Take(SteadyTime now);
   void Fetched(ChunkFetch& fetch, SteadyTime now);  // its bytes arrived
   void Done(ChunkFetch& fetch);                     // the chunk is placed
   void PutBack(ChunkFetch& fetch);                  // the chunk is missing again
-  void CountLost(ChunkFetch& fetch);                // after PutBack: by the fault of its source
+  void CountLost(ChunkFetch& fetch);                // after PutBack: it failed by the fault of its source
   void Remove(ChunkFetch& fetch);                   // REQUIRES: done or put back
-  // Fetches to cancel because another source gives their chunk sooner.
+  // Fetches to cancel because another source would deliver their chunk sooner.
   [[nodiscard]] std::vector<Cancellation> TakeBackOverdue(SteadyTime now);
   std::vector<Cancellation> UnderWay() const;
-  // Marks overtaken sources as given up, as long as another source is left. Called at the end, when no fetch
-  // is in flight.
+  // Marks overtaken sources as given up, but keeps at least one source. Called at the end, when no fetch is
+  // in flight.
   void GiveUpOvertaken();
 
   // All sources, including those that are being given up.
@@ -76,8 +76,8 @@ class SourceSet {
 
   ChunkPicker picker_;
   std::vector<std::unique_ptr<SourceInUse>> sources_;
-  std::vector<Loss> losses_;  // for each chunk: whether a failed source had it
-  size_t turn_ = 0;           // index of the source that is asked first
+  std::vector<Loss> losses_;  // for each chunk: whether it was lost with a failed source
+  size_t turn_ = 0;           // index of the source to try first
   int under_way_ = 0;
   uint32_t refetched_ = 0;
   uint64_t fetched_ = 0;

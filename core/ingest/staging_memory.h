@@ -1,5 +1,5 @@
-// Buffers in the host pool for bytes on their way to or from a device or a file; tells which of them are
-// free. Thread-compatible.
+// Buffers in the host pool for bytes that are copied to a device or a file, and the list of free ones.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ namespace tensorcast {
 class StagingMemory {
  public:
   StagingMemory() = default;
-  // `count` may be 0. If the devices belong to several NUMA nodes, the buffers lie near these nodes in turn.
-  // RESOURCE_EXHAUSTED when the buffers do not fit in the pool. The pool must outlive them.
+  // Makes `count` buffers of `bytes` bytes; `count` may be 0. If the devices belong to several NUMA nodes,
+  // the buffers are near these nodes in turn. RESOURCE_EXHAUSTED if the buffers do not fit in the pool. The
+  // pool must outlive this object.
   static absl::StatusOr<StagingMemory> Create(HostPool* pool, int count, uint64_t bytes,
                                               const NumaNodes& numa_nodes = {});
 
   int count() const { return static_cast<int>(buffers_.size()); }
   bool has_free() const { return !free_.empty(); }
-  // A free buffer near the device, else any free buffer, since a wait costs more. REQUIRES: has_free().
+  // Takes a free buffer near the device; if there is none, any free buffer. REQUIRES: has_free().
   const HostAllocation* Take(std::optional<int> device);
   // REQUIRES: `buffer` was taken.
   void GiveBack(const HostAllocation* buffer);
@@ -33,7 +34,7 @@ class StagingMemory {
   NumaNodes numa_nodes_;
   std::vector<HostAllocation> buffers_;      // fixed once created
   std::vector<std::optional<int>> nodes_;    // NUMA node of each buffer, if there are several nodes
-  std::vector<const HostAllocation*> free_;  // the buffer that was used last comes last
+  std::vector<const HostAllocation*> free_;  // the most recently used one is last
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,6 @@
-// Chunk-sized host buffers for chunks on their way to a device or a file, shared by all ingests. The number
-// of buffers limits the chunks in flight to such a destination: a slow destination stops its fetches.
+// Chunk-sized host buffers for chunks that are copied to a device or a file, shared by all ingests. The
+// number of buffers limits the chunks in flight to such a destination, so a slow destination stops its
+// fetches.
 //
 // Thread-safe.
 #pragma once
@@ -44,14 +45,14 @@ class StagingBuffer {
 
 class StagingRing {
  public:
-  // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED when the buffers do not fit in the
-  // pool.
+  // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED if the buffers do not fit in the pool,
+  // which must outlive the ring.
   static absl::StatusOr<std::unique_ptr<StagingRing>> Create(HostPool* pool, int buffers,
                                                              uint64_t buffer_bytes,
                                                              const NumaNodes& numa_nodes = {});
 
-  // Blocks until a buffer is free, and prefers one near the destination `device`. CANCELLED or
-  // DEADLINE_EXCEEDED when the context ends first.
+  // Blocks until a buffer is free; prefers one near the device `device`. CANCELLED or DEADLINE_EXCEEDED if
+  // the context ends first.
   absl::StatusOr<StagingBuffer> Acquire(const RequestContext& context, std::optional<int> device = {});
 
   int buffers() const { return buffers_; }
