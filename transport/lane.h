@@ -22,8 +22,8 @@ namespace tensorcast::transport {
 // The part of the configuration that is about the network between daemons. A lane reads its own keys.
 struct LaneConfig {
   std::string advertise_host;  // the host that other daemons connect to; empty: the listen address's host
-  absl::Duration peer_timeout = absl::Seconds(10);  // a peer that takes no bytes for this time is given up
-  // This process's identity, if it has certificates; certified lanes are then encrypted. Null: not encrypted.
+  absl::Duration peer_timeout = absl::Seconds(10);  // max time in which a connected peer takes no bytes
+  // This process's identity, with which certified lanes encrypt. Null: no certificates, no encryption.
   std::shared_ptr<const security::Identity> identity;
   // Bytes per second of all limited lanes together; 0: no limit.
   uint64_t send_limit = 0;
@@ -31,10 +31,10 @@ struct LaneConfig {
   bool trusted_fabric = false;  // allows lanes that check no certificates
   // The GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
   DeviceRuntime* devices = nullptr;
-  // The lanes' own keys (Lane::keys) and their values, lists with several.
+  // The values of the lanes' own keys (Lane::keys). A key that is a list may have several values.
   std::map<std::string, std::vector<std::string>, std::less<>> values;
 
-  // Empty where the key has none.
+  // Values: all values of the key. Value: the first one. Both are empty if the key has no value.
   std::vector<std::string> Values(std::string_view key) const {
     const auto found = values.find(key);
     return found == values.end() ? std::vector<std::string>() : found->second;
@@ -55,12 +55,12 @@ struct LaneProblem {
 struct Lane {
   std::string_view name;
   std::string_view help;  // one line, for people
-  // A receiver on this lane can read the whole pool of the source. So a grant for it also allows the receiver
-  // to pull a replica over any other lane.
+  // A receiver on this lane can read the source's whole pool. A grant for this lane therefore also allows a
+  // pull over lanes that do not open the pool (LaneCovers).
   bool opens_pool = false;
   // Both ends show certificates if their processes have them.
   bool certified = false;
-  // daemon.limits applies to it.
+  // The configured limits of bytes per second (daemon.limits) apply to it.
   bool limited = false;
   // It can serve a replica that still fills: its receivers are told of chunks that arrive later.
   bool serves_filling = false;
@@ -68,20 +68,21 @@ struct Lane {
   LaneMemory memory = LaneMemory::kHost;
   // It pins the pool's pages for the network adapter, so no later process can adopt the pool.
   bool pins_pool = false;
-  // Paths of the lane's keys in the configuration, including the next two. listen_key: the address that it
-  // listens on; without a value the node does not have the lane. advertise_key: the addresses that other
-  // daemons use; empty: the lane has no such key, and others use the advertised host.
+  // Paths of all of the lane's keys in the configuration, including the next two.
   std::vector<std::string_view> keys;
+  // The key of the address that the lane listens on. Without a value the node does not have the lane. Empty:
+  // the lane needs no address, and every node has it.
   std::string_view listen_key;
+  // The key of the addresses that other daemons connect to. Empty: they connect to the advertised host.
   std::string_view advertise_key;
   // Returns why this host, or the rest of the configuration, does not allow the lane. Null: always allowed.
   // REQUIRES: the lane is configured.
   std::function<std::vector<LaneProblem>(const LaneConfig&)> check;
-  // Null for a lane that is not a Transport, which the daemon implements itself. UNAVAILABLE when this host
-  // has no network of the lane's kind.
+  // Creates the lane's Transport. UNAVAILABLE if this host has no network of the lane's kind. Null if the
+  // lane is not a Transport; the daemon then implements it.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
 
-  // Where it listens; empty: nowhere.
+  // The address that it listens on; empty: none.
   std::string listen(const LaneConfig& config) const { return config.Value(listen_key); }
   bool configured(const LaneConfig& config) const { return listen_key.empty() || !listen(config).empty(); }
 };

@@ -17,25 +17,26 @@ namespace tensorcast::transport {
 
 class RegisteredMemory {
  public:
-  // Returns the new region's index: regions are numbered from 0 in the order of their registration.
-  // INVALID_ARGUMENT for an empty region or one that overlaps another.
+  // Adds host memory and returns the region's index: regions are numbered from 0 in the order of their
+  // registration. INVALID_ARGUMENT for an empty region, or one that overlaps another.
   absl::StatusOr<size_t> Add(const std::byte* base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Adds GPU memory by its device address, which never lies in host memory, and returns the region's index.
-  // Adding the same memory again counts one more user and returns the same index with is_new == false. The
-  // index of a removed region is used again. INVALID_ARGUMENT as for Add.
+  // Adds GPU memory and returns the region's index. A device address never lies in host memory. If the same
+  // memory is added again, the region has one more user, and the result has the same index and is_new ==
+  // false. The index of a removed region may be used again. INVALID_ARGUMENT as for Add.
   struct AddedDevice {
     size_t region = 0;
     bool is_new = false;
   };
   absl::StatusOr<AddedDevice> AddDevice(DevicePtr base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes one user from the region; true when that was its last user, and the region is removed. REQUIRES:
-  // AddDevice returned `region`.
+  // Removes one user of the region. When the last user is removed, removes the region and returns true.
+  // REQUIRES: AddDevice returned `region`.
   bool RemoveDevice(size_t region) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The region that holds all of `bytes`, nullopt if none does; region 0 for an empty span.
+  // The region that contains all of `bytes`; nullopt if none does. Region 0 for an empty span.
   std::optional<size_t> RegionOf(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The device address of `bytes`, which must lie in a GPU's region; null if they do not, or are empty.
+  // The device address of `bytes`. Null if the span is empty or lies in no GPU's region. REQUIRES: the region
+  // is not removed during the call.
   DevicePtr DeviceAt(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -51,7 +52,7 @@ class RegisteredMemory {
   std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// GPU memory as the span that the checks and a network library take. The host never reads or writes it.
+// GPU memory as a span, for the checks and for a network library. The host must not read or write it.
 inline HostSpan AddressesOf(DevicePtr base, uint64_t bytes) {
   return {reinterpret_cast<std::byte*>(base.address), bytes};  // NOLINT(performance-no-int-to-ptr)
 }
@@ -61,17 +62,17 @@ inline HostSpan AddressesOf(DevicePtr base, uint64_t bytes) {
 absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t image_bytes, uint64_t offset,
                                     const std::vector<HostSpan>& destination);
 
-// Checks the segments of an image in place. FAILED_PRECONDITION if one of them is not in registered memory;
-// INVALID_ARGUMENT if together they do not have `image_bytes` bytes.
+// Checks the segments of an image in place (ServedImage::in_place). FAILED_PRECONDITION if a segment is not
+// in registered memory; INVALID_ARGUMENT if the segments together do not have `image_bytes` bytes.
 absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
                            const std::vector<ConstHostSpan>& segments);
 
-// CheckSegments for an image in place that is complete. OK, without a check, for any other image: not all
-// segments of an image that fills exist yet.
+// CheckSegments for a complete image in place. OK without a check for any other image: an image that fills
+// does not have all of its segments yet.
 absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image);
 
-// The memory of image bytes [offset, offset + bytes), in order: one span for each segment that they touch.
-// REQUIRES: the segments have these bytes.
+// The memory of image bytes [offset, offset + bytes), in order: one span for each segment that the range
+// overlaps. REQUIRES: the segments contain the range.
 std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segments, uint64_t offset,
                                          uint64_t bytes);
 

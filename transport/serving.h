@@ -1,5 +1,5 @@
-// Parts that the source's side of every lane uses: the secret that names a pull, a counter of the served
-// bytes, and threads that read images that are not in place.
+// Parts of the source's side of every lane: the secret id of a pull, a counter of the served bytes, and
+// threads for reading images that are not in place.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace tensorcast::transport {
 
-// The secret that names one pull: 128 random bits that a source hands to one receiver.
+// The secret id of one pull: 128 random bits, which a source hands to one receiver.
 using PullId = std::array<uint8_t, 16>;
 
 // A new id from the system's random source.
@@ -51,8 +51,8 @@ class ServeCounter {
   BusyTime asked_ ABSL_GUARDED_BY(mutex_);          // runs while requested_ > 0
 };
 
-// The few threads on which a source reads images that are not in place. ServedImage::Read may block there, on
-// a disk or until a staging buffer is free; that delays only other reads. Thread-safe.
+// The threads on which a source reads images that are not in place. ServedImage::Read may block there: it
+// reads a disk, or waits for a staging buffer. A blocked thread delays only other reads. Thread-safe.
 class ServingThreads {
  public:
   // REQUIRES: threads >= 1.

@@ -1,9 +1,9 @@
-// Notices that a pull is silent: bytes were requested, and none arrived for a whole limit.
+// Detects that a pull is silent: bytes were requested, and for a whole limit none arrived.
 //
-// Time in which the owner thread did not run does not count. On a busy machine, or after the process was
-// stopped, the thread's timers fire before it has read the bytes that arrived meanwhile, and the source would
-// be blamed for the thread's own pause. The limit is therefore counted in slices, and a slice counts as one
-// however long it took.
+// Time in which the owner thread did not run does not count. Otherwise a source would be blamed for a pause
+// of this process: after a pause the timers fire before the thread has read the bytes that arrived meanwhile.
+// The limit is therefore divided into kSlices slices, each with its own timer. A pause lengthens one slice,
+// which still counts as one.
 //
 // Only the owner thread of the queue uses it.
 #pragma once
@@ -18,13 +18,14 @@ namespace tensorcast::transport {
 
 class SilentPullStall {
  public:
-  // Silence is noticed at most limit / kSlices too late.
+  // Silence is detected at most limit / kSlices late, apart from pauses of the thread.
   static constexpr int kSlices = 8;
 
-  // Calls `on_silence` once for each silence; it may call Start again. `queue` must outlive this object.
+  // Calls `on_silence` once for each silence and then stops; `on_silence` may call Start again. `queue` must
+  // outlive this object.
   SilentPullStall(TaskQueue* queue, std::function<void()> on_silence)
       : queue_(queue), on_silence_(std::move(on_silence)) {}
-  // REQUIRES: Stop was called, or the last Start has led to `on_silence`.
+  // REQUIRES: not started, stopped, or `on_silence` was called since the last Start.
   ~SilentPullStall();
   SilentPullStall(const SilentPullStall&) = delete;
   SilentPullStall& operator=(const SilentPullStall&) = delete;
@@ -33,10 +34,10 @@ class SilentPullStall {
   // Applies from the next slice on. The limit is infinite until this is called.
   void set_limit(absl::Duration limit) { limit_ = limit; }
 
-  // Bytes are requested from now on. Has no effect while it runs already, or while the limit is infinite.
+  // To be called when bytes are requested. Has no effect if it already runs, or if the limit is infinite.
   void Start();
   void BytesArrived() { heard_ = true; }
-  // No bytes are requested any more.
+  // To be called when no bytes are requested any more.
   void Stop();
 
  private:

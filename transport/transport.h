@@ -1,14 +1,16 @@
-// A Transport moves image bytes between hosts. It registers the host pool once and, if it reaches GPUs,
-// registers GPU replicas while they move. It serves replicas to pulls that the daemon has authorised, and
-// pulls ranges of a peer's replica into registered memory.
+// A Transport moves image bytes between hosts. It registers the host pool once. If it reaches GPUs, it also
+// registers GPU replicas while they are transferred. It serves replicas to pulls that the daemon has
+// authorised, and pulls ranges of a peer's replica into registered memory.
 //
-// The receiver requests ranges, which limits the bytes in flight. Every operation has a deadline and
-// completes exactly once; a pull also has a limit of silence. The memory of an operation is not touched after
-// its completion.
+// The receiver requests ranges and so bounds the bytes in flight. Every operation has a deadline and
+// completes exactly once; a pull also has a silence limit. After an operation has completed, its memory is
+// not accessed any more.
 //
-// Transports do not decide which node may pull. A pull id is a secret of 128 random bits: the source daemon
-// hands it to one receiver, which it names, after it checked the grant. Thread-safe throughout; callbacks run
-// on the transport's progress thread, must not block, and may enqueue further operations.
+// Transports do not decide which node may pull. A pull id is a secret of 128 random bits. The source daemon
+// checks the grant of a receiver and then hands the id to that receiver only.
+//
+// Thread-safe. Callbacks run on a progress thread of the transport. They must not block, and may start
+// further operations.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +45,7 @@ inline std::string_view LaneMemoryName(LaneMemory memory) {
   return memory == LaneMemory::kHost ? "host" : "host+device";
 }
 
-// Image bytes in registered memory, held in place while this lives.
+// Image bytes in registered memory. They stay there as long as `hold` or a copy of it exists.
 struct ServedPiece {
   ConstHostSpan bytes;
   std::shared_ptr<void> hold;
@@ -54,21 +56,22 @@ class ServedImage {
  public:
   virtual ~ServedImage() = default;
   virtual uint64_t image_bytes() const = 0;
-  // True: all present chunks lie in registered memory, Read never blocks, and Segments returns the memory.
+  // True if all present chunks lie in registered memory. Read then never blocks, and Segments returns the
+  // memory.
   virtual bool in_place() const = 0;
-  // The memory of image bytes [offset, offset + bytes), in order; it does not move. REQUIRES: in_place(), and
-  // these bytes are present.
+  // The memory of image bytes [offset, offset + bytes), in order. The bytes do not move while this object
+  // exists. REQUIRES: in_place(), and these bytes are present.
   virtual std::vector<ConstHostSpan> Segments(uint64_t /*offset*/, uint64_t /*bytes*/) const { return {}; }
-  // Registered memory with image bytes from `offset`: at least one, at most `bytes`. May block when not
-  // in_place() (a copy from a GPU or a disk read into a staging buffer), and then is called on a serving
-  // thread.
+  // Returns registered memory with image bytes from `offset` on: at least one byte, at most `bytes`. If not
+  // in_place(), it copies from a GPU or a disk to a staging buffer: it may block, so lanes call it on a
+  // serving thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
-  // The image, if it lies in one piece of GPU memory that does not move; else null. A lane that reaches this
-  // memory reads it there, and never calls Read.
+  // The image's address, if the image lies in one block of GPU memory that does not move; else null. A lane
+  // that reaches this memory reads the image there and never calls Read.
   virtual DevicePtr device_image() const { return {}; }
-  // The present chunks of an image that is served while it fills; null: all are present. Only present chunks
-  // are read, and receivers hear of new chunks (Pull::availability). If it ends with an error, the image's
-  // servings end, and their pulls break with that error.
+  // The present chunks of an image that is served while it fills; null: all chunks are present. Lanes read
+  // only present chunks, and announce new chunks to the receivers (Pull::availability). If the availability
+  // ends with an error, the image's servings end, and their pulls break with that error.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
@@ -76,27 +79,28 @@ class ServedImage {
 struct ServeStats {
   uint64_t bytes = 0;
   uint64_t requests = 0;
-  absl::Duration asked;  // the time with at least one request not yet sent in full
+  absl::Duration asked;  // the time in which at least one request was not yet sent in full
   SteadyTime first_request;
   SteadyTime last_completion;
-  TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did
+  TraceContext receiver_trace;  // the last one that a receiver sent, for a span link; invalid: none was sent
 };
 
-// A source's side of one pull. The destructor revokes the pull: when it returns, nothing reads the image's
-// memory any more, not even the peer (the endpoint is closed by force if necessary).
+// A source's side of one pull. The destructor revokes the pull: when it returns, neither this process nor the
+// peer reads the image's memory any more. It closes connections by force if necessary.
 class Serving {
  public:
   virtual ~Serving() = default;
-  // Revokes the pull now, as the destructor does: from here on stats() is final. While the pull goes on,
-  // bytes that the receiver has may not be counted yet. Idempotent.
+  // Revokes the pull, as the destructor does. Afterwards stats() is final; before, it may lack bytes that the
+  // receiver already has. Idempotent.
   virtual void End() = 0;
-  // Opaque to all but a transport of the same name: addresses, pull id, remote keys. At most 64 KiB.
+  // The addresses, pull id and remote keys, encoded; only a transport of the same name reads it. At most 64
+  // KiB.
   virtual const std::string& descriptor() const = 0;
   virtual ServeStats stats() const = 0;
 };
 
-// The result of a fetch: the digest of its bytes, if the lane computed it while copying out of a network
-// buffer, so that the bytes need not be read again; else nullopt.
+// The result of a fetch: the digest of its bytes if the lane computed it while it received them, else
+// nullopt. With the digest, the caller need not read the bytes again.
 using FetchResult = absl::StatusOr<std::optional<Digest>>;
 using FetchDone = std::function<void(const FetchResult&)>;
 using FetchId = uint64_t;  // of one fetch, within its pull
@@ -104,19 +108,20 @@ using FetchId = uint64_t;  // of one fetch, within its pull
 // A receiver's side of one pull.
 class Pull {
  public:
-  // Completes pending fetches with CANCELLED, and waits for that, at most for the time that a forced close
-  // takes.
+  // Completes pending fetches with CANCELLED and waits until all have completed. If necessary it closes the
+  // connections by force.
   virtual ~Pull() = default;
 
   // Fetches image bytes from `offset` on into `destination`, which must be registered memory. Calls `done`
-  // exactly once. Four errors concern only this fetch: INVALID_ARGUMENT; FAILED_PRECONDITION when the source
-  // does not have the whole range (yet); DEADLINE_EXCEEDED when the fetch's deadline has passed; CANCELLED by
-  // CancelFetch. Any other error means that the pull is broken, and all later fetches fail at once.
+  // exactly once. Four errors concern only this fetch: INVALID_ARGUMENT; FAILED_PRECONDITION, if the source
+  // does not have the whole range yet; DEADLINE_EXCEEDED, if the fetch's deadline has passed; CANCELLED,
+  // after CancelFetch. Any other error means that the pull is broken: later fetches
+  // fail at once. The silence limit breaks the pull with DEADLINE_EXCEEDED, and Cancel with CANCELLED.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
-  // As Fetch, into GPU memory that RegisterDevice of the transport has registered (else INVALID_ARGUMENT).
-  // Such bytes come without a digest.
+  // As Fetch, into GPU memory that the transport's RegisterDevice has registered (else INVALID_ARGUMENT). The
+  // result has no digest.
   virtual FetchId FetchToDevice(uint64_t /*offset*/, DevicePtr /*destination*/, uint64_t /*bytes*/,
                                 SteadyTime /*deadline*/, FetchDone done) {
     const FetchDone told = std::move(done);
@@ -127,24 +132,25 @@ class Pull {
   // Cancels one fetch: it soon completes with CANCELLED. Has no effect on a completed fetch.
   virtual void CancelFetch(FetchId fetch) = 0;
 
-  // From the next fetch on: when fetches are pending and no byte of any of them has arrived for `limit`, the
-  // pull breaks with DEADLINE_EXCEEDED. A fetch may wait for earlier fetches as long as bytes of the pull
-  // arrive. Bytes count when they complete a step of the lane: a piece of a message (at most 256 KiB over
-  // TCP), or a remote read of a few MiB. Without this call the limit is infinite.
+  // From the next fetch on: if fetches are pending and no byte of any of them arrives for `limit`, the pull
+  // breaks with DEADLINE_EXCEEDED. One fetch may wait longer, as long as bytes of other fetches arrive. Bytes
+  // count as arrived when a step of the lane is complete: a step is at most 256 KiB over TCP, a message's
+  // piece or a remote read of a few MiB over UCX. Without this call the limit is infinite.
   virtual void SetSilenceLimit(absl::Duration limit) = 0;
 
-  // Gives up: pending fetches complete soon with CANCELLED. Idempotent.
+  // Gives the pull up: pending fetches soon complete with CANCELLED, and later ones fail. Idempotent.
   virtual void Cancel() = 0;
 
-  // The chunks that the source has announced; it may lag behind the source, but never has too many. Null: the
-  // source has all chunks. Always returns the same object, which does not change after the pull is destroyed.
-  // It ends OK when the source has all chunks, and with the reason when the pull breaks or is given up before
-  // that.
+  // The chunks that the source has announced. It may lack chunks that the source has, but never has a chunk
+  // that the source lacks. Null: the source has all chunks. Always returns the same object, which does not
+  // change after the pull is destroyed. It ends OK when the source has all chunks. If the pull breaks or is
+  // given up before that, it ends with the reason.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
-// For lanes: the status with which a pull breaks because of `status`. A code that Fetch reserves for errors
-// of only one fetch is replaced by another code, also if the source got the status from its own ingest.
+// For lanes: the status with which a pull breaks after the source or the connection failed with `status`. The
+// codes INVALID_ARGUMENT, FAILED_PRECONDITION and CANCELLED are replaced, because in Fetch they mean an error
+// of only one fetch.
 inline absl::Status AsPullEnd(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -161,37 +167,39 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  virtual std::string_view name() const = 0;  // the lane: "ucx", "ucx-rma", "loopback"
+  virtual std::string_view name() const = 0;  // the lane: "tcp", "ucx", "ucx-rma", "loopback"
 
-  // Registers memory that pulls write to and servings read from. To be called once for a pool, before any
-  // other call.
+  // Registers host memory that pulls write to and servings read from. It must outlive the transport. To be
+  // called once for a pool, before any other call.
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
 
   virtual LaneMemory memory() const { return LaneMemory::kHost; }
-  // Whether ServeStats count the receivers' bytes; false if receivers read the source's memory by themselves.
+  // Whether ServeStats count the bytes that receivers fetch. False if receivers read the source's memory
+  // without the source.
   virtual bool counts_served() const { return true; }
-  // Registers a replica's GPU memory for fetches into it; a serving registers its own. The memory must stay
-  // until the returned object is destroyed, and no fetch into it may run then. The same memory may be
-  // registered several times. UNIMPLEMENTED if the lane does not reach GPUs.
+  // Registers a replica's GPU memory for fetches into it. (Serve itself registers the memory of its image.)
+  // The memory must exist until the returned object is destroyed, and no fetch into it may be pending then.
+  // The same memory may be registered several times. UNIMPLEMENTED if the lane does not reach GPUs.
   virtual absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr /*base*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError("register GPU memory: this lane reaches host memory only");
   }
 
-  // Offers an image to every node with the descriptor, until the Serving is destroyed. `receiver` names the
-  // node that the descriptor is meant for: a lane that demands certificates of receivers refuses all others,
-  // whatever they know; one that cannot tell which node connects ignores it. Empty: every node may come.
-  // FAILED_PRECONDITION when the lane needs the image in place, or whole, and it is not.
+  // Offers an image to every node that has the descriptor, until the Serving is destroyed. `receiver`: the
+  // node that the descriptor is meant for; empty: any node. A lane with certificates refuses all other nodes;
+  // a lane without certificates ignores `receiver`. FAILED_PRECONDITION if the lane needs an image in place
+  // or a complete image, and this one is not.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                          std::string_view receiver) = 0;
 
-  // Connects to a serving. UNAVAILABLE when the peer cannot be reached, DEADLINE_EXCEEDED when it does not
-  // answer, FAILED_PRECONDITION for another protocol version, NOT_FOUND when it no longer serves this pull.
-  // The context's trace travels along.
+  // Connects to a serving, and blocks until the source has answered. UNAVAILABLE if the peer cannot be
+  // reached, DEADLINE_EXCEEDED if it does not answer in time, FAILED_PRECONDITION if its protocol has another
+  // version, NOT_FOUND if it no longer serves this pull, UNAUTHENTICATED or PERMISSION_DENIED if one end
+  // refuses the other's certificate or name. Sends the context's trace to the source.
   virtual absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                         std::string_view descriptor) = 0;
 };
 
-// The transport of this lane; null when there is none.
+// The transport of this lane; null if there is none.
 inline Transport* FindTransport(const std::vector<Transport*>& transports, std::string_view lane) {
   for (Transport* transport : transports) {
     if (transport->name() == lane) return transport;

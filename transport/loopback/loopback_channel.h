@@ -3,7 +3,7 @@
 // copied only once: the receiver's end copies it from the image's memory, which the source's end holds until
 // then.
 //
-// Private to this folder. An end belongs to its loop's thread. Errors are those of the pull protocol.
+// Private to this folder. An end belongs to its loop's thread. Errors: see transport/pull/message_channel.h.
 #pragma once
 
 #include <cstdint>
@@ -22,29 +22,29 @@ namespace tensorcast::transport {
 
 class LoopbackChannel;
 
-// The listener that receivers of this process find under an address: the loop of the source's ends, and
-// `admit`, which takes each end's HELLO on that loop, and opens the end or ends it.
+// A source's listener. `loop`: the loop of the source's ends. `admit`: is called on that loop with the HELLO
+// of each new end, and calls Open or End of that end.
 struct LoopbackListener {
   std::shared_ptr<TaskLoop> loop;
   std::function<void(const std::shared_ptr<LoopbackChannel>& end, const pull::Hello& hello)> admit;
 };
 
-// Both are thread-safe. Returns the address "loopback:N", with another number for each listener of the
-// process.
+// Registers a listener in this process. Returns its address, "loopback:N"; each listener has another N.
+// Thread-safe.
 std::string AddLoopbackListener(const LoopbackListener& listener);
-// Removes the listener: no receiver finds it any more.
+// From now on no receiver finds the listener. Thread-safe.
 void RemoveLoopbackListener(const std::string& address);
 
 class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_from_this<LoopbackChannel> {
  public:
-  // A receiver's end. `memory` outlives it; `devices`: of the receiver, null where it has none.
+  // A receiver's end. `devices`: the receiver's GPUs; null: none. `memory` and `devices` must outlive it.
   LoopbackChannel(std::shared_ptr<TaskLoop> loop, std::string address, const RegisteredMemory* memory,
                   DeviceRuntime* devices)
       : loop_(std::move(loop)), address_(std::move(address)), memory_(memory), devices_(devices) {}
   // A source's end, which waits for HELLO.
   explicit LoopbackChannel(const LoopbackListener& listener) : loop_(listener.loop), admit_(listener.admit) {}
 
-  // For a source's end: from now on `handler` gets all messages.
+  // For a source's end: from now on all messages go to `handler`.
   void Open(pull::MessageChannel::Handler* handler) { handler_ = handler; }
 
   TaskQueue& queue() override { return loop_->queue(); }
@@ -59,7 +59,7 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   uint64_t NextRequestId() override { return ++requests_made_; }
 
  private:
-  // Pieces that the other end has not taken.
+  // Max pieces that the other end has not taken.
   static constexpr int kSends = 4;
 
   // Posts a task to the other end's loop, if the other end exists.
@@ -79,7 +79,7 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and once either end has ended
   pull::MessageChannel::Handler* handler_ = nullptr;
   pull::MessageChannel::Handler* counts_ = nullptr;  // after the end: hears of pieces that were in flight
-  std::function<void()> ended_;                      // called after the other end has taken all pieces
+  std::function<void()> ended_;                      // called when the other end has taken all pieces
   bool lost_ = false;
   int sending_ = 0;
   uint64_t requests_made_ = 0;

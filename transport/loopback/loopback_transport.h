@@ -1,8 +1,9 @@
 // A transport within one process, for tests without a network. It uses the pull protocol (transport/pull)
 // over channels that post to each other's task loop.
 //
-// Any LoopbackTransport of the process can pull from any other of its name. Copies and callbacks run on the
-// receiver's own thread, reads of images that are not in place on the source's serving threads. Thread-safe.
+// Each loopback transport can pull from every other one of the process with the same name. Copies and
+// callbacks run on the receiver's own thread. Reads of images that are not in place run on the source's
+// serving threads. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,8 @@ namespace tensorcast::transport {
 struct LoopbackOptions {
   std::string name = "loopback";  // or the name of the lane that it replaces in a test
   int serving_threads = 2;
-  // GPUs with memory that it reads and writes in place, as a network card with direct GPU access does; null:
-  // host memory only.
+  // The GPUs with memory that it reads and writes in place, as a network card with direct GPU access does.
+  // Null: host memory only. Must outlive the transport.
   DeviceRuntime* devices = nullptr;
   // Called before each registration of device memory; may be null. An error fails the registration.
   std::function<absl::Status()> before_register_device;

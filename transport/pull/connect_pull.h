@@ -1,6 +1,6 @@
-// A pull over one or several connections. Each whole fetch goes over the connection with the least load, so
-// that its bytes arrive in order and are digested on arrival. Several fetches at the same time share the
-// connections and their threads. If one connection breaks, the pull breaks.
+// A pull over one or several connections. One fetch goes over one connection, the one with the least load at
+// that time. Its bytes therefore arrive in order, and are digested on arrival. Concurrent fetches share the
+// connections and their threads. If an open connection breaks, the pull breaks.
 #pragma once
 
 #include <memory>
@@ -24,9 +24,9 @@ struct ReceiverOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
 };
 
-// Connects to the source, as Transport::Connect describes. The first channel connects, and the others after
-// the source has welcomed it. The channels belong only to this pull. Blocks: must not be called on a
-// channel's thread.
+// Connects to the source; see Transport::Connect for the errors. Returns when the source has welcomed the
+// first channel; the other channels connect later. The channels belong only to this pull. Blocks: must not be
+// called on a channel's thread. REQUIRES: at least one channel; `options.memory` outlives the pull.
 absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverOptions& options,
                                                   const RequestContext& context, Descriptor descriptor,
                                                   std::vector<std::shared_ptr<MessageChannel>> channels);

@@ -1,14 +1,14 @@
-// The receiver's end of a conversation: sends HELLO, requests the ranges of its fetches, receives them into
-// their destinations, and digests them on arrival.
+// The receiver's end of one connection. It sends HELLO, requests the ranges of its fetches, receives them
+// into their destinations, and digests them on arrival.
 //
 //   idle --(Connect)--> connecting --(connected)--> greeting --WELCOME--> open --(error, Close)--> closed
 //
-// A channel writes into a destination only within a call of this connection, or between OnReceiveStarted and
-// OnReceived of a piece. A fetch without such a piece can therefore be completed at any moment, and nothing
-// is written after that. A fetch with such a piece waits for it, up to Credit::drain_timeout; then the
-// channel is closed by force.
+// A channel writes into a destination only on the channel's thread, or between OnReceiveStarted and
+// OnReceived of a piece. A fetch without such a piece can therefore be completed at once, and nothing is
+// written after that. A fetch with such a piece completes after OnReceived. If that takes longer than
+// Credit::drain_timeout, the channel is closed by force.
 //
-// Belongs to the channel's thread, except for methods with another comment.
+// Belongs to the channel's thread, except for members that are marked thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,13 +35,13 @@ namespace tensorcast::transport::pull {
 
 // One Pull::Fetch, with a checked range and destination. `done` is called once, on a channel's thread.
 struct Fetch {
-  FetchId id = 0;  // none of the pull's is 0
+  FetchId id = 0;  // from 1 on, unique in the pull
   uint64_t offset = 0;
   uint64_t bytes = 0;
   std::vector<HostSpan> destination;
   SteadyTime deadline;
   FetchDone done;
-  bool announced = false;  // the source has said that it has all of it
+  bool announced = false;  // the source has announced all chunks of the range
 };
 
 // The receiver's credit: a request has at most `request_bytes`, and another request is sent while fewer than
@@ -49,39 +49,40 @@ struct Fetch {
 struct Credit {
   uint64_t request_bytes = uint64_t{16} << 20;
   uint64_t window_bytes = uint64_t{16} << 20;
-  // Max time for pieces that a channel is receiving to end by themselves.
+  // Max time between the end of a fetch and the last OnReceived of its pieces; then the channel is closed by
+  // force.
   absl::Duration drain_timeout = absl::Milliseconds(500);
 };
 
 class PullConnection : private MessageChannel::Handler {
  public:
-  // Called on the channel's thread; implementations are thread-safe.
+  // The pull that has this connection. Called on the channels' threads: implementations must be thread-safe.
   class Owner {
    public:
     virtual ~Owner() = default;
-    // Keeps the owner and its connections alive.
+    // The result keeps the owner and its connections alive.
     virtual std::shared_ptr<void> Hold() = 0;
-    // Bytes of a fetch are in their place.
+    // Bytes of a fetch are in their destination.
     virtual void OnBytes() = 0;
-    // Whether bytes of any fetch of the pull arrived within this time.
+    // Whether bytes of any fetch of the pull have arrived within the last `time`.
     virtual bool MovedWithin(absl::Duration time) = 0;
     // A fetch is over; its `done` is called next.
     virtual void OnFetchOver() = 0;
-    // An open connection was closed; its fetches complete next. Not called for a Close by the owner's task.
+    // An open connection has failed; its fetches complete next. Not called after Close.
     virtual void OnLost(const absl::Status& why) = 0;
   };
 
-  // `owner`, `descriptor` and `traceparent` must outlive it. `where`: the source, for people.
+  // `owner`, `descriptor` and `traceparent` must outlive it. `where`: the source, for messages.
   PullConnection(std::shared_ptr<MessageChannel> channel, Owner* owner, const Credit& credit,
                  const Descriptor* descriptor, const std::string* traceparent, std::string where);
-  // REQUIRES: closed, or never connected.
+  // REQUIRES: closed, or Connect was never called.
   ~PullConnection() override;
 
-  // Thread-safe.
+  // The next four are thread-safe.
   MessageChannel& channel() { return *channel_; }
   bool open() const { return open_; }
-  // Bytes of its fetches that have not arrived. The caller that starts a fetch adds the fetch's bytes at
-  // once.
+  // The bytes of its fetches that have not arrived. The caller adds the bytes of a fetch with AddLoad when it
+  // chooses this connection, before Start.
   uint64_t load() const { return load_; }
   void AddLoad(uint64_t bytes) { load_ += bytes; }
 
@@ -89,16 +90,15 @@ class PullConnection : private MessageChannel::Handler {
   void Connect(std::function<void(absl::Status)> connected);
   // The source's WELCOME. REQUIRES: the connection is open.
   const Welcome& welcome() const { return welcome_; }
-  // Asks the source which chunks it has, and keeps the mirror up to date; the mirror ends OK when the source
-  // has all. To be called once, within `connected`. REQUIRES: the source's image fills.
+  // Asks the source which chunks it has, and adds the announced chunks to `mirror`. The mirror ends OK when
+  // the source has all chunks. To be called once, within `connected`. REQUIRES: the source's image fills.
   void Follow(std::shared_ptr<Availability> mirror);
 
-  // From the next fetch on, the connection breaks when it waits for bytes and no byte of the whole pull
-  // arrives for this time.
+  // See Pull::SetSilenceLimit. Bytes on any connection of the pull end the silence.
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
-  // Starts a fetch. If the connection is closed by now, the fetch fails. REQUIRES: it was open.
+  // Starts a fetch; if the connection is already closed, the fetch fails. REQUIRES: Connect has ended.
   void Start(Fetch fetch);
-  // Completes one fetch with `why`, if it is here, and asks the source for no more of it.
+  // If this connection has the fetch, completes it with `why` and requests no more bytes for it.
   void Abandon(FetchId fetch, const absl::Status& why);
   // Completes every fetch with `why` and ends the channel. Calls `emptied`, if it is not null, when no fetch
   // is left.
@@ -109,21 +109,21 @@ class PullConnection : private MessageChannel::Handler {
   struct Receiving {
     Fetch fetch;
     uint64_t asked = 0;        // bytes of it that were requested
-    size_t span = 0;           // the destination of the next request begins in this span, which is trimmed
+    size_t span = 0;           // the next request begins in fetch.destination[span], which shrinks
     uint64_t left = 0;         // bytes that have not arrived
-    uint64_t digested_to = 0;  // image bytes before it are in `digest`
+    uint64_t digested_to = 0;  // `digest` has the image bytes before this offset
     DigestBuilder digest;
-    int receives = 0;      // pieces into its destination that the channel is receiving
-    absl::Status failure;  // waits for those alone
+    int receives = 0;      // pieces with OnReceiveStarted and no OnReceived yet
+    absl::Status failure;  // the result, if not OK: the fetch completes when `receives` is 0
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
   };
   struct Outstanding {
-    FetchId fetch = 0;  // which may be over: then what comes is dropped
+    FetchId fetch = 0;  // after this fetch has ended, arriving bytes are dropped
     uint64_t offset = 0;
     HostSpan destination;
-    uint64_t due = 0;                      // bytes that no DATA was for yet
+    uint64_t due = 0;                      // bytes without a DATA frame so far
     uint64_t left = 0;                     // bytes that have not arrived
-    std::map<uint64_t, uint64_t> arrived;  // pieces, where they may come in any order: offset -> end
+    std::map<uint64_t, uint64_t> arrived;  // pieces, offset -> end; only if the channel keeps no order
   };
 
   absl::Status OnFrame(const Frame& frame) override;
@@ -142,21 +142,22 @@ class PullConnection : private MessageChannel::Handler {
   absl::Status On(const Have& have);
   absl::Status On(const NotHere& not_here);
 
-  // Whether the source owes bytes of it.
+  // Whether the source still has to send bytes of this request.
   bool IsDue(uint64_t request_id) const;
-  // The fetch of a request, if it still wants bytes; else null.
+  // The fetch of a request; null if the fetch has ended.
   Receiving* WantedFetch(const Outstanding& request);
   Outstanding NextRequest(FetchId fetch, Receiving& receiving);
-  // So many bytes of a request came, or will not.
+  // `bytes` bytes of a request have arrived, or will never arrive.
   void RequestMoved(uint64_t request_id, uint64_t bytes);
-  // The source sends no more of it; the fetch that it was made for, 0 when none wants it any more.
+  // The source sends no more bytes of the request. Returns the request's fetch; 0 if the fetch has ended.
   FetchId EndRequest(uint64_t request_id);
-  // So many bytes of it are in their place.
+  // `bytes` bytes of the fetch are in their destination.
   void FetchMoved(FetchId fetch, uint64_t bytes);
-  // Completes it with its failure, or when it is whole, unless the channel receives for it.
+  // Completes the fetch if it has failed or all of its bytes have arrived, and the channel receives nothing
+  // for it.
   void MaybeFinish(FetchId fetch);
   void Silent();
-  // `lost`: the channel is of no use any more.
+  // `lost`: the channel can send nothing any more.
   void Fail(const absl::Status& status, bool lost);
   void Shut(const absl::Status& why, bool lost);
 
@@ -169,17 +170,17 @@ class PullConnection : private MessageChannel::Handler {
   State state_ = State::kIdle;
   std::atomic<bool> open_ = false;
   std::atomic<uint64_t> load_ = 0;
-  absl::Status closed_;  // why, once it is
+  absl::Status closed_;  // the reason, once closed
   std::function<void(absl::Status)> connected_;
   std::vector<std::function<void()>> emptied_;
 
   SilentPullStall silence_;
   Welcome welcome_;
-  std::shared_ptr<Availability> mirror_;  // of what the source has; null: it is not asked
+  std::shared_ptr<Availability> mirror_;  // the announced chunks; null before Follow
 
   absl::flat_hash_map<FetchId, Receiving> fetches_;
-  std::deque<FetchId> to_ask_;  // fetches that were not asked for to their end, in order
-  bool asking_ = false;
+  std::deque<FetchId> to_ask_;  // fetches with bytes that are not requested yet, in order
+  bool asking_ = false;         // Refill is running
   absl::flat_hash_map<uint64_t, Outstanding> requests_;
   uint64_t outstanding_bytes_ = 0;
 };

@@ -1,6 +1,6 @@
-// The servings of one transport by the pull protocol, and the pulls that its listener admits to them.
+// The servings of one transport. The transport's listener calls Admit for each receiver that connects.
 //
-// Thread-safe. Blocking: destroying a Serving.
+// Thread-safe. The destructor of a Serving blocks.
 #pragma once
 
 #include <memory>
@@ -27,18 +27,19 @@ class PullSource {
   PullSource(std::string_view lane, const SourceLimits& limits, int serving_threads)
       : lane_(lane), limits_(limits), threads_(serving_threads) {}
 
-  // Whether such an image can be served: the statuses of Transport::Serve.
+  // Whether the image can be served; returns the errors of Transport::Serve.
   static absl::Status CheckImage(const RegisteredMemory& memory, const ServedImage& image);
-  // Serves the image until the Serving is destroyed, which must happen before this object is destroyed. The
-  // lane has filled in the descriptor's addresses, source name, keys and segments. `hold` is released with
-  // the Serving. FAILED_PRECONDITION when the descriptor is too long.
+  // Serves the image until the Serving is destroyed. The Serving must be destroyed before this object. The
+  // caller fills in the descriptor's addresses, source name, keys and segments; this function fills in the
+  // rest. The Serving releases `hold` when nothing reads the image any more. FAILED_PRECONDITION if the
+  // descriptor is longer than kMaxDescriptorBytes.
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image, std::string receiver,
                                                  Descriptor descriptor, std::shared_ptr<void> hold)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Admits a receiver to the pull that it asks for. The caller starts the connection on the owner thread of
-  // `queue`. `peer`: the name in the receiver's certificate; empty: it has shown none. The receiver gets an
-  // error as it is.
+  // Admits a receiver to the pull that its HELLO names. The caller must start the returned connection on the
+  // owner thread of `queue`. `peer`: the name in the receiver's certificate; empty: it has none. The caller
+  // must send an error to the receiver.
   absl::StatusOr<std::shared_ptr<SourceConnection>> Admit(const Hello& hello, std::string_view peer,
                                                           TaskQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_);
 

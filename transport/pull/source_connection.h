@@ -1,9 +1,10 @@
 // The source's side of pulls. A SourceServing offers one image under one pull id. A SourceConnection is the
 // source's end of one connection to a receiver: it sends WELCOME and then answers the receiver's requests.
 //
-// A connection sends an image in place straight from registered memory, in the order of the requests. It
-// reads any other image on the serving threads, at most SourceLimits::reads requests at a time, and sends
-// each piece once it is read. Revoke waits until all channels have ended and all read pieces are released.
+// If an image is in place, the connection sends it straight from registered memory, in the order of the
+// requests. Any other image is read on the serving threads, for at most SourceLimits::reads requests at a
+// time, and each piece is sent when it is read. Revoke waits until all channels have ended and all read
+// pieces are released.
 //
 //   open --(BYE, error, lost, revoked)--> ended
 //   open --(the receiver's certificate is denied, the image failed)--> leaving
@@ -44,7 +45,7 @@ class SourceConnection;
 // One image under one pull id.
 class SourceServing {
  public:
-  // `receiver`: name in the certificate of the node that may pull; empty: any node that knows the pull id.
+  // `receiver`: the name in the certificate of the node that may pull; empty: any node that has the pull id.
   SourceServing(PullId id, std::shared_ptr<ServedImage> image, std::string receiver);
 
   const PullId& id() const { return id_; }
@@ -52,7 +53,7 @@ class SourceServing {
   uint64_t image_bytes() const { return image_bytes_; }
   bool in_place() const { return in_place_; }
   const ServedImage& image() const { return *image_; }
-  // Null if the image was complete when it was first served.
+  // Null if the image was complete when this object was constructed.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
   // Whether chunks of the image are still missing.
   bool filling() const { return availability_ != nullptr && !availability_->complete(); }
@@ -69,7 +70,7 @@ class SourceServing {
   // The caller of Read calls this when it has released the piece that a successful Read returned.
   void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends all connections and waits until no thread reads the image. REQUIRES: not on a channel's thread.
+  // Ends all connections, and blocks until nothing reads the image. REQUIRES: not on a channel's thread.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -94,10 +95,10 @@ struct SourceLimits {
   uint64_t request_bytes = uint64_t{64} << 20;
   // At most kMaxPieceBytes, and at most the limit in the receiver's HELLO.
   uint32_t piece_bytes = uint32_t{256} << 10;
-  // Concurrent reads of an image that is not in place; one more piece may wait to be sent.
+  // Max concurrent reads of an image that is not in place. One more read piece may wait to be sent.
   int reads = 2;
   absl::Duration announce_interval = absl::Milliseconds(10);  // min time between announcements of new chunks
-  // The receiver reads the source's memory by itself: there are no requests.
+  // True: the receiver reads the source's memory without the source, and a REQUEST breaks the protocol.
   bool one_sided = false;
 };
 
@@ -112,8 +113,8 @@ class SourceConnection : public MessageChannel::Handler,
   // Thread-safe.
   TaskQueue& queue() { return *queue_; }
 
-  // Sends WELCOME and serves as the channel's handler. If the connection has already ended, it sends the
-  // reason and ends the channel. REQUIRES: the connection has joined its serving.
+  // Sends WELCOME and becomes the channel's handler. If End was already called, sends the reason instead and
+  // ends the channel. REQUIRES: the connection has joined its serving.
   void Start(std::shared_ptr<MessageChannel> channel);
   // Sends the receiver the reason, if the channel can take it now, and ends the connection. Idempotent.
   void End(const absl::Status& why);
@@ -152,7 +153,8 @@ class SourceConnection : public MessageChannel::Handler,
   void FillingChanged();
   // Announces the chunks that the receiver does not know of yet, once the interval has passed.
   void SendNews();
-  // Stops serving and sends the reason. Ends the connection when the receiver closes it, or after `patience`.
+  // Stops serving and sends the reason `why`. Ends the connection when the receiver closes it, at the latest
+  // after `patience`.
   void Leave(const absl::Status& why, absl::Duration patience);
   void Close(std::optional<Frame> last);
 
@@ -161,7 +163,7 @@ class SourceConnection : public MessageChannel::Handler,
   const SourceLimits limits_;
   const std::shared_ptr<SourceServing> serving_;
   std::shared_ptr<MessageChannel> channel_;  // null before Start and after the end
-  bool leaving_ = false;                     // only the rest of the current frame and the reason are sent
+  bool leaving_ = false;                     // sends only the rest of the current frame, and the reason
   absl::Status end_;                         // the reason, if the connection ended before Start
   bool ended_ = false;
   TaskQueue::TimerId leave_timer_ = TaskQueue::kNoTimer;
@@ -176,7 +178,7 @@ class SourceConnection : public MessageChannel::Handler,
   std::atomic<bool> change_posted_ = false;
   Availability::Watch filling_watch_;
   int reading_ = 0;
-  // Pieces that are being read, or are read and not yet sent. Any thread may release them.
+  // The number of pieces that are being read, or are read and not yet sent. Any thread may decrement it.
   const std::shared_ptr<std::atomic<int>> held_ = std::make_shared<std::atomic<int>>(0);
 };
 

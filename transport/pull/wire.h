@@ -1,7 +1,7 @@
-// The bytes that the two ends of a pull exchange over every lane: the descriptor that leads a receiver to a
-// source, and the frames of their connections. FORMAT.md has the grammar. Pure functions. Decoders are safe
-// for any bytes: they read only the bytes that they are given, allocate no more than those, and refuse every
-// length beyond its limit.
+// The encoding of the bytes that the two ends of a pull exchange over every lane: the descriptor, with which
+// a receiver finds a source, and the frames of their connections. FORMAT.md specifies both. Pure functions.
+// Decoders are safe for any input: they read only the given bytes, allocate memory in proportion to them, and
+// refuse every length beyond its limit.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,11 @@ inline constexpr uint8_t kVersion = 4;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxErrorTextBytes = 256;
-// Max length of a frame's head. The head of DATA is all bytes before the piece; any other frame is all head.
+// Max length of a frame's head. The head of DATA is all bytes before the piece. The head of any other frame
+// is the whole frame.
 inline constexpr size_t kMaxFrameHeadBytes = 512;
 inline constexpr size_t kDataHeadBytes = 24;
-// Max length of the piece in one DATA frame. It bounds how long a CANCEL waits behind a piece.
+// Max length of the piece in one DATA frame. It bounds how long another frame waits for the end of a piece.
 inline constexpr uint32_t kMaxPieceBytes = uint32_t{16} << 20;
 // Max words of one HAVE frame. Each word has kHaveWordBits bits, one for each chunk.
 inline constexpr size_t kMaxHaveWords = 62;
@@ -83,8 +84,8 @@ struct Data {
   friend bool operator==(const Data&, const Data&) = default;
 };
 
-// Announces chunks that the source has: chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk
-// without a set bit is missing, or an earlier HAVE announced it.
+// Announces chunks: the source has chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk without a
+// set bit is missing, or an earlier HAVE announced it.
 struct Have {
   uint32_t first = 0;           // a multiple of 64
   std::vector<uint64_t> words;  // 1 to kMaxHaveWords
@@ -104,22 +105,24 @@ struct Follow {
 
 using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data, Have, NotHere, Follow>;
 
-// Cuts a traceparent or an error text that is longer than its limit above. Of DATA, encodes only the head.
+// Truncates a traceparent or an error text that is longer than its limit above. For DATA, encodes only the
+// head.
 std::string EncodeFrame(const Frame& frame);
 
 struct DecodedFrame {
   Frame frame;
   size_t bytes = 0;  // the length of the frame; for DATA, the length of its head
 };
-// The frame at the start of `bytes`; nullopt if `bytes` end before the head does, which kMaxFrameHeadBytes
-// bytes never do. INVALID_ARGUMENT for bytes that EncodeFrame never writes.
+// Decodes the frame at the start of `bytes`; nullopt if `bytes` do not have the whole head
+// (kMaxFrameHeadBytes bytes always do). INVALID_ARGUMENT for bytes that EncodeFrame never writes.
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
 
 // FAILED_PRECONDITION, with both versions in the message, if HELLO has another version than kVersion.
 absl::Status CheckVersion(const Hello& hello);
 
-// Whether an image that fills can be served in chunks of `chunk_bytes`. INVALID_ARGUMENT if no manifest of
-// such an image has this chunk size, or if the image has no chunk or more than kMaxFillingChunks.
+// Whether an image that fills can be served in chunks of `chunk_bytes`. INVALID_ARGUMENT if a manifest of an
+// image of this length cannot have this chunk size, or if the image has no chunk or more than
+// kMaxFillingChunks.
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes);
 
 inline constexpr size_t kMaxAddresses = 16;
@@ -139,8 +142,8 @@ struct Descriptor {
   uint64_t image_bytes = 0;
   std::vector<std::string> addresses;  // "host:port"; a receiver tries them in this order
   std::string source;                  // the name in the source's certificate; empty: no TLS
-  // For lanes on which the receiver reads the source's memory: its remote keys, and where the image lies.
-  // Empty on other lanes.
+  // For lanes on which the receiver reads the source's memory: the keys of that memory, and the places of the
+  // image in it, in order. Empty on other lanes.
   std::vector<std::string> rkeys;
   std::vector<Segment> segments;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
@@ -149,8 +152,8 @@ struct Descriptor {
 // REQUIRES: 1 to kMaxAddresses addresses; at most 255 keys; each address and the lane at most 255 bytes long;
 // `source` and each key at most 65535 bytes long.
 std::string EncodeDescriptor(const Descriptor& descriptor);
-// INVALID_ARGUMENT for malformed bytes, and for a descriptor of another lane; FAILED_PRECONDITION for another
-// version. If the result has segments, they have as many bytes as the image.
+// INVALID_ARGUMENT for malformed bytes or a descriptor of another lane; FAILED_PRECONDITION for a descriptor
+// of another version. If the result has segments, they have as many bytes as the image.
 absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_view bytes);
 
 }  // namespace tensorcast::transport::pull
