@@ -1,6 +1,6 @@
-// Reads and writes the frames of one connection. FrameReader decodes frames from bytes that arrive in parts
-// of any length. FrameWriter queues frames and sends as much as the socket takes; it sends pieces of the
-// image straight from their memory. One owner thread.
+// Reads and writes the frames of one connection (pull/wire.h). FrameReader decodes frames from bytes that
+// arrive in parts of any length. FrameWriter queues frames and sends as much as the socket takes; it sends
+// pieces of the image straight from their memory. Used by one thread at a time.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,8 +26,8 @@ using pull::Frame;
 
 class FrameReader {
  public:
-  // Free space for the next bytes of the connection, at most `max` bytes; never empty after Next returned
-  // nullopt. The caller writes bytes there and then calls Received.
+  // Free space for the next bytes of the connection, at most `max` bytes. Not empty if Next has just returned
+  // nullopt. The caller writes bytes there and then calls Received with their number.
   iovec Room(size_t max = pull::kMaxFrameHeadBytes);
   void Received(size_t bytes) { end_ += bytes; }
 
@@ -54,15 +54,15 @@ class FrameWriter {
   // `piece` has head.bytes bytes.
   void PutPiece(const Data& head, ConstHostSpan piece, std::shared_ptr<void> hold);
 
-  // Sends the bytes that the stream holds unsent, and as many queued bytes as the socket takes now, at most
-  // about `max`. Returns how many of the bytes belong to pieces.
+  // Sends the stream's unsent bytes, and as many queued bytes as the socket takes now, about `max` at most.
+  // Returns how many of the sent bytes belong to pieces.
   absl::StatusOr<uint64_t> Flush(ByteStream& stream, uint64_t max);
 
   bool empty() const { return queue_.empty(); }
   size_t frames() const { return queue_.size(); }
-  // Whether a frame of PutAhead is not sent in full.
+  // Whether a frame of PutAhead is not yet sent in full.
   bool has_ahead() const { return ahead_ > 0; }
-  // The queued bytes of pieces.
+  // The number of queued bytes of pieces.
   uint64_t piece_bytes() const { return piece_bytes_; }
   // True when part of a frame was sent: no other frame may follow before the rest of it.
   bool within_frame() const { return within_frame_; }
@@ -75,7 +75,7 @@ class FrameWriter {
   struct Queued {
     std::string head;
     size_t head_sent = 0;
-    ConstHostSpan piece;  // the bytes of the piece that are not sent
+    ConstHostSpan piece;  // the unsent bytes of the piece
     std::shared_ptr<void> hold;
     bool ahead = false;
   };

@@ -1,5 +1,5 @@
-// A task loop that also waits for sockets. A transport has a few loops, whatever the number of its peers;
-// each connection belongs to one of them.
+// A task loop that also waits for sockets, by epoll. A transport has a few loops, however many peers it has.
+// Each connection belongs to one of them.
 //
 // Threading, deadlines and shutdown: see TaskLoop. Watch, Change and Unwatch belong to the loop's thread;
 // handlers run on it, between tasks. After Stop the loop calls no handler.
@@ -19,20 +19,20 @@
 
 namespace tensorcast::transport::tcp {
 
-// The part of the loop that waits: in epoll, for the watched descriptors and for a descriptor that Wake
-// writes to.
+// The part of the loop that waits: in epoll_wait, for the watched descriptors and for an eventfd that Wake
+// signals.
 class Epoll : public TaskLoop::Waiter {
  public:
   class Handler {
    public:
     virtual ~Handler() = default;
-    // `events`: epoll's events. The handler may end any watch and destroy any handler. If it destroys itself,
-    // that must be its last action.
+    // `events`: as reported by epoll. The handler may end any watch and destroy any handler. If it destroys
+    // itself, it must not access itself afterwards.
     virtual void OnReady(uint32_t events) = 0;
   };
   using WatchId = uint64_t;
 
-  // Calls the handler whenever the descriptor is ready for one of `events`, and when it is broken.
+  // From now on, calls the handler whenever the descriptor is ready for one of `events`, or has an error.
   // Level-triggered. The handler must outlive the watch.
   absl::StatusOr<WatchId> Watch(int fd, uint32_t events, Handler* handler);
   void Change(WatchId id, int fd, uint32_t events);
@@ -49,8 +49,8 @@ class Epoll : public TaskLoop::Waiter {
 
   const UniqueFd epoll_;
   const UniqueFd wake_;
-  // epoll keeps the watch's id, not the handler's address: an event that epoll reported before its watch
-  // ended finds no handler here.
+  // epoll stores the watch's id, not the handler's address. An event that epoll reported before its watch
+  // ended therefore finds no handler here.
   absl::flat_hash_map<WatchId, Handler*> handlers_;
   WatchId watches_made_ = 0;
 };

@@ -1,5 +1,5 @@
-// Checks every second whether the peer of a connection would still be accepted: its certificate may expire,
-// or its name be denied, while bytes move.
+// Checks every second that the peer of a connection is still accepted. While the connection lasts, the peer's
+// certificate may expire, or its name may be denied.
 //
 // Only the owner thread of the queue uses it.
 #pragma once
@@ -15,8 +15,8 @@ namespace tensorcast::transport::tcp {
 
 class PeerWatch {
  public:
-  // Calls `on_refused` with the reason after each check that refuses the peer; it may call Stop. `queue` must
-  // outlive this object.
+  // After each check that refuses the peer, calls `on_refused` with the reason. `on_refused` may call Stop.
+  // `queue` must outlive this object.
   PeerWatch(TaskQueue* queue, std::function<void(const absl::Status&)> on_refused)
       : queue_(queue), on_refused_(std::move(on_refused)) {}
   // REQUIRES: stopped.
@@ -24,8 +24,8 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // Checks soon, and then every second. Never refuses a stream without certificates. `stream` must stay until
-  // Stop.
+  // Checks soon, and then every second. Does nothing for a stream without certificates. `stream` must exist
+  // until Stop.
   void Start(const ByteStream* stream);
   // Idempotent.
   void Stop();

@@ -35,7 +35,8 @@ class ProtocolTest : public ::testing::Test {
     ASSERT_EQ(transport_->RegisterMemory(memory_.data(), memory_.bytes()), absl::OkStatus());
     Serve(kImageBytes);
   }
-  // Serves the pattern. `availability`: of an image that fills; its memory holds all bytes in any case.
+  // Serves an image with the pattern. `availability`: its present chunks if it fills. The memory holds all
+  // bytes in any case.
   void Serve(uint64_t bytes, std::shared_ptr<const Availability> availability = nullptr) {
     WritePattern(memory_.span(0, bytes), 0);
     serving_ = transport_

@@ -1,5 +1,5 @@
-// One end of a connection that a test controls: it writes any bytes, well formed or not, and reads frames one
-// at a time. Every wait ends with a failed test after half a minute. Only for tests.
+// One end of a connection, for tests: sends any bytes, well formed or not, and reads frames one at a time. A
+// wait of more than half a minute fails the test.
 #pragma once
 
 #include <string>
@@ -57,14 +57,15 @@ class RawPeer {
     EXPECT_NE(message, nullptr) << "frame of type " << frame.index();
     return message != nullptr ? *message : T{};
   }
-  // The next `bytes` bytes; fewer if the connection ends before.
+  // The next `bytes` bytes; fewer if the connection ends first.
   std::string ReadBytes(size_t bytes);
-  // Waits until the other end closes the connection, whatever it sends before; false if it does not.
+  // Waits until the other end closes the connection, and drops what it sends before. False if it does not
+  // close.
   bool IsClosed();
-  // Whether no bytes have arrived that are still to be read.
+  // True if the connection is open and has no unread bytes now.
   bool HasNothingToRead() const;
 
-  // Ends the connection with a reset instead of an end.
+  // Ends the connection with a TCP reset.
   void Reset();
   void Close() { socket_ = UniqueFd(); }
 

@@ -1,9 +1,11 @@
-// Keeps the last TLS session with each source. The next pull from the source resumes that session. It then
-// needs no signatures and certificate chains, which take longer than the bytes of a small pull.
+// Stores the last TLS session with each source. The next pull from the source resumes that session. The
+// handshake then needs no signatures and certificate chains, which take longer than the transfer of a small
+// image.
 //
-// Each stream still checks the peer's name, its expiry and denied names. A resumed session does not check the
-// certificate authority again. A session is therefore only used with the TLS context that made it: new
-// certificate files at this end, which make a new context, end all sessions. Thread-safe.
+// Each stream still checks the peer's name, the expiry of its certificate and the denied names. But a resumed
+// session does not check the certificate authority again. A session is therefore used only with the TLS
+// context that made it. New certificate files at this end make a new context and so end all sessions.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -32,8 +34,8 @@ class SessionCache {
     return found == sessions_.end() || found->second.context != context ? nullptr : found->second.session;
   }
 
-  // Stores the session of a new connection to `source`, made with `context` or a newer one. Null, after a
-  // connection that failed, removes the stored session.
+  // Stores the session of a new connection to `source`, which was made with `context` or a newer one. Null
+  // removes the stored session; callers pass it after a connection failed.
   void Keep(const std::string& source, Context context, Session session) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (session == nullptr) {
@@ -49,7 +51,7 @@ class SessionCache {
     Context context;
     Session session;
   };
-  // Each session takes a few KiB. At the limit, another source's session is dropped.
+  // Each session takes a few KiB. At the limit, the session of any other source is dropped.
   static constexpr size_t kMaxSources = 1024;
 
   mutable absl::Mutex mutex_;

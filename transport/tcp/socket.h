@@ -1,5 +1,5 @@
-// Makes the transport's TCP sockets: they do not block, send small frames at once, and notice a host that has
-// vanished. Stateless; thread-safe.
+// Makes the transport's TCP sockets. They do not block, send small frames at once (TCP_NODELAY), and detect a
+// host that has vanished (keepalive, TCP_USER_TIMEOUT). Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -13,18 +13,19 @@
 namespace tensorcast::transport::tcp {
 
 struct SocketOptions {
-  // Closes the connection when the peer's process or kernel takes no bytes for this time, also while no bytes
-  // are sent.
+  // The connection breaks when the peer takes no bytes for this time, or when it does not answer for this
+  // time while no bytes are sent. Between 1 s and a day.
   absl::Duration peer_timeout = absl::Seconds(10);
   std::string congestion_control;  // the kernel's name of an algorithm, as "bbr"; empty: the host's default
 };
 
-// Listens for connections. UNAVAILABLE when the address is taken, or is not an address of this host.
+// Listens for connections. UNAVAILABLE if the address is in use, or is not an address of this host.
 absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
 // The port that `listener` listens on.
 absl::StatusOr<uint16_t> ListeningPort(int listener);
 
-// Begins to connect. When the socket becomes writable, ConnectResult returns whether it is connected.
+// Begins to connect. When the socket becomes writable, ConnectResult returns the result: OK if it is
+// connected.
 absl::StatusOr<UniqueFd> StartConnecting(const SocketAddress& address, const SocketOptions& options);
 absl::Status ConnectResult(int socket);
 

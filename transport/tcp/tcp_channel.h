@@ -1,7 +1,7 @@
-// A message channel over TCP: frames on a socket, in clear or encrypted by TLS. One loop owns it.
+// A message channel over TCP: frames on a socket, with or without TLS. It belongs to one loop.
 //
-// The loop's thread copies bytes to and from the kernel within a call. After a channel has ended, nothing
-// therefore reads or writes memory for it. A source's channel obeys the send limit, a receiver's channel the
+// Bytes are copied to and from the kernel only in system calls on the loop's thread. So nothing accesses
+// memory for a channel that has ended. A source's channel obeys the send limit, a receiver's channel the
 // receive limit.
 #pragma once
 
@@ -38,12 +38,12 @@ class TcpChannel : public pull::MessageChannel,
                    public IoLoop::Handler,
                    public std::enable_shared_from_this<TcpChannel> {
  public:
-  // A limit may be null: no limit. The loop and the limits must outlive the channel. Any thread may construct
+  // A null limit means no limit. The loop and the limits must outlive the channel. Any thread may construct
   // it.
   TcpChannel(IoLoop* loop, RateLimit* send_limit, RateLimit* receive_limit);
   ~TcpChannel() override;
 
-  // Opens the source's end of an accepted connection.
+  // For the source's end of an accepted connection: starts to read and write it.
   void Open(std::unique_ptr<ByteStream> stream, pull::MessageChannel::Handler* handler);
 
   TaskQueue& queue() override { return loop_->queue(); }
@@ -64,8 +64,8 @@ class TcpChannel : public pull::MessageChannel,
   uint64_t NextRequestId() override { return ++requests_made_; }
 
  protected:
-  // Whether the receive limit applies. It does not during a receiver's handshake, which must not wait for the
-  // bytes of other connections.
+  // Whether the receive limit applies. False during a receiver's handshake, which must not wait because other
+  // connections have used up the limit.
   bool limits_reads_ = true;
 
   // Replaces the stream, and drops the frames of the previous one.
@@ -82,10 +82,10 @@ class TcpChannel : public pull::MessageChannel,
   pull::MessageChannel::Handler* handler_ = nullptr;
 
  private:
-  // The channel takes more pieces while fewer piece bytes than this wait for the socket.
+  // While fewer bytes of pieces than this are queued, the channel takes more pieces.
   static constexpr uint64_t kQueuedBytes = uint64_t{1} << 20;
 
-  // Max bytes of one step of Flush, which checks the send limit before each step.
+  // Max bytes of one step of Flush. Flush checks the send limit before each step.
   uint64_t BytesAStep() const;
   void ReadSome();
   // Reads once from the stream; returns the number of bytes.
@@ -96,14 +96,14 @@ class TcpChannel : public pull::MessageChannel,
   HostSpan PieceRoom(uint64_t max);
   // `bytes` more bytes of the current piece have arrived in PieceRoom's memory.
   void PieceArrived(uint64_t bytes);
-  // One direction of this channel: its timer, and how long the limit holds it back.
+  // One direction of this channel. While the limit holds it back, `timer` runs until `held_until`.
   struct Direction {
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
     SteadyTime held_until = SteadyTime::InfinitePast();
   };
   // Whether the limit allows no bytes in this direction yet. If so, calls `resume` when it allows them.
   bool WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own, void (TcpChannel::*resume)());
-  // Called first when the direction goes on: counts the time by which the timer was late as held back.
+  // Called first when the direction continues: also counts the lateness of its timer as time held back.
   static void NoteLateTimer(LimitedDirection direction, Direction& own);
   void SetEvents(bool has_output);
 
@@ -117,7 +117,7 @@ class TcpChannel : public pull::MessageChannel,
   bool lost_ = false;
   bool read_held_ = false;  // the limit forbids reading the socket now
   bool send_held_ = false;  // the limit forbids sending now
-  bool gone_ = false;       // the other end has closed; the limit does not hold back its last bytes
+  bool gone_ = false;       // the connection is closed or broken; its last bytes are read without the limit
   Direction reading_;
   Direction sending_;
   FrameReader reader_;
@@ -125,12 +125,12 @@ class TcpChannel : public pull::MessageChannel,
   uint64_t requests_made_ = 0;
   std::optional<Data> piece_;  // the rest of the piece that is being received
   std::vector<iovec> parts_;
-  std::vector<std::byte> dropped_;  // receives bytes that no fetch wants
+  std::vector<std::byte> dropped_;  // buffer for bytes that no fetch wants
 };
 
-// The source that the channels of one pull connect to. The leading channel connects first. When it is
-// welcomed, it stores here the address and session that worked. The others then use them, and no channel
-// changes this any more.
+// The source to which the channels of one pull connect. The leading channel connects first. When the source
+// has welcomed it, it stores its address and TLS session here. The other channels start after that and only
+// read this object.
 struct TcpTarget {
   std::vector<SocketAddress> addresses;  // tried one after the other
   SocketOptions socket;

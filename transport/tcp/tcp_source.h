@@ -1,9 +1,9 @@
-// The source's side of the lane: the listener, and pending connections until they have named their pull.
+// The source's side of the lane: the listener, and the pending connections.
 //
 // A connection is pending until its HELLO has arrived. The source keeps at most max_pending_connections, each
 // for at most hello_timeout and with a buffer of one frame. When one more arrives, the source closes the
-// oldest. A flood of connections thus costs a bounded amount and keeps no receiver out, since a receiver
-// sends its HELLO at once.
+// oldest. A flood of connections therefore costs a bounded amount of memory. Receivers still connect during a
+// flood, since they send HELLO at once.
 //
 // Belongs to the first loop, except for the constructor and functions marked thread-safe.
 #pragma once
@@ -43,7 +43,8 @@ class TcpSource : private IoLoop::Handler {
   // REQUIRES: Shutdown was called.
   ~TcpSource() override;
 
-  // Thread-safe. Serves every client that connects to it; returns the port.
+  // Thread-safe. Listens on `address` and serves the clients that connect; returns the port. UNAVAILABLE if
+  // the address cannot be listened on.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
   // Thread-safe. Stops listening and closes all pending connections.
   void Shutdown();
@@ -57,9 +58,9 @@ class TcpSource : private IoLoop::Handler {
   void OutOfDescriptors();
   void WatchListener();
   void WatchListenerLater();
-  // Destroys the pending connection, and closes it unless it was released.
+  // Destroys the pending connection, and closes its stream unless that was released.
   void Forget(PendingConnection* pending);
-  // Hands the connection to a loop. The caller sends an error to the receiver.
+  // Moves the connection's stream to a loop. The caller must send an error to the receiver.
   absl::Status Admit(PendingConnection& pending, const pull::Hello& hello);
 
   const std::vector<IoLoop*> loops_;

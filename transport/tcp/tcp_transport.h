@@ -1,9 +1,9 @@
-// The TCP transport: pulls between hosts over sockets, with TensorCast's own protocol (pull/FORMAT.md). It
-// needs no special hardware or library. No bytes that reach its port can make it write to memory, abort or
-// hang.
+// The TCP transport: pulls between hosts over sockets, by the pull protocol (pull/FORMAT.md). It needs no
+// special hardware or library. Malformed or malicious bytes cannot make it write outside the destinations of
+// its fetches, abort or hang.
 //
-// A few threads, each an epoll loop, carry all connections of all pulls and servings. Thread-safe. Callbacks
-// run on these threads; callbacks of one pull may run on several of them at a time.
+// A few threads, each with an epoll loop, serve all connections of all pulls and servings. Thread-safe.
+// Callbacks run on these threads; callbacks of one pull may run on several of them at the same time.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,18 @@ namespace tensorcast::transport {
 struct TcpOptions {
   // "host:port" to serve on; port 0 takes a free one. Empty: this transport only receives.
   std::string listen = "127.0.0.1:0";
-  // The addresses that receivers connect to, as "host:port", in the order in which they try them; port 0: the
-  // listening port. Empty: `listen`. Required if `listen` is a wildcard.
+  // The addresses that receivers connect to, as "host:port"; they try them in this order. Port 0: the
+  // listening port. Empty: `listen`. Must not be empty if `listen` is a wildcard address.
   std::vector<std::string> advertise;
-  // Loops; 0: one per core, at most 4.
+  // The number of loops; 0: one per core, at most 4.
   int threads = 0;
-  // Connections of one pull; 0: as many as there are loops.
+  // Max connections of one pull; 0: the number of loops. A small image has fewer connections.
   int connections = 0;
   std::string congestion_control;  // the kernel's name of an algorithm, as "bbr"; empty: the host's default
   // Max bytes per second of all servings together, and of all pulls together; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
-  // Closes the connection when the peer takes no bytes, or its host does not answer, for this time.
+  // A connection breaks when the peer takes no bytes, or its host does not answer, for this time.
   absl::Duration peer_timeout = absl::Seconds(10);
   // Max time to connect, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
@@ -51,9 +51,9 @@ struct TcpOptions {
 
 class TcpTransport : public Transport {
  public:
-  // UNAVAILABLE when the address cannot be listened on; INVALID_ARGUMENT for malformed options.
+  // UNAVAILABLE if the address cannot be listened on; INVALID_ARGUMENT for malformed options.
   static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(const TcpOptions& options);
-  // REQUIRES: its pulls and servings are destroyed; not called in a callback.
+  // REQUIRES: its pulls and servings are destroyed; not within a callback.
   ~TcpTransport() override;
 
   std::string_view name() const override;  // "tcp"

@@ -1,5 +1,5 @@
-// Keeps the receiver's idle endpoints, by peer, because connecting costs more than a small pull. Private to
-// this folder. Only the progress thread uses it.
+// Stores the receiver's idle endpoints by peer, because a new connection takes longer than a small pull.
+// Private to this folder. Only the progress thread uses it.
 #pragma once
 
 #include <deque>
@@ -16,16 +16,17 @@ namespace tensorcast::transport {
 class EndpointCache {
  public:
   struct Limits {
-    size_t idle_a_peer = 4;
+    size_t idle_a_peer = 4;  // max idle endpoints to one peer
     absl::Duration idle_time = absl::Seconds(60);
   };
   EndpointCache(UcxWorker* worker, const Limits& limits) : worker_(worker), limits_(limits) {}
 
-  // An idle endpoint to the peer, without an owner; nullptr if there is none.
+  // Removes and returns an idle endpoint to the peer; it has no owner. nullptr if there is none.
   std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
-  // Keeps the endpoint for at most idle_time, or closes it. REQUIRES: no operation is in flight on it.
+  // Stores the endpoint for at most idle_time. Closes it if it has failed, or if the peer has enough idle
+  // endpoints. REQUIRES: no operation is in flight on it.
   void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);
-  // Closes all idle endpoints and keeps none from now on. Must be called before destruction.
+  // Closes all idle endpoints; from now on Give closes every endpoint. Must be called before destruction.
   void Shutdown();
 
  private:

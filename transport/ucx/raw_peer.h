@@ -1,5 +1,5 @@
-// One end of a UCX connection that a test controls: it sends any frames and keeps the frames that it
-// receives. It drops a piece that arrives by rendezvous.
+// One end of a UCX connection, for tests: sends any frames, and stores the frames that it receives. It drops
+// pieces that arrive by rendezvous.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,10 @@ class RawPeer : public ProtocolPeer {
 
   // Waits until a frame has arrived or the connection is closed; true if Next has a frame.
   bool Hears();
+  // Sends an active message with this id and header.
   void SendBytes(unsigned id, std::string bytes);
-  // Calls `sends` without handling arrivals until it returns: a rendezvous that it begins is still under way
-  // when it sends the next messages.
+  // Calls `sends` on the progress thread. Arrivals are handled only after it returns, so a rendezvous that it
+  // begins is still in flight when it sends the next messages.
   void AtOnce(const std::function<void()>& sends);
 
  private:

@@ -1,9 +1,9 @@
 // A message channel over one UCX endpoint. An endpoint carries one conversation after another. A conversation
-// ends with BYE from both sides; the endpoint is then idle.
+// ends with BYE from both ends; the endpoint is then idle.
 //
-// UCX itself reads and writes memory for operations that have begun. They end by themselves, or when the
-// channel closes the endpoint by force, as it does when the peer has stopped. Private to this folder. Only
-// the progress thread uses it.
+// UCX accesses the memory of an operation until the operation completes. If the peer has stopped, operations
+// complete only when the channel closes the endpoint by force. Private to this folder. Only the progress
+// thread uses it.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class UcxChannel : public pull::MessageChannel,
                    public EndpointOwner,
                    public std::enable_shared_from_this<UcxChannel> {
  public:
-  // `drain_timeout`: max time at the end for operations in flight and the peer's BYE; then the channel closes
-  // the endpoint by force.
+  // `drain_timeout`: max time that End waits for operations in flight and the peer's BYE; then the channel
+  // closes the endpoint by force.
   UcxChannel(UcxWorker* worker, absl::Duration drain_timeout)
       : worker_(*worker), drain_timeout_(drain_timeout) {}
 
@@ -53,16 +53,17 @@ class UcxChannel : public pull::MessageChannel,
   void OnFailed(const absl::Status& status) override;
 
  protected:
-  // Begins the end of the conversation with the message `last`.
+  // Called by End: starts to end the conversation. Sends `last`, now or when the operations in flight allow
+  // it.
   virtual void SayLast(const pull::Frame& last) = 0;
-  // Continues the end: called whenever an operation has completed while the conversation ends.
+  // Called after each operation that completes while the conversation is ending.
   virtual void OnProgress() = 0;
-  // The peer's BYE has arrived while this end is ending.
+  // Called when the peer's BYE arrives while the conversation is ending.
   virtual void OnLastBye() {}
   // The conversation is over; `closed`: the endpoint is closed, else it is idle.
   virtual void OnEnded(bool closed) = 0;
 
-  // Ends the conversation in good order: the endpoint can carry another one.
+  // The conversation has ended in good order: the endpoint can carry another one.
   void Ended() { Finish(/*closed=*/false); }
   void CloseByForce();
   // A receive or remote read into the handler's memory has completed.
@@ -72,8 +73,8 @@ class UcxChannel : public pull::MessageChannel,
   std::shared_ptr<UcxEndpoint> endpoint_;
   pull::MessageChannel::Handler* handler_ = nullptr;
   bool ending_ = false;
-  int sending_ = 0;    // pieces that UCX is sending
-  int receiving_ = 0;  // pieces and remote reads that UCX is receiving
+  int sending_ = 0;    // number of pieces that UCX is sending
+  int receiving_ = 0;  // number of rendezvous pieces and remote reads that UCX is receiving
 
  private:
   // Max pieces that UCX sends at a time.
@@ -88,12 +89,12 @@ class UcxChannel : public pull::MessageChannel,
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
 };
 
-// Values that all receiver channels of a transport share. `worker` and `cache` outlive the channels.
+// Values that all receiver channels of a transport share. `worker` and `cache` must outlive the channels.
 struct UcxReceiver {
   UcxWorker* worker = nullptr;
   EndpointCache* cache = nullptr;
   absl::Duration drain_timeout = absl::Milliseconds(500);
-  uint32_t max_piece_bytes = 0;  // max bytes of a piece in one message of the source; 0: no limit
+  uint32_t max_piece_bytes = 0;  // max length of a piece that the source may send; 0: no limit
   bool one_sided = false;        // reads the source's memory with the descriptor's keys and segments
 };
 
@@ -110,7 +111,7 @@ class UcxReceiverChannel : public UcxChannel {
   void OnFailed(const absl::Status& status) override;
 
  private:
-  // A remote read, which takes one UCX operation for each segment.
+  // A remote read: one UCX operation for each segment that it overlaps.
   struct Read {
     pull::Data piece;
     int parts = 1;  // operations that have not completed, plus one while they are being started
@@ -131,7 +132,7 @@ class UcxReceiverChannel : public UcxChannel {
   const pull::Descriptor descriptor_;
   std::vector<uint64_t> segment_ends_;  // the image offset at which each segment ends
   std::vector<ucp_rkey_h> rkeys_;
-  bool was_idle_ = false;  // the endpoint came from the cache, where it may have died unnoticed
+  bool was_idle_ = false;  // the endpoint came from the cache and may have failed there, undetected
   bool bye_said_ = false;
   bool bye_heard_ = false;
 };

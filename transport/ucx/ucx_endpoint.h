@@ -1,7 +1,7 @@
 // One connection between two daemons. Private to this folder. Only the progress thread uses it.
 //
-// An endpoint has at most one owner at a time: a pull's channel at the receiver, a connection at the source,
-// none while it is in the receiver's cache. It fails at most once; after that, only Close has an effect.
+// An endpoint has at most one owner at a time: at the receiver a pull's channel, at the source a connection.
+// In the receiver's cache it has none. It fails at most once; after that, only Close has an effect.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -26,13 +26,13 @@ class EndpointOwner {
   virtual ~EndpointOwner() = default;
   // A frame without a piece has arrived. Called in the order of sending, never inside a UCX callback.
   virtual void OnControl(const pull::Frame& message) = 0;
-  // A piece of an image has arrived together with its head. It lies in UCX's buffer until the call returns.
-  // An error fails the endpoint.
+  // A piece has arrived together with its head. It is in UCX's buffer until the call returns. An error fails
+  // the endpoint.
   virtual absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) = 0;
-  // The peer offers a piece by rendezvous: returns the memory to receive it into, as long as the piece. An
-  // empty span drops the piece. An error fails the endpoint.
+  // The peer offers a piece by rendezvous. Returns the memory into which UCX receives it: exactly as many
+  // bytes as the piece has, or an empty span to drop the piece. An error fails the endpoint.
   virtual absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) = 0;
-  // A piece by rendezvous has arrived, or failed with `status`: UCX no longer writes to its memory.
+  // A piece by rendezvous has arrived, or failed with `status`. UCX no longer writes to its memory.
   virtual void OnRendezvousReceived(const pull::Data& head, const absl::Status& status) = 0;
   // The peer is lost or broke the protocol. Called once, never inside a UCX callback. The owner then calls
   // Close.
@@ -43,13 +43,13 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // Returns while UCX still connects. If that fails, calls the owner's OnFailed.
+  // Connect returns before UCX has connected. If UCX then cannot connect, the owner's OnFailed is called.
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Connect(UcxWorker* worker,
                                                               const SocketAddress& address);
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Accept(UcxWorker* worker, ucp_conn_request_h request);
   ~UcxEndpoint();
 
-  // `owner` must outlive the endpoint, or its replacement by another owner or by nullptr (none).
+  // nullptr: no owner. `owner` must exist until the endpoint has closed or has another owner.
   void set_owner(EndpointOwner* owner) { owner_ = owner; }
   bool usable() const { return ep_ != nullptr && failure_.ok(); }
   ucp_ep_h ep() const { return ep_; }
@@ -57,19 +57,19 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   int in_flight() const { return in_flight_; }
   UcxWorker& worker() { return *worker_; }
 
-  // Request ids grow over the endpoint's whole life. A late message of one pull thus never matches another.
+  // Request ids grow over the endpoint's whole life, so a late message of an earlier pull matches no request.
   uint64_t NextRequestId() { return ++requests_made_; }
 
   void SendControl(const pull::Frame& message);
-  // Sends DATA: its head and the piece. Holds `hold`, and reads `piece`, until it calls `done`: exactly once,
-  // perhaps before SendData returns.
+  // Sends DATA: its head and the piece. Calls `done` exactly once, possibly before SendData returns. Until
+  // then it holds `hold` and may read `piece`.
   void SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold, Done done);
   // Reads remote memory into `destination`; `done` as above.
   void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
 
-  // Closes by force: completes every operation in flight and then calls `closed` in a task of its own. May be
-  // called again, with another `closed`. From now on the endpoint calls only the owner's
-  // OnRendezvousReceived.
+  // Closes by force: completes every operation in flight and then calls `closed` in a separate task; null: no
+  // call. May be called again, with another `closed`. From now on, the only method of the owner that the
+  // endpoint calls is OnRendezvousReceived.
   void Close(std::function<void()> closed);
 
   // The worker calls these.

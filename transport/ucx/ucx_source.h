@@ -1,5 +1,5 @@
-// The source's side of a UCX lane: the listener, and the connections of receivers. Each connection carries
-// one pull after another. Private to this folder. Only the progress thread uses it.
+// The source's side of a UCX lane: the listener, and the receivers' connections. A connection carries one
+// pull after another. Private to this folder. Only the progress thread uses it.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tensorcast::transport {
 class UcxSource {
  public:
   struct Options {
-    size_t connections = 1024;
+    size_t connections = 1024;  // max connections; further ones are refused
     bool one_sided = false;  // receivers read the image from this process's memory
     absl::Duration drain_timeout = absl::Milliseconds(500);
   };

@@ -1,12 +1,12 @@
-// The UCX transport: pulls between hosts. One instance is one lane, with its own UCP context, worker and
-// progress thread. The lane therefore decides which kind of network moves the bytes.
+// The UCX transport: pulls between hosts by UCX (openucx.org). One instance is one lane, with its own UCP
+// context, worker and progress thread.
 //
 //   kMessages  "ucx"      active messages, received straight into the destination
 //   kRma       "ucx-rma"  one-sided reads of the source's registered memory
 //
-// Both are for RDMA networks. Over TCP they are for tests and comparison.
+// Both are for RDMA networks. Over TCP they are only for tests and comparison.
 //
-// Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
+// Thread-safe. Callbacks run on the progress thread. A forked child process must not use the transport.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,22 @@ enum class UcxLane : uint8_t { kMessages, kRma };
 // The lane's name: "ucx", "ucx-rma".
 std::string_view UcxLaneName(UcxLane lane);
 
-// UNAVAILABLE if this host has no RDMA device; the message names the folder `devices`.
+// OK if this host has an RDMA device, else UNAVAILABLE. `devices`: the kernel's folder of RDMA devices.
 absl::Status RequireRdmaDevice(const std::string& devices = "/sys/class/infiniband");
 
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;
-  // "host:port" to serve on; port 0 takes a free one. UCX listens on a trusted network only: it does not
+  // "host:port" to serve on; port 0 takes a free one. Must be on a trusted network, because UCX does not
   // withstand crafted bytes (see README.md). Empty: this transport only receives.
   std::string listen = "127.0.0.1:0";
-  // The host that receivers connect to; empty: the host of `listen`. Required if that is a wildcard.
+  // The host that receivers connect to; empty: the host of `listen`. Must not be empty if `listen` is a
+  // wildcard address.
   std::string advertise_host;
-  // Uses only TCP instead of only RDMA devices. UCX then also listens on a second, free port, for the
-  // connections that carry the data.
+  // False: uses only RDMA devices. True: uses only TCP; UCX then also listens on a second, free port, for the
+  // connections that carry the image bytes.
   bool over_tcp = false;
-  // GPUs with memory that the one-sided lane reads and writes in place, if UCX reaches it; null: none. Must
-  // outlive the transport.
+  // The GPUs. The one-sided lane reads and writes their memory in place if UCX can reach it. Null: no GPUs.
+  // Must outlive the transport.
   DeviceRuntime* devices = nullptr;
   // Threads that read images that are not in place.
   int serving_threads = 4;
@@ -46,8 +47,8 @@ struct UcxOptions {
   absl::Duration drain_timeout = absl::Milliseconds(500);
   // Max time to connect, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // A receiver has at most `requests_in_flight` requests or remote reads at a time, each of at most
-  // `request_bytes`.
+  // A pull has at most about request_bytes * requests_in_flight bytes in flight, in requests or remote reads
+  // of at most `request_bytes`.
   uint64_t request_bytes = uint64_t{4} << 20;
   uint32_t requests_in_flight = 16;
 };
@@ -57,7 +58,7 @@ class UcxTransport : public Transport {
   // UNAVAILABLE if the host has no network of the lane's kind, or the transport cannot listen on the address;
   // INVALID_ARGUMENT for malformed options.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
-  // REQUIRES: its pulls and servings are destroyed; not called on the progress thread.
+  // REQUIRES: its pulls and servings are destroyed; not on the progress thread.
   ~UcxTransport() override;
 
   std::string_view name() const override;

@@ -1,8 +1,8 @@
 // One UCP context and worker with its progress thread, and the mapping of UCX's error codes to absl::Status.
 // Private to this folder.
 //
-// Only the progress thread calls UCX; other threads give it tasks with Post and Run. The thread spins while
-// operations in flight make progress, and otherwise sleeps on the worker's event descriptor.
+// Only the progress thread calls UCX; other threads give it tasks with Post and Run. The thread busy-waits
+// while operations in flight make progress, and otherwise sleeps on the worker's event descriptor.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -25,8 +25,8 @@ namespace tensorcast::transport {
 
 class UcxEndpoint;
 
-// A status with the text "<what>: <UCX's text>". The code for a lost peer is UNAVAILABLE, however UCX noticed
-// the loss. It is never INVALID_ARGUMENT, since no caller's argument reaches UCX unchecked.
+// A status with the text "<what>: <UCX's text>"; OK for UCS_OK. A lost connection is UNAVAILABLE. The code is
+// never INVALID_ARGUMENT, since callers check all arguments before they call UCX.
 absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
 class UcxWorker {
@@ -41,7 +41,7 @@ class UcxWorker {
     std::string net_devices;         // the network devices that UCX may use; empty: all
     bool rma = false;                // also one-sided reads
     bool devices = false;            // also memory of CUDA devices, if UCX can; see reaches_devices()
-    uint64_t tcp_segment_bytes = 0;  // of TCP's send and receive buffers; 0: UCX's own choice
+    uint64_t tcp_segment_bytes = 0;  // size of UCX's TCP send and receive segments; 0: UCX's default
     // UCX sends pieces of at least this size by rendezvous, and smaller ones together with their head.
     uint64_t rendezvous_bytes = 16 << 10;
   };
@@ -54,7 +54,7 @@ class UcxWorker {
 
   // Thread-safe.
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
-  // Waits until every endpoint has closed, and the tasks that the closing posted have run. REQUIRES: not on
+  // Waits until every endpoint has closed and the tasks that its closing posted have run. REQUIRES: not on
   // the progress thread.
   void WaitForEndpoints();
   // Runs `task` on the progress thread and waits for it; on that thread, runs it at once.
@@ -74,9 +74,9 @@ class UcxWorker {
     ucp_mem_h handle = nullptr;
     ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
   };
-  // Maps memory for remote reads and local use as region number `region`. UnmapMemory or the worker's
-  // destructor unmaps it. MapMemory REQUIRES for device memory: the device's context is current. UnmapMemory
-  // REQUIRES: no operation uses the memory.
+  // Maps memory for local use and for remote reads, as region number `region`. UnmapMemory or the worker's
+  // destructor unmaps it. REQUIRES: for MapMemory of device memory, the device's context is current; for
+  // UnmapMemory, no operation uses the memory.
   absl::Status MapMemory(size_t region, std::byte* base, uint64_t bytes, ucs_memory_type_t type);
   void UnmapMemory(size_t region);
   // The region that holds `address`; nullptr if none does.
@@ -84,17 +84,17 @@ class UcxWorker {
   // The key with which a peer reads the region with this number.
   absl::StatusOr<std::string> PackRemoteKey(size_t region) const;
 
-  // Counts operations in flight, of any kind, for which the thread spins.
+  // Adds to the number of operations in flight. While it is not 0, the thread busy-waits.
   void AddInFlight(int delta) { in_flight_ += delta; }
 
-  // The worker delivers messages and errors to the endpoints that are added.
+  // The worker delivers UCX's messages and errors to an endpoint from AddEndpoint to RemoveEndpoint.
   void AddEndpoint(ucp_ep_h ep, std::shared_ptr<UcxEndpoint> endpoint) {
     endpoints_[ep] = std::move(endpoint);
   }
   void RemoveEndpoint(ucp_ep_h ep) { endpoints_.erase(ep); }
   std::shared_ptr<UcxEndpoint> FindEndpoint(ucp_ep_h ep) const;
 
-  // Counts the endpoints that have not closed yet; the worker must not be destroyed before they have.
+  // Adds to the number of endpoints that have not closed. It must be 0 when the worker is destroyed.
   void AddOpenEndpoint(int delta);
 
  private:
