@@ -1,6 +1,5 @@
-// The parent's side of a helper process: starts it, exchanges messages with it, kills it. The process has its
-// own process group and no descriptors except the standard ones and the socket. It has ended when Kill
-// returns.
+// The parent's side of a helper process: starts the process, exchanges messages with it, and kills it. The
+// process has its own process group, and no descriptors except the standard ones and the socket.
 //
 // Thread-compatible; Interrupt is thread-safe.
 #pragma once
@@ -23,9 +22,9 @@ namespace tensorcast::helper {
 
 class ChildProcess {
  public:
-  // Runs the program argv[0] with the arguments `argv` and then "--fd=3": the child's end of the socket is
-  // descriptor 3. Uses posix_spawn, so that no code of this process runs in the child: CUDA does not survive
-  // a fork.
+  // Runs this program (/proc/self/exe) again, with the arguments `argv` (its name first) and then "--fd=3":
+  // descriptor 3 is the child's end of the socket. Uses posix_spawn, because CUDA does not survive a fork: no
+  // code of this process runs in the child. RESOURCE_EXHAUSTED if no thread can be started.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(std::vector<std::string> argv);
   ~ChildProcess() { Kill(); }
   ChildProcess(const ChildProcess&) = delete;
@@ -34,20 +33,22 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   bool running() const;
 
+  // Sends one message of at most kMaxMessageBytes. Does not block. UNAVAILABLE if the process has ended or
+  // its socket is full.
   absl::Status Send(const std::string& message);
-  // The process's next message. UNAVAILABLE when the process has ended or closed the socket,
-  // DEADLINE_EXCEEDED when no message arrived in time.
+  // Waits for the process's next message. UNAVAILABLE if the process has ended or closed the socket,
+  // DEADLINE_EXCEEDED if no message arrived in time.
   absl::StatusOr<std::string> Receive(SteadyTime deadline);
 
-  // Kills the process without reaping it, which ends a Receive that waits. Any thread may call it.
+  // Kills the process and does not wait for its end. A waiting Receive then returns. Thread-safe.
   void Interrupt();
-  // Kills the process, even a stopped one, and blocks until the kernel has released all that it held, also
-  // its mappings of device memory. Idempotent.
+  // Kills the process, even a stopped one, and blocks until it has ended. Then the kernel has released all
+  // resources of the process, also its mappings of device memory. Idempotent.
   void Kill();
 
  private:
-  // The thread that starts the process and lives as long as the process. The helper asks the kernel to kill
-  // it when its parent ends (serve.h), and to the kernel that parent is the thread that started it.
+  // The thread that starts the process; it lives as long as the process. The helper asks the kernel to kill
+  // it when its parent ends (serve.h). To the kernel, the parent is the thread that started the process.
   class Starter {
    public:
     Starter() = default;

@@ -1,13 +1,14 @@
 // The daemon's end of its helper process. The helper broadcasts between the GPUs of this node, or of several
 // nodes, with a library that may hang or abort the process that it runs in.
 //
-// The constructor starts the process. If the process has ended, the next group starts it again. After a
-// timeout, an error or a crash, the daemon kills the process; when the daemon reports the error, the process
-// no longer maps any memory of the daemon. The process keeps the eight communicators that were used last, one
-// for each set of GPUs; a communicator with ranks on other nodes ends with its group. Only one group is open
-// at a time: two groups on the same GPUs could wait for each other.
+// The constructor starts the process. If the process has ended, the next group starts another one. After a
+// timeout or an error the daemon kills the process. When a method returns an error of the process, the
+// process has ended and maps no memory of the daemon any more. The process keeps the eight communicators that
+// were used last, one for each set of GPUs. A communicator with ranks on other nodes ends with its group.
+// Only one group is open at a time, because two groups on the same GPUs could wait for each other.
 //
-// Thread-safe. Destroying it kills the process. Every end of the process before that is logged and counted.
+// Thread-safe; a group is used by one thread at a time. Groups must be destroyed before this object. The
+// destructor kills the process. Every earlier end of a process that had started is logged and counted.
 #pragma once
 
 #include <map>
@@ -36,17 +37,19 @@ struct HelperOptions {
   // The arguments with which this program runs as a helper (serve.h), the program's name first. Empty: this
   // node has no broadcasts.
   std::vector<std::string> argv;
-  std::string nccl =
-      "auto";  // as daemon.nccl: auto, off, or a path, where a library that is missing is an error
+  // daemon.nccl: "auto", "off" or the path of a library. A path that is not a file is a configuration error.
+  std::string nccl = "auto";
   // Max time to load the library, and max time to form a communicator on this node.
   absl::Duration forming_timeout = absl::Seconds(60);
-  // Max time for any other answer. A broadcast has at most 2,048 ranges, which the caller keeps small.
+  // Max time for any other answer. One request broadcasts at most 2,048 ranges; callers must keep their total
+  // size small enough for this time.
   absl::Duration progress_timeout = absl::Seconds(10);
-  // Max time to form a communicator with ranks on other nodes. Shorter, since another node may have gone.
+  // Max time to form or leave a communicator with ranks on other nodes. Shorter, since another node may be
+  // lost.
   absl::Duration wide_forming_timeout = absl::Seconds(20);
-  // No other group is tried for this time after a group of this node's GPUs could not form, nor one with
-  // other nodes. A driver or library that does not work will not work for the next request, and each attempt
-  // would cost its caller up to forming_timeout.
+  // After a group of this node's GPUs could not form, no group of any kind is tried for this time. A driver
+  // or library that does not work will not work for the next request either, and each attempt would cost its
+  // caller up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
 
   void FromConfig(ConfigReader& config);
@@ -56,7 +59,7 @@ struct HelperOptions {
 
 class HelperProcess final : public DeviceBroadcaster {
  public:
-  // `devices` must outlive it. Starts the process and does not wait for it.
+  // `devices` must outlive it. Starts the process, and does not wait until it has loaded the library.
   HelperProcess(DeviceRuntime* devices, HelperOptions options);
   ~HelperProcess() override;
 
@@ -75,16 +78,16 @@ class HelperProcess final : public DeviceBroadcaster {
     uint64_t used = 0;
   };
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
-  static std::string_view WhyNot(State state);  // no group can be opened
+  static std::string_view WhyNot(State state);  // the message why no group can be opened in this state
   // UNAVAILABLE until pause_after_failure has passed.
   absl::Status CheckPause() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // Only the thread that made the state kStarting or kInUse may call these.
   absl::Status EnsureChild();
-  absl::Status CheckRuns() const;  // FAILED_PRECONDITION once the process of a group has ended
+  absl::Status CheckRuns() const;  // FAILED_PRECONDITION if the process of the open group has ended
   absl::Status StartChild();
   absl::Status AwaitHello();
-  // Sends a request and waits for its answer. After an error the process has ended.
+  // Sends a request and waits for its answer. When it returns an error, the process has ended.
   absl::StatusOr<helper::Reply> Ask(const helper::Request& request, absl::Duration timeout);
   // As Ask, for an answer of this kind.
   template <class Answer>
@@ -105,7 +108,7 @@ class HelperProcess final : public DeviceBroadcaster {
   State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
   SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for the next group
   std::string library_ ABSL_GUARDED_BY(mutex_);                                 // its version
-  absl::Status unavailable_ ABSL_GUARDED_BY(mutex_);                            // why, in that state
+  absl::Status unavailable_ ABSL_GUARDED_BY(mutex_);                            // the reason of kUnavailable
   std::thread starting_;
 };
 

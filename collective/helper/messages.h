@@ -1,4 +1,5 @@
-// The messages between a daemon and its helper process (FORMAT.md): values and their bytes. Stateless.
+// The messages between a daemon and its helper process, and their encoding (FORMAT.md). Values and functions
+// without state; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
 inline constexpr uint32_t kMaxRanks = 64;
 inline constexpr uint32_t kMaxRanges = 2048;
 inline constexpr uint32_t kVersion = 2;
-// The header that the root sends to the other processes of a communicator ahead of each broadcast.
+// The size of the header that the root sends to the other processes of a communicator before each broadcast.
 inline constexpr size_t kHeaderBytes = 4096;
 inline constexpr uint32_t kMaxHeaderRanges = 255;
 
@@ -32,7 +33,7 @@ struct JoinRequest {
     uint32_t rank = 0;
     std::string device_uuid;
   };
-  std::string id;  // empty: the helper makes one, since all ranks are in it
+  std::string id;  // empty: all ranks are in this helper, which makes the id
   uint32_t world_size = 0;
   std::vector<Rank> ranks;
 };
@@ -50,7 +51,7 @@ struct CloseRequest {
 
 struct MakeIdRequest {};
 
-// Takes part in the next broadcast of a root in another process, which says the ranges.
+// Takes part in the next broadcast of a root in another process. The root's header has the ranges.
 struct ReceiveRequest {
   uint32_t communicator = 0;
   uint32_t root = 0;
@@ -69,9 +70,9 @@ struct Hello {
   std::string library;  // the version of the collective library
 };
 
-// The result of a request: the number that names the opened memory or the joined communicator, else 0
-// (uint32_t); the id of MakeIdRequest (string); the ranges of ReceiveRequest. Hello comes first and without a
-// request.
+// The result of a request. uint32_t: the number of the opened memory or the joined communicator; 0 for
+// requests without a result. string: the id for MakeIdRequest. Ranges: the ranges for ReceiveRequest. Hello
+// is the helper's first message and answers no request.
 using Reply = std::variant<uint32_t, Hello, std::string, std::vector<ByteRange>>;
 
 // REQUIRES: within the limits above.
@@ -80,13 +81,13 @@ std::string EncodeReply(const absl::StatusOr<Reply>& reply);
 
 // INVALID_ARGUMENT for bytes that EncodeRequest does not make.
 absl::StatusOr<Request> DecodeRequest(std::string_view bytes);
-// The reply, or the error that the helper sent. INTERNAL for bytes that are not a reply.
+// Returns the reply, or the error that the helper sent. INTERNAL for bytes that are not a reply.
 absl::StatusOr<Reply> DecodeReply(std::string_view bytes);
 
 // Returns kHeaderBytes bytes. REQUIRES: at most kMaxHeaderRanges.
 std::string EncodeHeader(const std::vector<ByteRange>& ranges);
-// INVALID_ARGUMENT for another size, too many ranges, or a reserved number that is not 0. Does not check the
-// ranges themselves, nor the bytes behind them.
+// INVALID_ARGUMENT for another size, too many ranges, or a reserved field that is not 0. Does not check the
+// ranges themselves, nor the bytes after them.
 absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes);
 
 }  // namespace tensorcast::helper

@@ -20,9 +20,10 @@ struct HelperTools {
   std::unique_ptr<CollectiveLibrary> library;
 };
 
-// Runs the helper. Takes `socket`, which is connected to the daemon. Calls `make_tools`, which may take long;
-// if it fails, the daemon gets the reason. Serves until the daemon closes its end. Returns an error if there
-// are no tools, if the daemon breaks the protocol, or if the daemon is not the parent of this process.
+// Runs the helper. Owns `socket`, which is connected to the daemon. Calls `make_tools`, which may take long;
+// if it fails, sends its error to the daemon. Blocks until the daemon closes its end of the socket. Returns
+// an error if `make_tools` failed, if the daemon breaks the protocol, or if the daemon is not the parent of
+// this process.
 absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() &&> make_tools);
 
 }  // namespace tensorcast::helper

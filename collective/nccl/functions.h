@@ -1,7 +1,8 @@
-// The functions of NCCL that this folder calls, found in the library at run time, and the meaning of their
-// results. Nothing links NCCL, so one binary also runs on hosts without it.
+// The functions of NCCL that this folder calls, found in the library at run time, and the conversion of their
+// results to statuses. Nothing links NCCL, so one binary also runs on hosts without it. Source of the
+// declarations: nccl.h.
 //
-// Values; immutable once found.
+// Values, immutable after FindNccl; thread-safe.
 #pragma once
 
 #include <nccl.h>
@@ -31,12 +32,13 @@ struct NcclFunctions {
   std::string version;  // "2.28.9"
 };
 
-// Finds the functions in the library of this path or, if the path is empty, in the library that the loader
-// finds. UNAVAILABLE if there is no library, if it lacks a function, or if it is older than 2.18.
+// Loads the library `path` and finds the functions; if `path` is empty, the system's loader finds
+// libnccl.so.2. The library stays loaded. UNAVAILABLE if there is no library, if it lacks a function, or if
+// it is older than 2.18.
 absl::StatusOr<NcclFunctions> FindNccl(const std::string& path);
 
-// The status of a result; OK also for ncclInProgress, which is not an error. `comm` (may be null) is asked
-// for the details of an error.
+// Converts a result to a status: OK for ncclSuccess and ncclInProgress. `operation` and NCCL's last error of
+// `comm` (may be null) are part of the message.
 absl::Status NcclStatus(const NcclFunctions& nccl, ncclResult_t result, std::string_view operation,
                         ncclComm_t comm);
 

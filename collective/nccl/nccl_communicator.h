@@ -1,6 +1,6 @@
-// A Communicator that uses NCCL's communicators in their non-blocking mode: a call that takes long returns
-// "in progress", and this class polls until the call is done, has failed, or its context has ended. Each rank
-// has a stream of its own.
+// A Communicator over NCCL. It uses NCCL's communicators in non-blocking mode: a call that takes long returns
+// ncclInProgress, and this class polls until the call is done, has failed, or its context has ended. Each
+// rank has its own stream.
 //
 // Source of the rules: NCCL user guide, "Creating a communicator with options", "Error handling and
 // communicator abort", "Fault tolerance", "Group calls".
@@ -26,7 +26,7 @@ namespace tensorcast {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // As CollectiveLibrary::Join. Both `nccl` and `devices` outlive the communicator.
+  // As CollectiveLibrary::Join. `nccl` and `devices` must outlive the communicator.
   static absl::StatusOr<std::unique_ptr<Communicator>> Join(const NcclFunctions& nccl, DeviceRuntime& devices,
                                                             const RequestContext& context,
                                                             const CommunicatorId& id, int world_size,
@@ -45,11 +45,11 @@ class NcclCommunicator final : public Communicator {
   absl::Status CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes);
   absl::Status CheckNotEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Makes one call for each rank, all in one NCCL group. Outside of a group each call would wait for the
-  // calls of the other ranks.
+  // Calls `call` for each rank, all in one NCCL group. Without a group, each call would wait for the calls of
+  // the other ranks.
   absl::Status ForEachRank(std::string_view operation, absl::FunctionRef<absl::Status(size_t i)> call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // AwaitCalls waits until no call is in progress, AwaitWork until the streams are idle too.
+  // AwaitCalls waits until no NCCL call is in progress. AwaitWork then also waits until the streams are idle.
   absl::Status AwaitCalls(const RequestContext& context, std::string_view operation)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AwaitWork(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -59,16 +59,16 @@ class NcclCommunicator final : public Communicator {
   absl::StatusOr<bool> StreamsAreIdle();
 
   // For the owner's thread. If `error` is not OK, aborts the communicator and waits until NCCL no longer
-  // touches the memory. Returns `error`.
+  // accesses the buffers. Returns `error`.
   absl::Status EndIf(absl::Status error);
   void AbortFor(absl::Status reason);
-  // Returns false if the communicator must be aborted.
+  // Leaves the communicator in good order. Returns false if that failed: the communicator must be aborted.
   bool Finalize();
 
   const NcclFunctions& nccl_;
   const int world_size_;
   const std::vector<RankDevice> ranks_;
-  std::vector<std::unique_ptr<Stream>> streams_;  // used by the owner's thread alone; by the index of ranks_
+  std::vector<std::unique_ptr<Stream>> streams_;  // used only by the owner's thread; by the index of ranks_
   absl::Mutex mutex_;  // Abort may run at any time, and NCCL's handles are invalid after it
   std::vector<ncclComm_t> comms_ ABSL_GUARDED_BY(mutex_);  // by the index of ranks_; empty when ended
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // why it was aborted
