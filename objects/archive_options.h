@@ -1,5 +1,5 @@
-// The configuration key `daemon.archives`: the places outside its host that a daemon may write to. A place in
-// daemon.origins may only be read. A value; thread-compatible.
+// The configuration key `daemon.archives`: the places outside its host to which a daemon may write. (Places
+// in daemon.origins may only be read.) A value; thread-compatible.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace tensorcast::objects {
 struct ArchiveOptions {
   std::vector<std::string> places;  // "s3://bucket/prefix"; none: nothing is written
 
-  // As OriginOptions::Parse. INVALID_ARGUMENT also for a place that is not in an S3-compatible store.
+  // As OriginOptions::Parse. INVALID_ARGUMENT also for a place that is not an s3:// URI.
   absl::StatusOr<Origins> Parse(const Environment& environment) const;
 
   void FromConfig(ConfigReader& config) { config.Read("daemon.archives", places); }

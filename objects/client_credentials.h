@@ -1,15 +1,15 @@
-// A client's own credentials for one import: "put s3://..." works if the client may read the bucket. The
-// daemon of the host then needs neither credentials nor a listed origin.
+// A client's own credentials for one import: "put s3://..." works if the client may read the bucket. For such
+// an import the daemon needs neither its own credentials nor an entry in daemon.origins.
 //
 //   client  FindClientCredentials: environment, profile, web identity, container, instance; HF_TOKEN
 //      │    Hand: a sealed memfd, offered on the handle socket as files are
 //      ▼
 //   daemon  Take: into Secrets; OpenForClient: a store for only this import
 //
-// The secrets pass through no message and no log, are in no core file of either process, and are gone with
-// the last reader of the import. Client and daemon must be of the same release to read the memfd's format.
+// The secrets appear in no message, log or core file of either process. The daemon wipes them with the last
+// reader of the import. Client and daemon must be of the same release, because the memfd's format may change.
 //
-// Values and functions without state; thread-safe. Messages name no secret.
+// Values and functions without state; thread-safe.
 #pragma once
 
 #include <functional>
@@ -37,24 +37,24 @@ struct ClientCredentials {
   std::string hub_endpoint;
 };
 
-// The credentials that this process would use to read the URI. nullopt if it has none, or if the URI's scheme
-// takes none. Errors are those of the provider that should have given the credentials.
+// Finds the credentials that this process would use to read the URI. nullopt if it has none, or if the URI's
+// scheme takes none. An error is that of the provider that is configured and gives no credentials.
 absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const RequestContext& context,
                                                                        const std::string& uri,
                                                                        const Environment& environment);
 
 // Writes the credentials to a sealed memfd, which the caller offers on the handle socket. RESOURCE_EXHAUSTED
-// if the system gives no memfd.
+// if the system gives no memfd; INVALID_ARGUMENT if they have more than 64 KiB.
 absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials);
-// Reads a memfd that Hand made. INVALID_ARGUMENT for any other file: such a file could change or block while
-// it is read.
+// Reads a memfd that Hand made. INVALID_ARGUMENT for any other file, because an unsealed file could change or
+// block while it is read.
 absl::StatusOr<ClientCredentials> Take(int memory_file);
 
-// A store for the import of `uri`. It reads only objects of that URI, and not the hub's cache of this host.
-// `environment` is this process's. The store connects to a loopback or link-local address only if
-// `environment` names it as an endpoint, because a service there may trust the daemon but not the client.
-// `rates` limits all reads of this process; null: no limit. INVALID_ARGUMENT for a URI with a scheme that
-// takes no credentials.
+// Opens a store for the import of `uri`. It reads only `uri` and what is below it, and does not read the
+// hub's cache of this host. `environment`: that of this process. The store connects to a loopback or
+// link-local address only if `environment` names it as an endpoint, because a service there may trust the
+// daemon but not the client. `rates` limits all reads of this process; null: no limit. INVALID_ARGUMENT if
+// the credentials do not fit the URI's scheme, or the scheme takes none.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
                                                            ClientCredentials credentials,
                                                            const Environment& environment,

@@ -20,14 +20,15 @@
 namespace tensorcast::objects {
 
 struct OpenOptions {
-  // Read once, when a store is opened: AWS_*, HF_*, XDG_CACHE_HOME and HOME, as AWS's and Hugging Face's
-  // tools read them. AWS_CA_BUNDLE is used for all kinds of URIs.
+  // AWS_*, HF_*, XDG_CACHE_HOME and HOME, with the meaning that AWS's and Hugging Face's tools give them. AWS
+  // credentials are read again at each renewal, all other settings when the store is opened. AWS_CA_BUNDLE is
+  // used for all kinds of URIs.
   Environment environment = ProcessEnvironment();
   // The places that may be read; each redirect is checked, too. Absent: no restriction.
   std::optional<Origins> origins;
-  // Credentials that a client brings. Null: those of the environment, which for gs:// are HMAC keys.
+  // A client's own credentials. Null: the environment's. For gs:// they are HMAC keys of Google.
   std::shared_ptr<CredentialSource> credentials;
-  std::optional<Secret> hub_token;  // a token that a client brings; absent: the environment's token
+  std::optional<Secret> hub_token;  // a client's own token; absent: the environment's token
   // Opens paths and the files of the hub's cache. Null: neither is read.
   std::shared_ptr<const ObjectStore> files;
   HttpLimits limits;
@@ -39,9 +40,9 @@ std::string S3Endpoint(const Environment& environment);
 // All endpoints that the environment names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
 
-// Opens a writer for s3://. It ignores the files and the hub of `options`. It does not check against
-// `origins` which objects may be written: the caller must do so. A redirect may lead only to another region
-// of AWS; any other redirect is an error.
+// Opens a writer for s3://. It does not use the files, the hub and the rates of `options`. The caller must
+// check which objects may be written: the writer uses `origins` only to decide which addresses may be local.
+// It follows a redirect only to another region of AWS; any other redirect is an error.
 std::shared_ptr<S3Writer> OpenWriter(OpenOptions options);
 
 // Opens a store that finds objects by a URI of any kind, or by a path.

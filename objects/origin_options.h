@@ -19,16 +19,15 @@ namespace tensorcast::objects {
 struct OriginOptions {
   std::vector<std::string> prefixes;            // as Origins::Parse; none: nothing is read
   std::vector<std::string> immutable_prefixes;  // of objects that are never replaced or deleted
-  uint64_t max_rate = 0;                        // of all reads, in bytes per second; 0: no limit
-  uint64_t max_rate_of_origin = 0;              // of reads from one server, in bytes per second; 0: no limit
+  uint64_t max_rate = 0;                        // of all reads together, bytes per second; 0: no limit
+  uint64_t max_rate_of_origin = 0;              // of reads from each server, bytes per second; 0: no limit
 
   // Parses `prefixes`, together with the endpoints that the environment names. INVALID_ARGUMENT for a text
   // that is not a prefix or not an endpoint.
   absl::StatusOr<Origins> Parse(const Environment& environment) const;
 
-  // Makes a function that tells whether an object is immutable: its version stays readable whatever is
-  // written later (IsImmutableVersion), or it is below one of `immutable_prefixes`. INVALID_ARGUMENT as
-  // Parse.
+  // Makes a function that tells whether an object is immutable. It is if its version can never get other
+  // bytes (IsImmutableVersion), or if it is below one of `immutable_prefixes`. INVALID_ARGUMENT as Parse.
   absl::StatusOr<std::function<bool(const ObjectIdentity&)>> ParseImmutable() const;
 
   void FromConfig(ConfigReader& config) {

@@ -1,6 +1,7 @@
-// Asks providers one after another and keeps the first credentials that one gives. Asks again before these
-// expire, so a read that takes hours goes on with new keys. One caller at a time asks the providers; other
-// callers use the current keys while these are valid, else they wait. Thread-safe.
+// Asks the providers in order, and uses the credentials of the first one that is configured. It asks again
+// before the credentials expire, so a read that takes hours continues with new keys. One caller at a time
+// asks the providers. Meanwhile other callers get the current keys if these are still valid; otherwise they
+// wait. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -28,15 +29,15 @@ class CredentialChain final : public CredentialSource {
   absl::StatusOr<std::shared_ptr<const Credentials>> Ask(const RequestContext& context) const;
 
   const std::vector<CredentialProvider> providers_;
-  const std::function<absl::Time()> wall_clock_;  // credentials expire at a time of day
+  const std::function<absl::Time()> wall_clock_;  // since credentials expire at a calendar time
   absl::Mutex mutex_;
   bool asking_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const Credentials> current_ ABSL_GUARDED_BY(mutex_);    // null: no provider has any
-  absl::Time good_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // current_ may be given
+  std::shared_ptr<const Credentials> current_ ABSL_GUARDED_BY(mutex_);    // null: no provider is configured
+  absl::Time good_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // current_ may be used until then
   absl::Time ask_again_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
-// A chain of environment, profile, web identity, container and instance: the order of AWS's own tools.
+// A chain of environment, profile, web identity, container and instance credentials, in this order.
 std::shared_ptr<CredentialSource> MakeDefaultCredentials(std::shared_ptr<HttpClient> http,
                                                          const Environment& environment);
 

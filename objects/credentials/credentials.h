@@ -1,5 +1,6 @@
-// Keys for an S3-compatible store, and the source that gives them. Keys of a role expire; the source gives
-// new keys before that. Sources are thread-safe. Messages name the place of a key, never the key.
+// Keys for an S3-compatible store, and the source that gives them. The keys of a role expire; the source
+// gives new keys before that. Sources are thread-safe. Error messages name the place of a key, never the key
+// itself.
 #pragma once
 
 #include <memory>
@@ -15,9 +16,9 @@
 namespace tensorcast::objects {
 
 struct Credentials {
-  std::string access_key_id;  // public: each signed request carries it
+  std::string access_key_id;  // not secret: each signed request has it
   Secret secret_access_key;
-  Secret session_token;  // empty: the keys are not a role's
+  Secret session_token;  // only with the keys of a role; else empty
   absl::Time expires = absl::InfiniteFuture();
 };
 
@@ -31,8 +32,7 @@ class CredentialSource {
   virtual void Refuse(const Credentials& /*refused*/) {}
 };
 
-// Always gives the same keys: those that a client brings with its import. PERMISSION_DENIED once they have
-// expired.
+// Always gives the same keys: a client's own keys for its import. PERMISSION_DENIED after they have expired.
 class FixedCredentials final : public CredentialSource {
  public:
   explicit FixedCredentials(Credentials credentials)

@@ -12,12 +12,12 @@
 
 namespace tensorcast::objects {
 
-// Gives the value of an environment variable; empty: it is not set. Tests pass their own function.
+// Returns the value of an environment variable; empty if it is not set. Tests pass their own function.
 using Environment = std::function<std::string(std::string_view name)>;
 Environment ProcessEnvironment();
 
-// The settings ("aws_access_key_id" and so on) of the profile that AWS_PROFILE names, else of "default". If
-// both files have a setting, the value in the credentials file counts.
+// The settings ("aws_access_key_id" and so on) of one profile, with names in lower case: the profile that
+// AWS_PROFILE names, else "default". If both files have a setting, it has the value of the credentials file.
 struct Profile {
   std::string name;
   std::map<std::string, std::string, std::less<>> settings;
@@ -25,7 +25,7 @@ struct Profile {
   std::string Get(std::string_view setting) const;
 };
 
-// NOT_FOUND when AWS_PROFILE names a profile that neither file has. A missing file counts as empty.
+// NOT_FOUND if AWS_PROFILE names a profile that neither file has. A file that cannot be read counts as empty.
 absl::StatusOr<Profile> ReadProfile(const Environment& environment);
 
 // AWS_REGION, else AWS_DEFAULT_REGION, else the profile's region, else us-east-1.

@@ -1,4 +1,4 @@
-// Reads the cache of files that huggingface_hub downloaded to this host. Its layout:
+// Reads the cache folder of huggingface_hub: the files that it downloaded to this host. Its layout:
 //
 //   models--org--name/refs/<revision>             a file with the commit
 //   models--org--name/snapshots/<commit>/<path>   a link to a blob
@@ -22,19 +22,21 @@
 
 namespace tensorcast::objects {
 
-// $HF_HUB_CACHE, else $HF_HOME/hub, else huggingface/hub in the user's cache folder.
+// $HF_HUB_CACHE, else $HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub, else huggingface/hub in $XDG_CACHE_HOME or
+// $HOME/.cache.
 std::string HubCacheFolder(const Environment& environment);
-// The token in HF_TOKEN, else in the file that `hf auth login` writes. Empty if there is none.
+// The token in HF_TOKEN, else in the file $HF_TOKEN_PATH, which is by default the file that `hf auth login`
+// writes. Empty if there is none.
 Secret HubToken(const Environment& environment);
 
-// The folder with the files of the name's revision. NOT_FOUND when the cache does not have the revision. Some
-// of its files may be missing.
+// The cache's folder with the files of the name's revision. Some of the files may be missing. NOT_FOUND if
+// the cache does not have the revision.
 absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name);
 
-// The SHA-256, in hexadecimal, that the object's identity promises: in the name of its blob, or in the
-// version that a hub gives to large files. Empty if the identity promises none.
+// The SHA-256, in hexadecimal, that the object's identity has: in the version that a hub gives to large
+// files, or in the name of a cached blob. Empty if it has none.
 std::string PromisedSha256(const ObjectIdentity& identity);
-// DATA_LOSS when `sha256` (Sha256::Hex) differs from PromisedSha256. OK if the identity promises none.
+// DATA_LOSS if `sha256` (Sha256::Hex) differs from PromisedSha256. OK if that is empty.
 absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256);
 
 // Computes the SHA-256 of bytes that are added in pieces. Thread-compatible.
@@ -46,7 +48,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void Add(ConstHostSpan bytes);
-  std::string Hex();  // ends the computation; call it once
+  std::string Hex();  // the digest in hexadecimal; ends the computation, so call it once
 
  private:
   struct State;

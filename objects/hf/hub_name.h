@@ -14,7 +14,8 @@ struct HubName {
   std::string revision = "main";  // a branch, a tag or a commit
   std::string path;               // of a file or a folder; empty: the whole repository
 
-  // INVALID_ARGUMENT for another form, and for components that a path or a URL could read as something else.
+  // INVALID_ARGUMENT for another form, and for components that have another meaning in a path or a URL
+  // ("..").
   static absl::StatusOr<HubName> Parse(std::string_view uri);
 
   std::string Uri() const;

@@ -1,10 +1,10 @@
-// Models of a hub that speaks Hugging Face's HTTP API, behind core/source's interfaces. Finding a revision
-// replaces it by its commit, so later pushes do not change the result: objects are
-// "hf://org/name@<commit>/<path>", with version "sha256:<digest>" for large files and "git:<id>" for others.
-// Thread-safe.
+// Models of a hub with Hugging Face's HTTP API, behind core/source's interfaces. Find replaces a revision by
+// its commit, so later pushes do not change the found objects. Their URIs are
+// "hf://org/name@<commit>/<path>"; their versions are "sha256:<digest>" for large files and "git:<id>" for
+// others. Thread-safe.
 //
-// The hub redirects reads of large files to other hosts, by signed URLs that expire. A reader uses such a URL
-// as long as it works, then asks the hub for a new one. The token is sent only to the hub.
+// The hub redirects reads of large files to other hosts, with signed URLs that expire. A reader uses such a
+// URL until it expires, then asks the hub for a new one. The token is sent only to the hub.
 #pragma once
 
 #include <functional>
@@ -26,9 +26,9 @@ struct HubOptions {
     return absl::OkStatus();
   };
   std::function<bool(const Url&)> may_be_local;  // as HttpRequest::may_be_local
-  // The folder of huggingface_hub's downloads, and the store that opens files there. A model that has all its
-  // safetensors files in that folder is read from there, also when the hub cannot be reached. If `files` is
-  // null, everything is read from the hub.
+  // The cache folder of huggingface_hub, and the store that opens files there. If that folder has all
+  // safetensors files of the commit, the model is read from there. If the hub cannot be reached, the revision
+  // that was downloaded last is read from there. If `files` is null, everything is read from the hub.
   std::string cache_folder;
   std::shared_ptr<const ObjectStore> files;
   bool offline = false;  // never ask the hub

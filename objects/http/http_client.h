@@ -1,20 +1,22 @@
-// A client for HTTP/1.1 over libcurl. Each request runs on its caller's thread. Its connection is kept for
-// the next request to the same server. To read in parallel, call from several threads: each uses a connection
-// of its own.
+// A client for HTTP/1.1 (RFC 9110, RFC 9112) over libcurl. Each request runs on its caller's thread, and
+// keeps its connection open for the next request to the same server. To read in parallel, call Fetch from
+// several threads: each uses its own connection.
 //
-// A request ends at once when its context ends. Otherwise it goes on while bytes arrive, however slowly; a
-// transfer stalls if no byte arrives for HttpLimits::stall. Failures that may pass (5xx, 429, timeouts, lost
-// connections, short bodies) are retried after a jittered pause, a bounded number of times. HttpCounts and
-// the metrics tc_object_* count them. A server that has never answered gets fewer attempts. A ranged read
-// goes on where the last attempt ended.
+// A request ends at once when its context ends. Otherwise it continues as long as bytes arrive, however
+// slowly. An attempt fails if no byte arrives for HttpLimits::stall. Failures that may pass (5xx, 429,
+// timeouts, lost connections, short bodies) are retried after a random pause, a bounded number of times.
+// HttpCounts and the metrics tc_object_* count the retries. A server that has never answered gets fewer
+// attempts. A retry of a ranged read continues where the last attempt ended.
 //
-// HttpClient follows redirects itself, not by libcurl. HttpRequest::may_follow decides about each one. A
-// redirect never leads from https to http, and the headers of a request are never sent to another origin.
+// HttpClient itself follows redirects, not libcurl. HttpRequest::may_follow decides about each one. A
+// redirect from https to http is refused, and the headers of a request are never sent to another origin.
 //
 // Thread-safe. Errors name the request by its `subject`, never by its URL, which may be signed: UNAVAILABLE
-// (all attempts failed), FAILED_PRECONDITION (the object is not the one that is read), DATA_LOSS (the server
-// cannot serve ranges), PERMISSION_DENIED (an address or a redirect that is not allowed, a certificate that
-// is not trusted), CANCELLED, DEADLINE_EXCEEDED. An HTTP status that is not retried is a reply, not an error.
+// (all attempts failed), FAILED_PRECONDITION (the object has changed since it was opened), DATA_LOSS (the
+// server cannot serve ranges), PERMISSION_DENIED (an address or a redirect that is not allowed, a certificate
+// that is not trusted), RESOURCE_EXHAUSTED (a reply of more than 64 MiB that is not a ranged read),
+// CANCELLED, DEADLINE_EXCEEDED. A reply with a status that is not retried is returned as a reply, not as an
+// error.
 #pragma once
 
 #include <atomic>
@@ -66,7 +68,7 @@ class HttpClient {
   std::atomic<uint64_t> retries_after_timeout_ = 0;
   std::atomic<uint64_t> retries_after_lost_connection_ = 0;
   absl::Mutex mutex_;
-  std::vector<std::unique_ptr<HttpSession>> idle_ ABSL_GUARDED_BY(mutex_);  // the last used is the last
+  std::vector<std::unique_ptr<HttpSession>> idle_ ABSL_GUARDED_BY(mutex_);  // most recently used last
   std::set<std::string> answered_ ABSL_GUARDED_BY(mutex_);  // origins that answered at least once
 };
 

@@ -1,8 +1,8 @@
-// Receives the reply of one attempt of an HTTP request: its headers, and its body. The body of a ranged read
-// goes straight into the caller's memory, any other body into a string. The server is not trusted: bytes of a
-// ranged read are written only if the reply is the requested range of the requested version.
+// Receives the reply of one attempt of an HTTP request: the headers and the body. The body of a ranged read
+// is written straight into the caller's memory, any other body into a string. The server is not trusted:
+// before the first byte of a range is written, the headers are checked for the requested range and version.
 //
-// One owner thread: the one that runs the request. Errors name the request by its subject.
+// Belongs to the thread that runs the request. Errors name the request by its subject.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,25 @@ namespace tensorcast::objects {
 
 class HttpExchange {
  public:
-  // Borrows both. `done` counts the bytes of a ranged read that earlier attempts brought; this attempt adds
-  // its bytes.
+  // Borrows both. `done`: the number of bytes of the range that earlier attempts have read; this attempt adds
+  // its own.
   HttpExchange(const HttpRequest& request, uint64_t& done) : request_(request), done_(done) {}
 
-  // Take a header line or a part of the body that arrived. False ends the transfer; refusal() says why.
+  // To be called with each header line, and with each part of the body. False ends the transfer; refusal()
+  // has the reason.
   bool AddHeader(std::string_view line);
   bool AddBody(std::string_view data);
 
   HttpReply& reply() { return reply_; }
   uint64_t received() const { return received_; }  // of headers and bodies: the progress of the transfer
   uint64_t body_bytes() const { return body_bytes_; }
-  // Why the exchange ended the transfer; OK: it did not. FAILED_PRECONDITION: the server sent another object
-  // or version. DATA_LOSS: the server cannot serve ranges.
+  // The reason why the exchange ended the transfer; OK if it did not. FAILED_PRECONDITION: the server sent
+  // another version. DATA_LOSS: the server cannot serve ranges. UNAVAILABLE: the headers have more than 256
+  // KiB. RESOURCE_EXHAUSTED: a body that is not a range has more than 64 MiB.
   const absl::Status& refusal() const { return refusal_; }
 
-  // Called after the transfer succeeded. UNAVAILABLE if the body of a ranged read is short. OK if the range
-  // is complete, or if the reply brings no range.
+  // To be called after the transfer has succeeded. UNAVAILABLE if the body of a ranged read is too short. OK
+  // if the range is complete, or if the reply has no range (another status than 2xx).
   absl::Status Finish();
 
  private:

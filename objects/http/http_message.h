@@ -22,12 +22,12 @@ namespace tensorcast::objects {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpLimits {
-  absl::Duration connect = absl::Seconds(3);  // includes the look-up of the name and the handshake
+  absl::Duration connect = absl::Seconds(3);  // max time for name look-up, connection and handshake
   absl::Duration stall = absl::Seconds(30);   // max time without a byte
   int attempts = 6;                           // max attempts of a request
   int first_attempts = 2;  // max attempts at a server that has never answered: its address may be wrong
-  absl::Duration first_pause = absl::Milliseconds(100);  // doubles each time; the wait is a random part of it
-  absl::Duration max_pause = absl::Seconds(10);          // also limits a pause that a server asks for
+  absl::Duration first_pause = absl::Milliseconds(100);  // max pause before a retry; doubles with each retry
+  absl::Duration max_pause = absl::Seconds(10);          // also limits a server's Retry-After
 };
 
 struct HttpOptions {
@@ -40,8 +40,7 @@ struct HttpOptions {
 struct RangedRead {
   uint64_t offset = 0;
   HostSpan destination;  // never empty
-  // Both identify the version that is read. A reply for another version is refused before any byte is
-  // written.
+  // These two identify the version. A reply with another version is refused before any byte is written.
   std::string etag;           // as the server sent it; empty: not known
   uint64_t object_bytes = 0;  // of the whole object
 };
@@ -51,15 +50,16 @@ struct HttpRequest {
   std::string method = "GET";
   Url url;
   HttpHeaders headers;    // sent only to the origin of `url`
-  std::string_view body;  // borrowed for the call; sent with any method but GET and HEAD
+  std::string_view body;  // borrowed for the call; sent with all methods except GET and HEAD
   std::optional<RangedRead> read;
-  // Called for each attempt: gives further headers for the origin of `url`, for example a signature or a
+  // Called for each attempt at the origin of `url`; returns further headers, for example a signature or a
   // token.
   std::function<absl::StatusOr<HttpHeaders>(const Url&)> authorize;
   // OK if a redirect may be followed. Null: a redirect is returned as the reply.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  // Whether a URL (of the request or of a redirect) may lead to a loopback or link-local address. If not, no
-  // connection to such an address is made, whatever the host name resolves to. Null: every URL may.
+  // Whether the host of this URL (of the request or of a redirect) may have a loopback or link-local address.
+  // If not, no connection to such an address is made, whatever the host name resolves to. Null: every host
+  // may.
   std::function<bool(const Url&)> may_be_local;
   bool use_proxy = true;             // use the proxy that the environment names, if any
   std::optional<HttpLimits> limits;  // replaces HttpOptions::limits
@@ -74,8 +74,8 @@ struct HttpReply {
   std::string_view Header(std::string_view lower_case_name) const;  // empty: the reply has no such header
 };
 
-// Converts the reply's status. OK for 2xx; PERMISSION_DENIED for 401 and 403; NOT_FOUND for 404 and 410;
-// FAILED_PRECONDITION for 412 and 416; UNAVAILABLE for others. `detail` is the server's explanation.
+// Converts the reply's status: OK for 2xx; PERMISSION_DENIED for 401 and 403; NOT_FOUND for 404 and 410;
+// FAILED_PRECONDITION for 412 and 416; UNAVAILABLE for all others. `detail`: the server's explanation.
 absl::Status StatusOfReply(std::string_view subject, const HttpReply& reply, std::string_view detail = "");
 
 }  // namespace tensorcast::objects

@@ -1,7 +1,7 @@
-// A libcurl handle with its open connections. Only this code calls libcurl. It makes one attempt of one
-// request at a time: http_client.h follows redirects and retries.
+// A libcurl handle with its open connections. Only this class calls libcurl. It makes one attempt of one
+// request at a time; HttpClient follows redirects and retries.
 //
-// Thread-compatible: the thread that runs a request owns the session meanwhile.
+// Thread-compatible: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace tensorcast::objects {
 
-// How a transfer ended. After kWhole and kFailed a retry is of no use; after the others it may succeed.
+// How a transfer ended. After kTimedOut and kLost a retry may succeed.
 enum class HttpEnd : uint8_t {
   kWhole,      // the reply is complete, whatever its status
   kTimedOut,   // no connection in time, or no byte for HttpLimits::stall
   kLost,       // no connection, or one that was lost
   kUntrusted,  // the server's certificate is not trusted
-  kFailed,
+  kFailed,     // any other error of libcurl
 };
 
 class HttpSession {
@@ -35,14 +35,15 @@ class HttpSession {
 
   const std::string& origin() const { return origin_; }
 
-  // Requests `url`, which may come from a redirect, with only these headers. `local`: the url may lead to a
-  // loopback or link-local address. Returns CANCELLED or DEADLINE_EXCEEDED of the context at once, and
-  // PERMISSION_DENIED for an address that is not allowed. If `exchange` refused the reply, ignore the result.
+  // Requests `url` (that of the request or of a redirect) with only these headers. Blocks until the transfer
+  // has ended. `local`: the host may have a loopback or link-local address. CANCELLED or DEADLINE_EXCEEDED if
+  // the context ends first; PERMISSION_DENIED for an address that is not allowed. If exchange.refusal() is
+  // not OK, the caller must ignore the result.
   absl::StatusOr<HttpEnd> Run(const RequestContext& context, const HttpRequest& request, const Url& url,
                               const HttpHeaders& headers, bool local, const HttpOptions& options,
                               const HttpLimits& limits, HttpExchange& exchange);
 
-  // libcurl's message about the last transfer, if that did not end as kWhole.
+  // libcurl's message about the last transfer, if it did not end as kWhole.
   const std::string& error() const { return error_; }
 
  private:

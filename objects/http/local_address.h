@@ -1,6 +1,8 @@
-// Recognises local addresses: loopback, link-local (which clouds use for their metadata services) and
-// unspecified ones, also as IPv4 within IPv6. A service at such an address often trusts every caller. Pure
-// functions; thread-safe.
+// Recognises local addresses: loopback, link-local (clouds have their metadata services there) and
+// unspecified ones, also IPv4 addresses within IPv6. A service at such an address often trusts every caller.
+// Pure functions; thread-safe.
+
+// True also for an address that is neither IPv4 nor IPv6.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,9 +12,9 @@
 namespace tensorcast::objects {
 
 bool IsLocalAddress(const sockaddr& address);
-// Whether the text `host` is local, without asking a name server: "localhost", a name below it, or any
-// spelling of a local address that a resolver accepts ("127.1", "0x7f000001"). An IPv6 address has no
-// brackets here.
+// Whether the text `host` names a local address: "localhost", a name that ends in ".localhost", or any
+// spelling of a local address that a resolver accepts ("127.1", "0x7f000001"). Asks no name server. An IPv6
+// address must have no brackets.
 bool IsLocalHost(std::string_view host);
 
 }  // namespace tensorcast::objects

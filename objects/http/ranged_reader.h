@@ -1,5 +1,5 @@
-// An ObjectReader for an object of a server, shared by all stores that read over HTTP. Each store gives the
-// function that requests a range. Thread-safe, provided that the given functions are.
+// An ObjectReader for objects of HTTP servers, used by all stores of this folder. Each store passes the
+// function that requests a range. Thread-safe if the passed functions are.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,15 @@
 
 namespace tensorcast::objects {
 
-// Reads the range in the version that was opened, or fails as ObjectReader::Read does.
+// Reads the range of the version that was opened. Errors: as ObjectReader::Read.
 using ReadRange = std::function<absl::Status(const RequestContext&, const RangedRead&)>;
 
-// The traits of objects that are read over a network. Latency dominates there, so several requests run at the
-// same time, and each brings several MiB. `lane` must outlive the reader: pass a literal.
+// The traits of objects that are read over a network: eight concurrent requests of 8 MiB, because of the
+// latency. `lane` must outlive the reader: pass a literal.
 ObjectTraits NetworkTraits(std::string_view lane);
 
-// `etag` identifies the version in RangedRead; empty if the server's replies have no ETag to compare. `check`
-// tells whether the object is still the same, for servers that do not show a change in their reads; else
-// null.
+// `etag`: RangedRead::etag; empty if the server's replies have no ETag of the version. `check`: implements
+// ObjectReader::CheckUnchanged, for servers with replies that do not show a change; null: always OK.
 std::shared_ptr<ObjectReader> MakeRangedReader(
     ObjectIdentity identity, std::string etag, ObjectTraits traits, ReadRange read,
     std::function<absl::Status(const RequestContext&)> check = nullptr);

@@ -1,5 +1,5 @@
-// Limits the rate at which objects are read: the total of all servers, and each server by itself. Shared by
-// all clients of a process. Thread-safe.
+// Limits the rate at which objects are read: from all servers together, and from each server. Shared by all
+// clients of a process. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class ReadRates {
   // Max rates of all reads together and of each server, in bytes per second; 0: no limit.
   ReadRates(uint64_t all, uint64_t of_origin) : of_origin_(of_origin), all_(all) {}
 
-  // Reserves a turn to read `bytes` from the server `origin` ("https://host:port"), and waits for the turn.
-  // Concurrent callers get their turns one after another. CANCELLED or DEADLINE_EXCEEDED if the context ends
-  // first.
+  // Blocks until the limits allow the caller to read `bytes` from the server `origin` ("https://host:port").
+  // Callers are served in the order of their calls. CANCELLED or DEADLINE_EXCEEDED if the context ends first;
+  // the bytes are then counted all the same. `subject`: for the error.
   absl::Status Await(const RequestContext& context, const std::string& origin, uint64_t bytes,
                      std::string_view subject);
 

@@ -1,7 +1,7 @@
-// A text that must not leave the process by accident: a key, a token. A Secret cannot be printed, compared or
-// converted; only Reveal returns the text, for the code that sends or signs it. That code must keep what it
-// makes of the text (a header, a signature) short-lived. The bytes lie in separate pages that core files
-// leave out, and are wiped at the end. Copies share the bytes. Immutable; thread-safe.
+// A text that must not leave the process by accident: a key or a token. A Secret cannot be printed, compared
+// or converted. Only Reveal returns the text, for code that sends it or signs with it. Such code must soon
+// destroy what it derives from the text (a header, a signature). The bytes are in pages that core files leave
+// out (MADV_DONTDUMP), and are wiped with the last copy. Immutable; thread-safe.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Secret {
   bool empty() const { return bytes_ == nullptr; }
   std::string_view Reveal() const;
 
-  // Lets messages take a Secret: they get "[secret]".
+  // In messages a Secret is shown as "[secret]".
   template <typename Sink>
   friend void AbslStringify(Sink& sink, const Secret&) {
     sink.Append("[secret]");

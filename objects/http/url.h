@@ -1,7 +1,7 @@
-// Absolute http and https URLs, in the single form in which they are compared, signed and sent. An ambiguous
-// text is refused, so that the URL that a rule has checked is the URL that the client connects to. Values and
-// pure functions; thread-compatible. INVALID_ARGUMENT for a text that is not such a URL. Messages leave out
-// the query, which may be a signature.
+// Absolute http and https URLs (RFC 3986), in one form in which they are compared, signed and sent. Ambiguous
+// texts are refused. So the client connects to the same URL that the rules have checked. Values and pure
+// functions; thread-compatible. INVALID_ARGUMENT for a text that is not such a URL. Messages leave out the
+// query, which may be a signature.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +29,17 @@ struct Url {
   friend bool operator==(const Url&, const Url&) = default;
 };
 
-// Refuses user names, fragments, spaces, control characters and backslashes.
+// Refuses user names, fragments, spaces, control characters, backslashes and bytes outside ASCII.
 absl::StatusOr<Url> ParseUrl(std::string_view text);
-// The URL that a Location header in a reply from `base` names.
+// The URL of the Location header `location` in a reply from `base`.
 absl::StatusOr<Url> ResolveLocation(const Url& base, std::string_view location);
 bool SameOrigin(const Url& a, const Url& b);
 
-// Encode every byte except RFC 3986's unreserved ones as %XX; EncodePath keeps '/'. This is also SigV4's
-// encoding.
+// Encode every byte as %XX except RFC 3986's unreserved characters; EncodePath also keeps '/'. SigV4 requires
+// this encoding.
 std::string EncodePath(std::string_view path);
 std::string EncodeComponent(std::string_view text);
-// Decodes %XX. A '%' without two hexadecimal digits after it stays.
+// Decodes %XX. A '%' without two following hexadecimal digits is kept.
 std::string DecodePercent(std::string_view text);
 // "a=b&c=d", encoded, in the given order.
 std::string EncodeQuery(const std::vector<std::pair<std::string, std::string>>& parameters);

@@ -1,6 +1,6 @@
-// Parses the XML of S3 and STS replies: elements and text, whole documents in memory. Attributes, comments
-// and namespace prefixes are dropped. A document type is refused, so no entity can expand. A pure function;
-// thread-safe.
+// Parses the XML of S3 and STS replies, with expat: elements and text of a whole document in memory.
+// Attributes, comments and namespace prefixes are dropped. A document type declaration is refused, so no
+// entity can expand. A pure function; thread-safe.
 #pragma once
 
 #include <string>
@@ -20,7 +20,8 @@ struct XmlElement {
   std::string_view TextOf(std::string_view child) const;
 };
 
-// Returns the root element. INVALID_ARGUMENT for a document that is not well-formed or is nested too deeply.
+// Returns the root element. INVALID_ARGUMENT for a document that is not well-formed, has more than 1 GiB, or
+// is nested more than 16 levels deep.
 absl::StatusOr<XmlElement> ParseXml(std::string_view document);
 
 }  // namespace tensorcast::objects

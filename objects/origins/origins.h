@@ -1,10 +1,10 @@
 // The list `daemon.origins`: the places outside its host that a daemon may read with its own credentials, for
-// any client that asks. A place that is not listed is refused even if it needs no credentials, since the
-// daemon may reach places that the client cannot reach. Immutable; thread-safe.
+// any client. A place that is not listed is refused even if it needs no credentials, because the daemon may
+// reach hosts that the client cannot reach. Immutable; thread-safe.
 //
 // An entry is a prefix: "s3://bucket/models/", "gs://bucket/", "https://host:8443/models/", "hf://" (every
-// repository) or "hf://org/". Scheme, host, port and bucket are compared exactly, and paths up to a '/': the
-// prefix "…/models" holds "…/models" itself and what is below "…/models/", and not "…/models2".
+// repository) or "hf://org/". Scheme, host, port and bucket must be equal. Paths are compared by whole
+// components: the prefix "…/models" has "…/models" and all below "…/models/", but not "…/models2".
 #pragma once
 
 #include <string>
@@ -27,17 +27,18 @@ class Origins {
 
   Origins() = default;  // nothing may be read
 
-  // PERMISSION_DENIED when the URI is not below an entry, or when its path is ambiguous ("..", "%2e", an
-  // empty component). INVALID_ARGUMENT for a text that is not a URI of a known scheme.
+  // PERMISSION_DENIED if the URI is not below an entry, or if its path is ambiguous ("..", "%2e", an empty
+  // component). INVALID_ARGUMENT for a text that is not a URI of a known scheme.
   absl::Status Check(std::string_view uri) const;
 
-  // Whether an allowed request may follow a redirect to `to`. For https:// and http:// objects, `to` must be
-  // listed itself. `hub` is true for hf://, which has files on other hosts: then `to` may be any https
-  // URL that leads to no local host, or a URL of the same endpoint.
+  // OK if an allowed request may follow a redirect to `to`, else PERMISSION_DENIED. A URL of an endpoint is
+  // always allowed. Otherwise, for https:// and http:// objects (`hub` false) `to` must be listed. A hub has
+  // files on many other hosts, so for hf:// (`hub` true) `to` may be any https URL with a host that is not
+  // local.
   absl::Status CheckRedirect(const Url& from, const Url& to, bool hub) const;
 
-  // Whether this URL may lead to a local address: true for endpoints, and for entries that name a local
-  // address themselves.
+  // Whether the URL's host may have a local address: true for endpoints, and for listed URLs with a host that
+  // is a local address or "localhost".
   bool MayBeLocal(const Url& url) const;
 
  private:

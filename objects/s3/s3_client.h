@@ -1,9 +1,10 @@
-// Sends requests to an S3-compatible store: AWS, MinIO, Ceph, SeaweedFS, Cloudflare R2, and Google's through
-// its XML API. Each attempt is signed for its endpoint and its time.
+// Sends requests to an S3-compatible store: AWS, MinIO, Ceph, SeaweedFS, Cloudflare R2, and Google's store
+// through its XML API. Source: "Amazon S3 API Reference". Each attempt is signed anew (sigv4.h).
 //
-// A bucket may lie in another region, or at another endpoint, than the options say: the store then answers
-// with a redirect. If S3Options::may_follow allows the new place, the client remembers it and signs for it.
-// The client takes only scheme, host and port from a Location, so no server chooses which object is read.
+// A bucket may be in another region, or at another endpoint, than S3Options says; the store then answers with
+// a redirect or names the region. If S3Options::may_follow allows the new place, the client stores it and
+// signs for it. The client takes only scheme, host and port from a Location header, so a server cannot choose
+// which object is read.
 //
 // Thread-safe. Errors are those of HttpClient and StatusOfReply, and name the object by its URI.
 #pragma once
@@ -39,14 +40,15 @@ struct S3Options {
   std::string scheme = "s3";  // of the URIs; "gs" for Google's
   std::string endpoint;       // "https://host:9000"; empty: AWS's endpoint of `region`
   std::string region = "us-east-1";
-  // Where a URL has the bucket's name: in the path, or in front of the host. kAuto: in the path if `endpoint`
-  // is set or if the name has a dot, which the certificates of AWS's hosts do not cover; else in front.
+  // Where a URL has the bucket's name: in the path (kPath), or as the first part of the host (kVirtualHost).
+  // kAuto: in the path if `endpoint` is set, or if the name has a dot (AWS's certificates do not cover it),
+  // '_' or upper case; else in the host.
   enum class Addressing { kAuto, kPath, kVirtualHost } addressing = Addressing::kAuto;
   std::shared_ptr<CredentialSource> credentials;  // null: requests are anonymous
   // OK if requests may be redirected to another place. Null: only to other regions of AWS.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
   std::function<bool(const Url&)> may_be_local;        // as HttpRequest::may_be_local
-  std::function<absl::Time()> wall_clock = absl::Now;  // signatures have the time of day
+  std::function<absl::Time()> wall_clock = absl::Now;  // signatures contain the time
 };
 
 struct S3Name {
@@ -85,11 +87,11 @@ class S3Client {
   const S3Options& options() const { return options_; }
   std::string UriOf(const S3Name& name) const;
 
-  // The identity of the version that HEAD showed.
+  // The identity of `object`, which Head has returned for `name`.
   ObjectIdentity IdentityOf(const S3Name& name, const S3Object& object) const;
 
-  // Returns a reply of any status. Follows redirects, and sends again with new credentials after the old ones
-  // have expired.
+  // Returns a reply of any status. Follows redirects. If the store says that the credentials have expired,
+  // sends the request once more with new ones.
   absl::StatusOr<HttpReply> Send(const RequestContext& context, const S3Call& call);
 
   absl::StatusOr<S3Object> Head(const RequestContext& context, const S3Name& name,
@@ -97,8 +99,8 @@ class S3Client {
   absl::Status Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
                     const RangedRead& read);
   // The names directly below the prefix `name.key`, without the prefix, ascending; names of folders have no
-  // '/'. Stops asking for pages after `max_names`. With an empty delimiter, the keys of all objects below the
-  // prefix, as ObjectFolder::ListBelow has them.
+  // '/' at their end. Requests no further page when it has `max_names` names. With an empty delimiter: the
+  // keys of all objects below the prefix, as in ObjectFolder::ListBelow.
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& context, const S3Name& name,
                                                 size_t max_names = ~size_t{0},
                                                 std::string_view delimiter = "/");
@@ -117,7 +119,7 @@ class S3Client {
   const std::shared_ptr<HttpClient> http_;
   const S3Options options_;
   absl::Mutex mutex_;
-  std::map<std::string, Place> places_ ABSL_GUARDED_BY(mutex_);  // of buckets that were found elsewhere
+  std::map<std::string, Place> places_ ABSL_GUARDED_BY(mutex_);  // of buckets in another place than options_
 };
 
 }  // namespace tensorcast::objects

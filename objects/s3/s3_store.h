@@ -1,9 +1,9 @@
 // Objects of S3-compatible buckets behind core/source's interfaces. URIs are "s3://bucket/key"; the key is
-// not encoded. A name that ends in '/', a bucket, and a name with objects below it are folders. Thread-safe.
+// not encoded. Folders are: a bucket, a name that ends with '/', and a name with objects below it.
+// Thread-safe.
 //
-// In a bucket that keeps versions, the version of an object is "version:<VersionId>": that version stays
-// readable while the bucket keeps it. In other buckets the version is "etag:<ETag>", and the next write
-// replaces it.
+// In a bucket that keeps versions, an object's version is "version:<VersionId>". It stays readable as long as
+// the bucket keeps it. In other buckets the version is "etag:<ETag>", and the next write replaces it.
 #pragma once
 
 #include <memory>

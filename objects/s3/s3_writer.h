@@ -1,13 +1,13 @@
 // Writes objects to S3-compatible buckets, lists and removes them, and ends uploads that a crash left behind.
 //
 // An object appears whole or not at all. A large object is uploaded in parts, several at a time. A write that
-// fails or is cancelled aborts its upload, so that the store keeps no parts. Only a process that dies during
-// a write leaves an unfinished upload: ListUploads finds it.
+// fails or is cancelled aborts its upload, so that the store deletes the parts. If the process dies during a
+// write, or the abort fails, an unfinished upload remains: ListUploads finds it.
 //
-// Checksums: each signed request carries the SHA-256 of its body in x-amz-content-sha256, and the signature
-// covers that header. A server that checks signatures compares the digest with the received body, so it
-// refuses a damaged part, which the writer then sends again. The newer x-amz-checksum-* headers would only
-// repeat the digest, and fewer kinds of servers know them. Requests without credentials carry no digest.
+// Checksums: each signed request has the SHA-256 of its body in the header x-amz-content-sha256, and the
+// signature covers that header. A server that checks signatures compares the digest with the received body.
+// It refuses a damaged part, and the writer sends the part again. The newer headers x-amz-checksum-* would
+// only repeat the digest, and fewer servers support them. Requests without credentials have no digest.
 //
 // Thread-safe. Errors are those of S3Client.
 #pragma once
@@ -28,29 +28,29 @@
 
 namespace tensorcast::objects {
 
-// Fills `destination` with the object's bytes from `offset` on. Several threads call it at the same time. It
-// is called again for a part that is sent again.
+// Fills `destination` with the object's bytes from `offset` on. Called once for each part, by several threads
+// at the same time. An error ends the write.
 using FillBytes =
     std::function<absl::Status(const RequestContext& context, uint64_t offset, HostSpan destination)>;
 
 struct StoredObject {
   std::string uri;
   uint64_t bytes = 0;
-  absl::Time written;  // by the store's clock
+  absl::Time written;  // by the store's clock; InfiniteFuture: the store gave no valid time
 };
 
 // An upload that was neither finished nor aborted.
 struct S3Upload {
   std::string uri;
   std::string id;
-  absl::Time begun;  // by the store's clock
+  absl::Time begun;  // by the store's clock; InfiniteFuture: the store gave no valid time
 };
 
 class S3Writer {
  public:
   struct Options {
-    uint64_t part_bytes = uint64_t{16} << 20;  // larger if the object would have too many parts
-    int parts_at_once = 4;                     // each part in flight needs a buffer of its size
+    uint64_t part_bytes = uint64_t{16} << 20;  // parts are larger if there would be more than 10,000
+    int parts_at_once = 4;                     // each concurrent part needs a buffer of its size
     absl::Duration abort_timeout = absl::Seconds(20);
   };
 
@@ -58,21 +58,22 @@ class S3Writer {
   S3Writer(std::shared_ptr<S3Client> client, const Options& options)
       : client_(std::move(client)), options_(options) {}
 
-  // Writes the object, and replaces an existing one. Returns the identity of the written version.
+  // Writes the object of `bytes` bytes, and replaces an existing one. Blocks until the store has it. Returns
+  // the identity of the written version. DATA_LOSS if the store then has an object of another size.
   absl::StatusOr<ObjectIdentity> Write(const RequestContext& context, const std::string& uri, uint64_t bytes,
                                        const FillBytes& fill) const;
-  // NOT_FOUND when the object does not exist.
+  // The identity of the current version. NOT_FOUND if the object does not exist.
   absl::StatusOr<ObjectIdentity> Describe(const RequestContext& context, const std::string& uri) const;
-  // OK also when the object does not exist.
+  // OK also if the object does not exist.
   absl::Status Remove(const RequestContext& context, const std::string& uri) const;
 
-  // All objects with URIs that begin with `prefix`, also those below further slashes; ascending.
+  // All objects with URIs that begin with `prefix`, in ascending order of the URIs.
   absl::StatusOr<std::vector<StoredObject>> List(const RequestContext& context,
                                                  const std::string& prefix) const;
   // All unfinished uploads to URIs that begin with `prefix`, also those of other processes.
   absl::StatusOr<std::vector<S3Upload>> ListUploads(const RequestContext& context,
                                                     const std::string& prefix) const;
-  // OK also when the upload has ended already.
+  // OK also if the upload has already ended.
   absl::Status Abort(const RequestContext& context, const S3Upload& upload) const;
 
  private:

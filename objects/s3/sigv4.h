@@ -1,5 +1,5 @@
-// AWS Signature Version 4 in a header, in the variant of S3, which encodes the path once. A pure function;
-// thread-safe. AWS's documentation has the format: "Authenticating Requests (AWS Signature Version 4)".
+// AWS Signature Version 4 in a header, in S3's variant, which encodes the path only once. Source: Amazon S3
+// API Reference, "Authenticating Requests (AWS Signature Version 4)". A pure function; thread-safe.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ struct SigningScope {
   absl::Time time;
 };
 
-// Returns the headers to add to a request that has `headers`: x-amz-date, x-amz-content-sha256,
-// x-amz-security-token (for a role's keys) and authorization. The signature covers these, `headers` and the
-// host, but no other header that is sent.
+// Returns the headers to add to a request with the headers `headers`: x-amz-date, x-amz-content-sha256,
+// x-amz-security-token (only with a role's keys) and authorization. The signature covers the first three,
+// `headers` and the host, and no other header of the request.
 HttpHeaders SignV4(std::string_view method, const Url& url, const HttpHeaders& headers, std::string_view body,
                    const Credentials& credentials, const SigningScope& scope);
 
