@@ -60,10 +60,11 @@ std::string Url::Text() const {
 }
 
 absl::StatusOr<Url> ParseUrl(std::string_view text) {
-  // Some readers take a backslash for a slash, and drop tabs and ends of lines; others do not.
-  const auto forbidden = [](char c) { return c <= ' ' || c == 0x7f || c == '\\' || c == '#'; };
+  // Some readers take a backslash for a slash, and drop tabs and ends of lines; others do not. A URL has only
+  // ASCII characters (RFC 3986). `char` is signed on some processors only, hence the type.
+  const auto forbidden = [](unsigned char c) { return c <= ' ' || c >= 0x7f || c == '\\' || c == '#'; };
   if (std::ranges::any_of(text, forbidden)) {
-    return Malformed("", "it has a space, a control character, a backslash or a fragment");
+    return Malformed("", "it has a space, a control or non-ASCII character, a backslash or a fragment");
   }
   Url url;
   const size_t colon = text.find("://");
