@@ -6,7 +6,7 @@
 // slowly. An attempt fails if no byte arrives for HttpLimits::stall. Failures that may pass (5xx, 429,
 // timeouts, lost connections, short bodies) are retried after a random pause, a bounded number of times.
 // HttpCounts and the metrics tc_object_* count the retries. A server that has never answered gets fewer
-// attempts. A retry of a ranged read continues where the last attempt ended.
+// attempts. A retry of a ranged read continues where the last attempt ended, if the server serves ranges.
 //
 // HttpClient itself follows redirects, not libcurl. HttpRequest::may_follow decides about each one. A
 // redirect from https to http is refused, and the headers of a request are never sent to another origin.

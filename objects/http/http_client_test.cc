@@ -87,6 +87,19 @@ TEST_F(HttpClientTest, ShortBody_IsContinuedWhereItEnded) {
   EXPECT_EQ(client_.counts().retries_after_lost_connection, 1);
 }
 
+TEST_F(HttpClientTest, ShortBodyOfServerWithoutRanges_IsReadFromStart) {
+  std::atomic<int> calls = 0;
+  FakeServer server([&](const FakeRequest&) {
+    FakeReply reply{.body = "0123456789"};
+    if (++calls == 1) reply.close_after = 3;
+    return reply;
+  });
+  const auto reply = client_.Fetch({}, Ranged(server, 0, 10));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(read_, "0123456789");
+  EXPECT_EQ(server.requests().size(), 2);
+}
+
 TEST_F(HttpClientTest, ServerThatNeverAnswered_IsGivenUpSoon) {
   std::string path;
   {

@@ -97,7 +97,7 @@ bool HttpExchange::AddBody(std::string_view data) {
 
 // Whether the body is the asked range of the asked version. Servers exist that ignore If-Match, and that
 // ignore Range, so nothing is taken for granted.
-absl::Status HttpExchange::CheckRange() const {
+absl::Status HttpExchange::CheckRange() {
   const RangedRead& read = *request_.read;
   const std::string_view etag = reply_.Header("etag");
   if (!read.etag.empty() && !etag.empty() && etag != read.etag) {
@@ -117,8 +117,10 @@ absl::Status HttpExchange::CheckRange() const {
   if (range.object_bytes != 0 && range.object_bytes != read.object_bytes) {
     return Changed(absl::StrCat("it had ", read.object_bytes, " bytes and has ", range.object_bytes));
   }
-  // A whole object in place of a range is the range only where it is all of it.
+  // A whole object in place of a range is the range only where it is all of it. Such a reply begins at the
+  // first byte, also after an attempt that has read a part.
   const bool whole = !partial && read.destination.size() != read.object_bytes;
+  if (!partial && !whole) done_ = 0;
   if (whole || range.first != read.offset + done_) return NoRanges("other bytes than the range");
   return absl::OkStatus();
 }

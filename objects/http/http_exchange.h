@@ -39,7 +39,8 @@ class HttpExchange {
 
  private:
   bool BringsRange() const { return request_.read.has_value() && reply_.status / 100 == 2; }
-  absl::Status CheckRange() const;
+  // Checks the headers of a ranged read. Sets `done_` to 0 if the reply is the whole object.
+  absl::Status CheckRange();
   absl::Status Changed(std::string_view how) const;
   absl::Status NoRanges(std::string_view what) const;
 
