@@ -38,15 +38,18 @@ class PackedFile {
   const std::shared_ptr<const Manifest> manifest_;
 };
 
-// A packed file that is being written. The destructor removes the file unless Commit succeeded.
+// A packed file that is being written. The destructor removes the file unless Commit has given it its final
+// name.
 class PackedWriter {
  public:
   virtual ~PackedWriter() = default;
-  // Writes a range of the image. Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED when the disk
-  // is full.
+  // Writes a range of the image. Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED if the disk
+  // is full; OUT_OF_RANGE if the range is not inside the image.
   virtual absl::Status Write(uint64_t image_offset, std::span<const ConstHostSpan> bytes) = 0;
   // Writes the manifest, syncs and renames the file, and syncs the folder. Call it once, after the whole
-  // image was written.
+  // image was written. FAILED_PRECONDITION if the image is incomplete; INVALID_ARGUMENT if the manifest is
+  // too long or has an image of another size. If only the sync of the folder fails, returns that error, but
+  // the file keeps its name and is listed.
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) = 0;
 };
 

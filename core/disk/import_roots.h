@@ -51,7 +51,7 @@ class ImportRoots final : public ObjectStore {
   // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends before. The same holds for Open of a folder.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
-  // A file that was opened before, by its real path.
+  // Opens a file that was opened before, by its real path. FAILED_PRECONDITION if it has changed since.
   absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
                                                           const ObjectIdentity& file) const override;
 

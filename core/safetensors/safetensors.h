@@ -62,7 +62,7 @@ struct SafetensorsModel {
 };
 
 // Opens the model at `uri`: a .safetensors file, or a folder with model.safetensors.index.json, a single
-// model.safetensors, or an adapter's adapter_model.safetensors. If the folder cannot be listed, these names
+// model.safetensors, or an adapter's adapter_model.safetensors. If listing the folder is denied, these names
 // are tried. Nothing outside the folder is read. If two shards have different values for a metadata key, the
 // first shard keeps the key and the value of the other shard is stored under "<shard>/<key>".
 //
@@ -76,8 +76,8 @@ absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path);
 // the metadata; if empty, their URIs are used.
 absl::StatusOr<SafetensorsModel> ReadSafetensors(const RequestContext& context, const ObjectReaders& objects,
                                                  std::vector<std::string> shards = {});
-// Reads the headers of a model a second time, and replaces the contents of `model`. `manifest` is from the
-// first reading. ABORTED if the headers now describe other tensors or metadata.
+// Reads the headers of a model a second time, and replaces the contents of `model`; its folder becomes null.
+// `manifest` is from the first reading. ABORTED if the headers now describe other tensors or metadata.
 absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest& manifest,
                                   SafetensorsModel& model);
 
