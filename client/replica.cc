@@ -143,6 +143,7 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
 // A view points into the image by the tensor's offset, which is the same in host memory and on a GPU. A
 // replica that is not attached has views without memory: names, types and shapes.
 void Replica::State::MakeViews() {
+  manifest_of_views = manifest;
   tensors.reserve(chosen.tensors.size());
   for (const uint32_t place : chosen.tensors) {
     const Tensor& tensor = manifest->layout().tensors[place];
