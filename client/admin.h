@@ -1,6 +1,6 @@
 // AdminClient: the daemon's calls with the messages of proto/ as their results. The command line, Python and
 // the tests use it beside Client, and Client is built on it. Not part of the installed package. Thread-safe.
-// Errors and clocks as in tensorcast/client.h.
+// tensorcast/client.h describes the errors and clocks.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // As Client::Connect. `daemon` may also be the address of a global store: then only the calls that a global
-  // store serves work.
+  // Connects like Client::Connect. `daemon` may also be the address of a global store: then only the calls
+  // that a global store serves work.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const ClientOptions& options);
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const std::string& daemon) {
     return Connect(ClientOptions{.daemon = daemon});
@@ -37,11 +37,11 @@ class AdminClient {
 
   // The result of the call that made this Replica.
   static const v1::MaterializeReplicaResult& ResultOf(const Replica& replica);
-  // As Client::Import.
+  // See Client::Import.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context, const std::string& path,
                                                const PutOptions& options = {});
 
-  // Keys: as the calls of the same names in Client.
+  // The calls about keys: see Client's calls of the same names.
   absl::StatusOr<v1::BindKeyResponse> BindKey(const RequestContext& context, std::string_view key,
                                               std::string_view artifact,
                                               std::optional<uint64_t> expected_revision = std::nullopt,
@@ -64,18 +64,18 @@ class AdminClient {
   absl::StatusOr<v1::Artifact> DescribeArtifact(const RequestContext& context, std::string_view artifact_id);
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
-  // Deletes packs and manifests of artifacts that the global store does not know any more, and ends
-  // interrupted uploads, in this cluster's archives. Only what is at least `min_age` old goes: an upload of
-  // another node that still runs after that time counts as interrupted. `dry_run` only lists them.
+  // Cleans this cluster's archives: deletes packs and manifests of artifacts that the global store no longer
+  // knows, and ends interrupted uploads. Keeps everything younger than `min_age`. An older upload counts as
+  // interrupted, even if another node still runs it. With `dry_run`, only lists what it would delete.
   absl::StatusOr<v1::CollectArchivesResponse> CollectArchives(const RequestContext& context,
                                                               absl::Duration min_age, bool dry_run);
 
-  // This daemon's replicas of one artifact, or all its replicas if `artifact_id` is empty. `chunk_bits` asks
-  // for the set of chunks of each replica, too.
+  // This daemon's replicas of one artifact, or all its replicas if `artifact_id` is empty. `chunk_bits` adds
+  // the set of chunks of each replica.
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
-  // `replica` as Client::SetPinned has it.
+  // `replica` names replicas as in Client::SetPinned.
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
@@ -85,7 +85,8 @@ class AdminClient {
   // Whether the daemon's node reaches another node. An unreachable node is a result, not an error. Needs the
   // operator role.
   absl::StatusOr<v1::ProbeNodeResponse> ProbeNode(const RequestContext& context, const std::string& node_id);
-  // A transfer to this daemon's node, with reports that the daemon asks its sources for.
+  // One transfer to this daemon's node. The daemon asks the transfer's sources for their reports and adds
+  // them.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);
   // How an artifact reached the nodes of the cluster. A global store serves this call, too.
@@ -105,8 +106,8 @@ class AdminClient {
   absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(const RequestContext& context,
                                                                         std::string_view artifact_id);
   // Calls `on_news` with the existing tasks, then with a message that has `listed` set, then with each
-  // change. Ends when the context ends, the connection ends, or `on_news` returns false. It does not
-  // reconnect: the caller watches again when the global store went away.
+  // change. Ends when the context ends, the connection ends, or `on_news` returns false. Does not reconnect:
+  // if the global store went away, the caller must call it again.
   absl::Status WatchReplicationTasks(
       const RequestContext& context, std::string_view artifact_id,
       const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news);

@@ -1,6 +1,6 @@
 // The state of Changes: the parts of the target's image in which elements may have changed, and the
 // differences or base bytes that tell which elements did. Private to this folder. Immutable after Find,
-// except for the memory that calls of Changes::Of use again, which `mutex` guards.
+// except for `idle`: memory that calls of Changes::Of reuse. `mutex` guards it.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ namespace tensorcast::client {
 // A part of the target's image in which elements may have changed.
 struct ChangedPart {
   ByteRange range;                  // in the image
-  bool whole = false;               // it is unknown which of its elements changed
-  uint32_t chunk = 0;               // this chunk of the differences tells it, if `base` is null
+  bool whole = false;               // the changed elements are unknown: all count as changed
+  uint32_t chunk = 0;               // if `base` is null: this chunk of the differences lists them
   const std::byte* base = nullptr;  // range.bytes bytes of the base's image to compare with, or null
   uint32_t width = 1;               // bytes of an element; used with `base`
 };
@@ -63,13 +63,13 @@ struct Changes::Target {
 
 struct Changes::State {
   // Calls `visit` with the changed elements of `part`, some thousands at a time, as byte offsets in the part.
-  // False: the changed elements are not known, and the whole part counts as changed; `visit` may have been
-  // called for some of it.
+  // False: the changed elements are not known, and the whole part counts as changed. Then `visit` may already
+  // have been called for some elements.
   bool Visit(const ChangedPart& part, ChangesReader& reader,
              absl::FunctionRef<void(const ChangedElements&)> visit) const;
-  // Sets `read` to what changed in `part`, unless it was read last.
+  // Reads the changed elements of `part` into `read`, unless `read` already has them.
   void Read(const ChangedPart& part, ReadPart& read) const;
-  // What no call uses, if possible the one in which `part` was read last.
+  // Takes an unused ReadPart, if possible the one that read `part` last.
   std::unique_ptr<ReadPart> Take(const ChangedPart* part);
   void GiveBack(std::unique_ptr<ReadPart> read);
 

@@ -22,22 +22,22 @@ inline constexpr char kDaemonSearch[] =
 // of a socket ("/path", "./path", "../path", "~/path") becomes "unix:" and the absolute path.
 std::string ToDaemonAddress(std::string_view named);
 
-// The first socket in these folders at which a daemon listens and this user may connect. In each folder the
-// daemon's own user is given the operator's socket, every other user the client's socket. PERMISSION_DENIED
-// if a daemon refuses this user and no other daemon serves it; UNAVAILABLE, with the places that were tried,
-// if no daemon listens.
+// The first socket in these folders at which a daemon listens and this user may connect. In each folder, the
+// daemon's own user gets the operator's socket, and every other user gets the client's socket.
+// PERMISSION_DENIED if a daemon refuses this user and no other daemon serves it; UNAVAILABLE, with the places
+// that were tried, if no daemon listens.
 absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 
 // The address of the daemon that `named` names. If `named` is empty, the daemon in TENSORCAST_DAEMON, else
-// the first one in SocketFolders() (base/posix/socket_folders.h). Every client of a host finds its daemon by
-// this function.
+// the first one in SocketFolders() (base/posix/socket_folders.h). Every client of a host uses this function
+// to find its daemon.
 absl::StatusOr<std::string> FindDaemon(std::string_view named);
 
 // Checks that a process listens at `address` (unix:/path or host:port), by a plain connection before any RPC.
-// A daemon that does not run is then an error at once, with its cause. UNAVAILABLE when nothing listens
-// there, PERMISSION_DENIED when this user may not connect, CANCELLED and DEADLINE_EXCEEDED as the context
-// says. If a host name has several addresses, one that listens is enough. Resolving a host name may ask a
-// name server and then takes as long as the server needs.
+// So a daemon that does not run is an error at once, with its cause. UNAVAILABLE when nothing listens there,
+// PERMISSION_DENIED when this user may not connect, CANCELLED and DEADLINE_EXCEEDED as the context says. If a
+// host name has several addresses, one that listens is enough. Resolving a host name may ask a name server
+// and then takes as long as the server needs.
 absl::Status CheckListener(const std::string& address, const RequestContext& context);
 
 }  // namespace tensorcast::client

@@ -13,8 +13,8 @@
 namespace tensorcast::client {
 
 // Returns the tensors of at least 64 KiB that lie in a sealed memfd that this process has mapped and still
-// has open, or in a host replica that this process holds and did not write to at that place. Streaming a
-// smaller tensor costs less. REQUIRES: layout.tensors describes `tensors`, in the same order.
+// has open, or in a host replica that this process holds and did not write to at that place. For a smaller
+// tensor, streaming costs less. REQUIRES: layout.tensors describes `tensors`, in the same order.
 std::vector<HandedMemory> FindHandedTensors(std::span<const PutTensor> tensors, const ImageLayout& layout);
 
 }  // namespace tensorcast::client

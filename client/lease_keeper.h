@@ -21,7 +21,7 @@ namespace tensorcast::client {
 
 class LeaseKeeper {
  public:
-  // `link` must outlive it.
+  // `link` must outlive the keeper.
   explicit LeaseKeeper(DaemonLink* link) : link_(link) {}
   // Cancels the call that is in progress and ends the thread.
   ~LeaseKeeper();
@@ -33,8 +33,8 @@ class LeaseKeeper {
 
  private:
   void Run();
-  // Takes the lease once more. An error means that the keeper should retry. OK means that it should not: the
-  // lease was taken, or cannot be taken any more.
+  // Takes the lease once more. An error means that the keeper should retry. OK means that the keeper should
+  // stop: the lease was taken, or cannot be taken any more.
   absl::Status TakeAgain(ClaimedReplica& claimed);
 
   DaemonLink* const link_;
@@ -43,7 +43,7 @@ class LeaseKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::weak_ptr<ClaimedReplica>> watched_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
-  pid_t process_ = -1;  // the process that runs the thread; a forked child has a copy of this object only
+  pid_t process_ = -1;  // the process that runs the thread: a forked child has no such thread
 };
 
 }  // namespace tensorcast::client

@@ -1,6 +1,6 @@
 // LiveClient: the calls about live leases (proto/live.proto). A replica in host memory becomes a later
 // version at the same addresses while this process is attached to it. For Python and the tests; not part of
-// the installed package. Thread-safe. Errors and clocks as in tensorcast/client.h.
+// the installed package. Thread-safe. tensorcast/client.h describes the errors and clocks.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class DaemonLink;
 
 class LiveClient {
  public:
-  // As AdminClient::Connect.
+  // Connects like AdminClient::Connect.
   static absl::StatusOr<std::unique_ptr<LiveClient>> Connect(const ClientOptions& options);
   ~LiveClient();
   LiveClient(const LiveClient&) = delete;
@@ -47,13 +47,13 @@ class LiveClient {
     std::shared_ptr<const Manifest> manifest;
   };
   // Waits at most `wait` until all holders of the replica commit. The context must end later than `wait`: the
-  // daemon decides whether the holders were in time, and after its error the replica is as it was. If the
-  // daemon does not answer, the state of the replica is unknown: commit again. If the replica is lost(), its
-  // bytes may be of both versions.
+  // daemon decides whether the holders were in time, and an error from the daemon leaves the replica
+  // unchanged. If the daemon does not answer, the state of the replica is unknown: commit again. If the
+  // replica is lost(), its bytes may be of both versions.
   absl::StatusOr<Committed> Commit(const RequestContext& context, const std::string& hold,
                                    const std::string& artifact_id, absl::Duration wait,
                                    const Replica& replica);
-  // Makes the replica describe itself as the new version. REQUIRES: no other thread uses it meanwhile.
+  // Makes the replica describe itself as the new version. REQUIRES: no other thread uses `replica` meanwhile.
   static void Adopt(const Committed& committed, const Replica& replica);
 
  private:
@@ -67,7 +67,7 @@ class LiveClient {
   const std::unique_ptr<DaemonLink> link_;
   const std::unique_ptr<Stubs> stubs_;
   absl::Mutex mutex_;
-  std::shared_ptr<const Manifest> manifest_ ABSL_GUARDED_BY(mutex_);  // the last that was fetched; or null
+  std::shared_ptr<const Manifest> manifest_ ABSL_GUARDED_BY(mutex_);  // the one fetched last; may be null
 };
 
 }  // namespace tensorcast::client

@@ -1,5 +1,6 @@
-// The addresses at which this process has mapped host replicas. A put need not stream a tensor that lies in
-// such a mapping, because the daemon that owns the memory has its bytes. Private to this folder. Thread-safe.
+// The addresses at which this process has mapped host replicas. A put need not stream a tensor in such a
+// mapping, because the daemon that owns the memory already has the bytes. Private to this folder.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ class MappedImages {
   // The mappings of all clients in this process.
   static MappedImages& OfProcess();
 
-  // `image` is the mapping of `place` until Remove.
+  // Records that `image` maps the replica of `place`, until Remove.
   void Add(std::span<const std::byte> image, Place place);
   void Remove(std::span<const std::byte> image);
   // nullopt unless all of `bytes` lie within one mapping.

@@ -1,6 +1,6 @@
 // Resolves the names that callers give. A call that takes an artifact accepts a key or an artifact id. A call
-// that takes a replica id accepts both too: they stand for this node's replicas of the artifact. Private to
-// this folder. Thread-safe.
+// that takes a replica id also accepts a key or an artifact id, which stands for this node's replicas of the
+// artifact. Private to this folder. Thread-safe.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestCo
                                          std::string_view artifact);
 
 // Calls `call` with the id of each replica of this node that `name` stands for. `name` is a replica id, a key
-// or an artifact id. NOT_FOUND if the node has no such replica; otherwise the first error ends it and is
-// returned.
+// or an artifact id. NOT_FOUND if the node has no such replica. Stops at the first error of `call` and
+// returns it.
 absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,
                               absl::FunctionRef<absl::Status(const std::string& replica_id)> call);
 

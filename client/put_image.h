@@ -1,5 +1,5 @@
-// The image that the tensors of a put make up. Write gives any piece of it, so the client never needs memory
-// for the whole image. Private to this folder.
+// The image of a put's tensors. Write produces any piece of it, so the client never needs memory for the
+// whole image. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace tensorcast::client {
 class PutImage {
  public:
   // Borrows the tensors. `devices` may be null if no tensor is in GPU memory (else FAILED_PRECONDITION). Up
-  // to `threads` threads call Write. INVALID_ARGUMENT, with the tensor's name, if a tensor has host and GPU
-  // memory, and as AssignOffsets.
+  // to `threads` threads call Write. INVALID_ARGUMENT, with the tensor's name, if a tensor has both host and
+  // GPU memory. Other errors are those of AssignOffsets.
   static absl::StatusOr<PutImage> Create(std::span<const PutTensor> tensors, DeviceRuntime* devices,
                                          int threads);
 

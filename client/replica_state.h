@@ -20,7 +20,8 @@
 namespace tensorcast::client {
 
 struct Replica::State {
-  // Gives the memory back. GPU memory is first closed, then acknowledged: the daemon needs this order.
+  // Gives the memory back. For GPU memory, closes the handle first and then acknowledges this to the daemon,
+  // which needs this order.
   ~State();
 
   // INVALID_ARGUMENT for a result with enum values that this library does not know.

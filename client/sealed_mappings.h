@@ -1,6 +1,6 @@
 // Reads from /proc/self which memory of this process maps a memfd that is sealed against changes. A tensor in
-// such memory can be handed to the daemon by descriptor. A SealedMappings is a snapshot of the moment when it
-// was read. Private to this folder. Thread-compatible.
+// such memory can be handed to the daemon by descriptor. A SealedMappings is a snapshot from the moment of
+// Read. Private to this folder. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace tensorcast::client {
 
-// Whether `bytes` of a private mapping include private pages, which exist after this process wrote to them.
-// True if the kernel does not tell.
+// Whether `bytes`, in a private mapping, include pages that this process has written to. True if the kernel
+// does not tell.
 bool HasOwnPages(std::span<const std::byte> bytes);
 
 class SealedMappings {

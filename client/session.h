@@ -51,7 +51,7 @@ struct Session {
         leases(link.get()),
         devices(options.devices) {}
 
-  const std::shared_ptr<void> telemetry;  // declared first, so that it ends after all other members
+  const std::shared_ptr<void> telemetry;  // declared first, so that it is destroyed after all other members
   const std::shared_ptr<DaemonLink> link;
   AdminClient calls;  // over the link
   ManifestCache manifests;

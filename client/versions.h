@@ -1,6 +1,6 @@
 // VersionsClient: the calls of proto/versions.proto with its messages as their results, for the command line,
 // Python and the tests. AdminClient has the other calls. Not part of the installed package. Thread-safe.
-// Errors and clocks as in tensorcast/client.h.
+// tensorcast/client.h describes the errors and clocks.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class DaemonLink;
 
 class VersionsClient {
  public:
-  // As AdminClient::Connect.
+  // Connects like AdminClient::Connect.
   static absl::StatusOr<std::unique_ptr<VersionsClient>> Connect(const ClientOptions& options);
   ~VersionsClient();
   VersionsClient(const VersionsClient&) = delete;
@@ -36,7 +36,8 @@ class VersionsClient {
   // The followers of one key, or of all keys if `key` is empty. Returns all pages in one response.
   absl::StatusOr<v1::ListFollowersResponse> ListFollowers(const RequestContext& context,
                                                           std::string_view key);
-  // Ends the following of the key at these targets; no targets: at all. Existing replicas stay.
+  // Ends the following of the key at these targets, or at all targets if `targets` is empty. Existing
+  // replicas stay.
   absl::StatusOr<v1::UnfollowKeyResponse> UnfollowKey(const RequestContext& context, std::string_view key,
                                                       const Targets& targets);
 

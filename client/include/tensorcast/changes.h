@@ -1,6 +1,6 @@
 // Finds the elements that differ between two versions of a model, and writes only those into memory that a
-// program owns. For an engine with weights that must stay at their addresses, a module that goes on training,
-// or an export for another system.
+// program owns. It serves an engine that keeps its weights at their addresses, a module in training, or an
+// export to another system.
 //
 //   auto target = client->Get(context, "policy");                       // version N+1, whole, in host memory
 //   auto changes = Changes::Find(*client, context, version_n, **target);
@@ -9,14 +9,15 @@
 //   auto written = (*changes)->WriteTo(context, my_tensors);
 //
 // The differences that the store has (PutOptions::base) tell which elements changed. If the store has none,
-// both images are compared. The values always come from the target: the daemon has compared its bytes with
-// their digests. A write may therefore be repeated, also after one that ended early: the memory then holds
-// the target's elements.
+// both images are compared. The values always come from the target, which the daemon has compared with its
+// digests. A write may therefore be repeated, also after a write that ended early. Once a write has
+// succeeded, the memory holds the target's elements.
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.
 //
-// Errors: those of the Client calls that this class makes. A difference that the store cannot deliver, or
-// that cannot be decoded, is not an error: the images are compared, or its elements are written whole.
+// Errors: those of the Client calls that this class makes. A difference that the store cannot deliver is not
+// an error: Find then compares the images. A difference that cannot be decoded is not an error either: the
+// chunks that it describes are then written whole.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@
 
 namespace tensorcast::client {
 
-// What told which elements changed.
+// How the changed elements were found.
 enum class ChangesSource : uint8_t {
   kSame,         // base and target are one artifact: nothing changed
   kDifferences,  // differences that the store has
@@ -45,11 +46,11 @@ std::string_view ChangesSourceName(ChangesSource source);  // "same", "differenc
 
 // The changes of one tensor.
 struct TensorChanges {
-  // True: the caller should take the whole tensor, and both lists are empty. The reason is that more than a
-  // quarter of its elements changed, that some changed and are smaller than a byte (F4, F6), or that the
-  // changed elements are not known.
+  // True: the caller should take the whole tensor; both lists are empty. This is so if more than a quarter of
+  // the elements changed, if elements smaller than a byte changed (F4, F6), or if the changed elements are
+  // not known.
   bool whole = false;
-  std::vector<int64_t> indices = {};   // row-major indices of the changed elements, ascending
+  std::vector<int64_t> indices = {};   // flat row-major indices of the changed elements, ascending
   std::vector<std::byte> values = {};  // the target's values of those elements, packed
 };
 
@@ -59,8 +60,8 @@ struct WrittenChanges {
 };
 
 struct ChangesOptions {
-  // If no differences lead from the base to the target, get the base and compare both images. If false,
-  // every element counts as changed (kWhole), which costs a write no more than a comparison.
+  // If no differences lead from the base to the target, get the base and compare both images. If false, every
+  // element counts as changed (kWhole). To write everything takes no longer than to compare.
   bool compare = true;
 };
 
@@ -78,22 +79,22 @@ class Changes {
   Changes& operator=(const Changes&) = delete;
 
   ChangesSource source() const;
-  const std::string& base_id() const;  // empty where no base was named
-  size_t differences() const;          // number of differences that are read (kDifferences)
+  const std::string& base_id() const;  // empty if Find named no base
+  size_t differences() const;          // number of differences in use (kDifferences); else 0
 
   // The changes of target.tensors()[tensor]. REQUIRES: tensor < target.tensors().size(). Calls are cheapest
   // in ascending order of tensors, because a chunk that two tensors share is then decoded once.
   TensorChanges Of(size_t tensor) const;
 
-  // Writes the changed elements into `tensors`, which has the caller's memory for each of target.tensors(),
-  // in their order: either as many bytes as the packed tensor, or none, which leaves the tensor out. Uses up
-  // to eight threads. After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with
-  // the target's values. INVALID_ARGUMENT for memory of another size.
+  // Writes the changed elements into `tensors`: the caller's memory for each of target.tensors(), in the same
+  // order. Each span has as many bytes as the packed tensor; an empty span leaves its tensor out. Uses up to
+  // eight threads. After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with the
+  // target's values. INVALID_ARGUMENT for another number of spans, or a span of another size.
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
 
-  // Compares memory, given as for WriteTo, with the digests of the target's manifest. Returns the indices of
-  // the tensors that differ. DATA_LOSS if the target's own memory does not match the digests.
+  // Compares `tensors`, the same argument as of WriteTo, with the digests of the target's manifest. Returns
+  // the indices of the tensors that differ. DATA_LOSS if the target's own memory does not match the digests.
   static absl::StatusOr<std::vector<size_t>> Differing(const RequestContext& context, const Replica& target,
                                                        std::span<const std::span<std::byte>> tensors);
 

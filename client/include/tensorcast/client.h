@@ -1,6 +1,6 @@
 // The client library of TensorCast: what a serving engine or a trainer links to store models and to attach to
-// them. It talks to the store daemon of its own host; weights are never copied into the client. Programs
-// include only this header: it includes the others that they need.
+// them. The library talks to the store daemon of its own host. It never copies weights into the client.
+// Programs include only this header: it includes the others that they need.
 //
 //   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/client.sock"});
 //   if (!client.ok()) return client.status();
@@ -18,11 +18,11 @@
 // Threading: Client is thread-safe. All calls block, except StartGet. Callbacks run without a lock on the
 // thread that does the work: the caller's thread, or the thread of the background get.
 //
-// Time: every deadline (RequestContext::deadline, PendingGet::Wait) is by the steady clock, SteadyNow() plus
-// a duration, so that setting the machine's clock changes nothing. KeyInfo::updated is wall time, for people.
+// Time: every deadline (RequestContext::deadline, PendingGet::Wait) is on the steady clock: SteadyNow() plus
+// a duration. Setting the machine's clock does not move it. KeyInfo::updated is wall time, for people.
 //
 // Errors:
-// - UNAVAILABLE: the daemon cannot be reached, or it needs the global store and cannot reach that.
+// - UNAVAILABLE: the daemon cannot be reached, or the daemon needs the global store and cannot reach it.
 // - NOT_FOUND: an unknown key, artifact or replica.
 // - RESOURCE_EXHAUSTED: a pool is full.
 // - FAILED_PRECONDITION: the daemon runs on another host, so that this process cannot reach the bytes.
@@ -57,7 +57,7 @@
 
 namespace tensorcast::client {
 
-// What one client's calls share; private to the library.
+// The state that all calls of one client share; private to the library.
 struct Session;
 
 // PEM files for mutual TLS on connections to host:port; if all are empty, the connection is unencrypted. The
@@ -97,19 +97,19 @@ struct GetOptions {
   std::vector<std::string> tensors = {};
   // Map host memory so that this process may write to it, for libraries with tensors that cannot be
   // read-only. Written pages are private copies, which no other process sees. If the pool uses reserved huge
-  // pages, as many more must be free; otherwise the mapping is read-only (Replica::writable).
+  // pages, the host must have enough free ones for a second copy; otherwise the mapping is read-only
+  // (Replica::writable).
   bool copy_on_write = false;
-  // The global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the daemon
-  // answers from its memory when the store is away, and marks that answer as unconfirmed.
+  // If true, the global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the
+  // daemon answers from its memory when the store is away, and marks that answer as unconfirmed.
   bool confirmed = false;
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
   // Write this version over a replica of an earlier version in the daemon's host memory, so that the host
-  // holds one image instead of two. The earlier replica is then gone. If the store has no differences, it is
-  // the least recently used replica with the same tensors, under any key. FAILED_PRECONDITION, with the
-  // reason, if that replica is in use, is pinned, is a last copy, or is in memory that cannot be written to;
-  // wait_for_space waits for its readers. If the host has no such replica, the get is an ordinary one. Cannot
-  // be combined with `tensors`, `lane` or a location other than "cpu".
+  // holds one image instead of two. The earlier replica is then gone. FAILED_PRECONDITION, with the reason,
+  // if that replica is in use, is a last copy, or lies in memory that cannot be written to; With
+  // wait_for_space, the get waits until the replica's readers end. If the host has no earlier version, the
+  // get is an ordinary one. Cannot be combined with `tensors`, `lane` or a location other than "cpu".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
@@ -120,8 +120,8 @@ struct PutTensor {
   DType dtype = DType::kU8;
   std::vector<uint64_t> shape;       // empty: a scalar
   std::span<const std::byte> bytes;  // in host memory
-  // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. Writes to
-  // it must have ended before the put, which waits for no stream.
+  // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. The put
+  // waits for no stream: all writes to the tensor must have ended before it.
   DevicePtr device = {};
 };
 
@@ -132,26 +132,27 @@ struct PutOptions {
   // that an earlier put gave, else the number in the global store's configuration.
   std::optional<uint32_t> keep;
   bool durable = false;  // write the artifact to disk before Put returns
-  // One of the daemon's daemon.archives ("s3://bucket/prefix"). Put returns after the daemon wrote the
-  // artifact there too, with its own credentials. If only that step fails, the artifact is stored, and the
-  // error says so. Empty: no archive.
+  // One of the daemon's daemon.archives ("s3://bucket/prefix"). Put returns after the daemon has also written
+  // the artifact there, with the daemon's credentials. If only that step fails, the artifact is stored, and
+  // the error says so. Empty: no archive.
   std::string archive;
   bool manifest_beside = false;  // import only: write the manifest beside the model
   std::string location = "cpu";
   bool wait_for_space = false;  // as GetOptions::wait_for_space
   bool verify = false;          // import only: read the files twice; ABORTED if they changed meanwhile
   bool pin = false;             // as GetOptions::pin
-  // Import of a folder with a key only: bind the files beside the tensors (config.json, tokenizer) too. If
-  // false, only the tensors are put. The key then keeps its previous files, provided that names, dtypes and
-  // shapes of the tensors are unchanged.
+  // Only for the import of a folder with a key: also bind the files beside the tensors (config.json,
+  // tokenizer). If false, only the tensors are put. The key then keeps its previous files, provided that
+  // names, dtypes and shapes of the tensors are unchanged.
   bool files = true;
-  // Put of tensors with a key only: paths of files and folders on this host, which the key binds with the
-  // tensors as one more revision. A file keeps its name; a folder gives the files that an import would take.
+  // Only for a put of tensors with a key: paths of files and folders on this host. The key binds them with
+  // the tensors, as one more revision. A file keeps its name; a folder gives the files that an import would
+  // take.
   std::vector<std::string> files_at;
-  // Publish also the difference from an earlier version, so that a node that holds that version pulls little.
-  // "auto": from the artifact that the key names before the put; a key or an artifact id: from that artifact;
-  // "none": no difference; empty: as daemon.difference_base says. If the tensors have the names, dtypes and
-  // shapes of the base's tensors, they are put in the base's order.
+  // Also publish the difference from an earlier version (the base), so that a node that holds the base pulls
+  // little. "auto": the artifact that the key names before the put. A key or an artifact id: that artifact.
+  // "none": no difference. Empty: the daemon's setting daemon.difference_base decides. If the tensors have
+  // the names, dtypes and shapes of the base's tensors, they are put in the base's order.
   std::string base;
   bool require_difference = false;  // without a difference the put fails and publishes nothing
   std::function<void(const TransferProgress&)> on_progress;
@@ -238,7 +239,8 @@ class Client {
   // Gets at several locations at once: returns a replica for each of `locations`, in their order. "gpu:all"
   // stands for every GPU of the daemon, by ordinal. Missing chunks come to the node once; the daemon copies
   // them from the first location to the others as they arrive. All or none: the first error, which names its
-  // location, cancels the rest. `options.location` is ignored; several threads call `on_progress`.
+  // location, cancels the rest. `options.location` is ignored. Several threads call `on_progress`, possibly
+  // at the same time.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
@@ -255,9 +257,9 @@ class Client {
   // Streams the tensors, from host or GPU memory, to the daemon through a small ring of shared memory, so
   // that no second image is needed. Tensors in a memfd that is sealed WRITE | SHRINK | GROW, and tensors of a
   // replica that this process holds, are handed over instead, and the daemon copies them from there.
-  // Tensors must not change until Put returns: the daemon stores each byte as it was when it was read.
-  // INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape, if its name repeats,
-  // or if its address is not on the GPU that PutTensor::device names.
+  // Tensors must not change until Put returns: the daemon stores each byte with the value that it has when
+  // the daemon reads it. INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape,
+  // if its name repeats, or if its address is not on the GPU that PutTensor::device names.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
@@ -266,9 +268,9 @@ class Client {
   // host:port opens the path itself, on its own host and below its daemon.import_roots. `path` may also be a
   // URI ("s3://bucket/prefix"). The daemon reads a URI below its daemon.origins with its own credentials. It
   // reads any other URI with the credentials of this process (AWS_*, profiles, HF_TOKEN; see
-  // objects/client_credentials.h), for this import only, provided that it runs on this host.
-  // NOT_FOUND or PERMISSION_DENIED if the files cannot be opened, INVALID_ARGUMENT if they are not a model or
-  // not regular files.
+  // objects/client_credentials.h), for this import only, and only if the daemon runs on this host. NOT_FOUND
+  // or PERMISSION_DENIED if the files cannot be opened, INVALID_ARGUMENT if they are not a model or not
+  // regular files.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
   // The latest artifact that this daemon's node imported from the file. NOT_FOUND if the node did not import
@@ -276,14 +278,15 @@ class Client {
   // import_roots: the daemon keeps no origin that it cannot read again.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
-  // Binds the key to `artifact`, under the next revision. `artifact` is an artifact id, or another key: then
-  // the artifact and the files that this other key binds now. FAILED_PRECONDITION if the key has another
-  // revision than `expected_revision` (0: if the key exists).
+  // Binds the key to `artifact`, under the next revision. `artifact` is an artifact id or another key. For
+  // another key, binds the artifact and the files that it names now; later changes of that key have no
+  // effect. FAILED_PRECONDITION if the key has another revision than `expected_revision` (0: if the key
+  // exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
                                   std::optional<uint32_t> keep = std::nullopt);  // as PutOptions::keep
-  // `confirmed` as in GetOptions.
+  // For `confirmed`, see GetOptions.
   absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key,
                                      bool confirmed = false);
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,

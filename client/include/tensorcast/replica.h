@@ -37,14 +37,14 @@ struct TensorView {
   DType dtype = DType::kU8;
   std::span<const uint64_t> shape;  // empty: a scalar
   uint64_t nbytes = 0;
-  std::span<const std::byte> host;  // the bytes, of a replica in host memory; else empty
-  DevicePtr device;                 // the address in this process, of a replica on a GPU; else null
+  std::span<const std::byte> host;  // the bytes if the replica is in host memory; else empty
+  DevicePtr device;                 // the address in this process if the replica is on a GPU; else null
 };
 
 // The fields of a DLTensor of DLPack 1.1 and later (https://github.com/dmlc/dlpack). `data` is borrowed like
-// a TensorView; the DlpackView owns `shape` and `strides`. The tensor is read-only, which a
-// DLManagedTensorVersioned can say. `byte_offset` is 0. The strides count elements of a packed row-major
-// tensor; elements smaller than a byte are packed too.
+// a TensorView; the DlpackView owns `shape` and `strides`. The tensor is read-only: a consumer must set
+// DLPACK_FLAG_BITMASK_READ_ONLY in its DLManagedTensorVersioned. `byte_offset` is 0. The strides count
+// elements of a packed row-major tensor; elements smaller than a byte are packed too.
 struct DlpackView {
   void* data = nullptr;     // an address of the device
   int32_t device_type = 0;  // kDLCPU 1, kDLCUDA 2
@@ -73,7 +73,8 @@ class Replica {
   // requested.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
   // FAILED_PRECONDITION for a replica that is not attached, or that is on a fake GPU: no other library can
-  // use its addresses. REQUIRES: `tensor` belongs to this replica.
+  // use its addresses. OUT_OF_RANGE for a dimension or stride above the maximum of int64_t. REQUIRES:
+  // `tensor` belongs to this replica.
   absl::StatusOr<DlpackView> Dlpack(const TensorView& tensor) const;
   // The whole image: all tensors, each at a multiple of 256 bytes, with zeros between them. Empty unless the
   // replica is attached in host memory and all tensors were requested.

@@ -16,8 +16,8 @@
 
 namespace tensorcast::client {
 
-// The environment (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER and its argument, ...), else
-// the OpenTelemetry SDK, gives the value of each empty field.
+// An empty field takes its value from the environment (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_*,
+// OTEL_TRACES_SAMPLER and its argument, ...), else from the defaults of the OpenTelemetry SDK.
 struct TelemetryOptions {
   std::string endpoint;              // of the collector
   std::string exporter;              // "otlp_grpc" (default), "otlp_http", "console", "none"
