@@ -1,5 +1,5 @@
-// The parts of this node that answer calls, and its two gRPC servers. No request is taken before Listen.
-// Thread-safe.
+// The parts of this node that answer calls, and its two gRPC servers. The servers accept no request before
+// Listen. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class Service;
 namespace tensorcast::daemon {
 
 struct CallSide {
-  // The arguments must outlive it; `kept` may be null.
+  // The arguments must outlive this object; `kept` may be null.
   CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices, const Storage& storage,
            const std::vector<transport::Transport*>& transports, GlobalStoreSide& store, SourceSide& sources,
            EngineSide& replicas, const BroadcastGroups& groups, const KeptPool* kept);
@@ -67,8 +67,8 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
   const std::unique_ptr<grpc::Service> records;
-  // Calls use it on the executors above, which outlive it; none is left when the servers below have ended.
-  // Its own thread uses the parts above.
+  // Calls use it, and the destructors of the servers below end all calls first. Its own thread uses the parts
+  // above.
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;

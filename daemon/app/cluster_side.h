@@ -1,5 +1,5 @@
 // This node's connections to the rest of the cluster: the global store, and other daemons' replicas. The
-// members of each struct are in the order of construction: each outlives the later ones, which use it.
+// members of each struct are in the order of construction: a member outlives the later members, which use it.
 // Thread-safe.
 #pragma once
 
@@ -37,7 +37,7 @@ inline constexpr absl::Duration kManifestTimeout = absl::Seconds(1);
 
 // This node's side of the global store.
 struct GlobalStoreSide {
-  // `storage` must outlive it.
+  // `storage` must outlive this object.
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage);
   GlobalStoreSide(const GlobalStoreSide&) = delete;
   GlobalStoreSide& operator=(const GlobalStoreSide&) = delete;
@@ -46,7 +46,8 @@ struct GlobalStoreSide {
   const std::unique_ptr<GlobalStoreClient> client;
   KnownKeys known_keys;
   TransferLog transfers;
-  // Gets the ended transfers; may be null. Set before the engine is made: its threads use it.
+  // Receives the ended transfers; may be null. Set it before the engine is made, because the engine's threads
+  // use it.
   TraceExporter* traces = nullptr;
   ReplicaFeed feed;
   GlobalStoreLink link;
@@ -55,7 +56,7 @@ struct GlobalStoreSide {
 
 // This node's access to other daemons' replicas.
 struct SourceSide {
-  // `devices`, `transports` and `store` must outlive it.
+  // `devices`, `transports` and `store` must outlive this object.
   SourceSide(const DaemonOptions& options, const std::string& node_id, DeviceRuntime* devices,
              const Storage& storage, std::vector<transport::Transport*> transports, GlobalStoreSide& store);
 

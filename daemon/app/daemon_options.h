@@ -43,23 +43,23 @@ struct DaemonOptions {
   std::string name;    // of the node, for people; empty: the name in its certificate, else the host's name
   Labels labels;       // of the node, for policies and for people
   std::string listen;  // gRPC for other hosts; empty: only this host's sockets
-  // The address that other hosts connect to; empty: `listen`, or unix_socket. With port 0: the port of
-  // `listen`. REQUIRES: set when `listen` is a wildcard address.
+  // The address that other hosts connect to. Empty: `listen`, or unix_socket if `listen` is empty. Port 0
+  // stands for the port of `listen`. REQUIRES: set when `listen` is a wildcard address.
   std::string advertise;
   // Empty: the default name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). `sockets` has all
   // paths.
   std::string unix_socket;           // gRPC for the daemon's own user
   std::string client_socket;         // gRPC for clients of this host, with the client role
   std::string handle_socket;         // descriptors of replicas
-  std::vector<gid_t> handle_groups;  // groups that may use the last two, besides the daemon's own user
-  int max_connections = 16384;       // max for gRPC, and the same max for the handle socket
+  std::vector<gid_t> handle_groups;  // groups that may use client_socket and handle_socket
+  int max_connections = 16384;       // max for gRPC; the handle socket has a max of its own, the same
   std::string state_dir;
 
   std::string global_store;        // address of the global store; for a daemon without one, the address of
                                    // the embedded one
   std::string global_store_label;  // for people; empty: the address
   // Called once, on a thread of the daemon, when it has to stop because another process took its node's
-  // place. The daemon keeps serving until it is shut down, which this call must not do. May be empty.
+  // place. The daemon keeps serving until Shutdown, which this function must not call. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
 
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kNode)};
@@ -72,7 +72,7 @@ struct DaemonOptions {
   std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)> make_transport;
   absl::Duration peer_timeout =
       absl::Seconds(10);                          // a source that delivers nothing for this long is given up
-  absl::Duration grant_life = absl::Seconds(30);  // of a served pull, without news from the global store
+  absl::Duration grant_life = absl::Seconds(30);  // max time of a served pull without a heartbeat's answer
 
   HostPool::Options pool;
   KeeperOptions keeper;
@@ -88,7 +88,7 @@ struct DaemonOptions {
   HandleServer::Options handles;
   OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, for serving replicas on GPUs and disks
-  // Time from the request to the end of a transfer; the trace of a longer one is exported.
+  // If a transfer takes longer, from its request to its end, its trace is exported.
   absl::Duration slow_transfer = absl::Seconds(30);
   rpc::ProcessFacts process;  // shown to operators
 

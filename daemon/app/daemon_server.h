@@ -26,15 +26,15 @@ class DaemonServer {
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
   ~DaemonServer();  // calls Shutdown without a wait
 
-  // The addresses at which it serves gRPC: host:port first, if it listens there, then the unix socket of its
-  // own user.
+  // The addresses of the gRPC server: host:port first, if the daemon listens there, then the unix socket of
+  // the daemon's own user.
   const std::vector<std::string>& addresses() const;
   // The paths of the sockets for clients: gRPC with the client role, and the handle socket.
   const std::string& client_socket() const;
   const std::string& handle_socket() const;
   const std::string& node_id() const;
 
-  // OK once the global store knows this node; UNAVAILABLE when it does not by `deadline`.
+  // Blocks until the global store knows this node. UNAVAILABLE if it does not by `deadline`.
   absl::Status WaitRegistered(SteadyTime deadline);
 
   // Refuses new work, waits until `deadline` for running transfers to and from this node, tells the global

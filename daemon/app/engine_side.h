@@ -1,8 +1,8 @@
 // This node's replicas and the parts that read them: the handle socket for clients, pulls for other daemons,
 // and possession proofs for the global store. Thread-safe.
 //
-// The engine must see its last lease end before it is destroyed: the servings and the handle server (tickets
-// and connections) end before it.
+// All leases must end before the engine is destroyed. Therefore the members that hold leases are destroyed
+// first: the servings and the handle server (tickets and connections).
 #pragma once
 
 #include <memory>
@@ -28,14 +28,14 @@
 namespace tensorcast::daemon {
 
 struct EngineSide {
-  // The arguments must outlive it. `kept` may be null; otherwise the engine takes its replicas.
+  // The arguments must outlive the result. The engine takes the replicas of `kept`, which may be null.
   static absl::StatusOr<std::unique_ptr<EngineSide>> Start(const DaemonOptions& options,
                                                            const std::string& node_id, DeviceRuntime* devices,
                                                            const Storage& storage,
                                                            std::vector<transport::Transport*> transports,
                                                            GlobalStoreSide& store, KeptPool* kept);
 
-  Publications publications;  // first: an ingest may go on for a moment after its put
+  Publications publications;  // outlives the engine: an ingest may go on for a moment after its put
   std::unique_ptr<DeviceBroadcaster> broadcaster;
   std::unique_ptr<StoreEngine> engine;
   std::unique_ptr<HandleServer> handles;

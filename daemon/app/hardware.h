@@ -16,9 +16,9 @@
 
 namespace tensorcast::daemon {
 
-// The broadcaster between the devices, in the helper process that `broadcasts` configures. Null where there
-// is none or it would have no work: fake GPUs, or fewer than three GPUs and no trusted fabric to those of
-// other nodes. `devices` must outlive it.
+// The broadcaster between the devices, in the helper process that `broadcasts` configures. Null if no helper
+// is configured or it would have no work: the GPUs are fake, or there are fewer than three and no trusted
+// fabric to the GPUs of other nodes. `devices` must outlive it.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
 // Opens the transports of `lanes` in their order and registers the pool; `pool` and `devices` must outlive
@@ -27,9 +27,9 @@ std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options,
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime* devices, HostPool& pool);
 
-// The rate of the links over which other hosts reach this node, in Mbit/s each way: the rate that the drivers
-// of the interfaces with its advertised addresses report below `sysfs`, at most the limit in the options. 0:
-// unknown, as on many virtual machines.
+// The rate of the links over which other hosts reach this node, in Mbit/s per direction. It is the sum of the
+// rates that drivers report below `sysfs` for the interfaces with the advertised addresses, capped by the
+// send limit in the options. 0: unknown, as on many virtual machines.
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs = "/sys");
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,5 @@
-// Represents the node to the global store's link: reports what the node holds, and carries out the
-// requests in heartbeat responses. Thread-safe; used by the link's thread.
+// Represents the node to GlobalStoreLink: reports what the node holds, and carries out the requests in
+// heartbeat responses. Thread-safe; used by the link's thread.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace tensorcast::daemon {
 class NodeAgent : public LinkedNode {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;  // all must outlive the agent
     ServeRegistry* servings = nullptr;
     RunningGrants* grants = nullptr;
     Publications* publications = nullptr;

@@ -20,9 +20,9 @@ void FillDefaults(DaemonOptions& options);
 v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, const DeviceRuntime& devices,
                       const Transports& transports);
 
-// The address for other nodes to connect to, where the gRPC server listens on `bound`: only reachable on this
-// host if the server listens nowhere else. INVALID_ARGUMENT when the server listens on a wildcard address and
-// none is advertised.
+// The address for other nodes to connect to. The gRPC server listens on `bound`; if that is a unix socket,
+// only this host reaches the address. INVALID_ARGUMENT when the server listens on a wildcard address and the
+// options advertise no other.
 absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound);
 
 }  // namespace tensorcast::daemon

@@ -17,7 +17,7 @@ namespace tensorcast::daemon {
 class NodeGauges {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;  // all must outlive the gauges
     const HostPool* pool = nullptr;
     const DeviceRuntime* devices = nullptr;
     const ArtifactStore* artifact_store = nullptr;  // null: no disk tier

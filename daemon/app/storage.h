@@ -25,7 +25,7 @@ namespace tensorcast::daemon {
 
 class Storage {
  public:
-  // `devices` and `kept` must outlive it; `kept` may be null.
+  // `devices` and `kept` must outlive the result; `kept` may be null.
   static absl::StatusOr<std::unique_ptr<Storage>> Open(const DaemonOptions& options, DeviceRuntime* devices,
                                                        KeptPool* kept);
   ~Storage();
@@ -37,15 +37,15 @@ class Storage {
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
   // The rate limits, shared by all stores that read objects for this daemon.
   const std::shared_ptr<objects::ReadRates>& read_rates() const { return read_rates_; }
-  // Whether a shared object stays as it is.
+  // Whether a shared object cannot change in the version that was read.
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
   // Writes to daemon.archives; null: there are none.
   const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }
   // The NUMA nodes of the devices; the pool is allocated near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
-  // Whether this node has a packed file of the replica's artifact in another replica; checks the file now. An
-  // error when the file is listed but damaged.
+  // Whether another replica on this node is a packed file of the same artifact. Checks the file now. An error
+  // when the file is listed but damaged.
   absl::StatusOr<bool> HasPacked(const ReplicaInfo& replica) const;
 
  private:

@@ -28,7 +28,7 @@ class GlobalStoreChannel {
 
   // The address that the constructor was given.
   const std::string& address() const { return address_; }
-  // Call it again for each RPC: LookUpAgain may replace the stub.
+  // Call this for each RPC: LookUpAgain may replace the stub.
   std::shared_ptr<Stub> stub() const;
   std::shared_ptr<v1::Imports::Stub> imports_stub() const;
   std::shared_ptr<v1::Differences::Stub> differences_stub() const;
@@ -46,7 +46,7 @@ class GlobalStoreChannel {
   mutable absl::Mutex mutex_;
   std::string found_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
-  // On the same channel.
+  // The other stubs use the same channel.
   std::shared_ptr<v1::Imports::Stub> imports_stub_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::Differences::Stub> differences_stub_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::Records::Stub> records_stub_ ABSL_GUARDED_BY(mutex_);

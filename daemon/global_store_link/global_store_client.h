@@ -1,10 +1,10 @@
 // The calls that a daemon makes to the global store, without the RPC machinery; tests use a double.
 //
 // Every call is bounded by its context's deadline and returns the global store's status unchanged.
-// UNAVAILABLE with the store's address when it cannot be reached, or does not answer in time a call that a
-// healthy store answers at once. Once it is away for longer than kShortAbsence (kTakeOver with several
-// stores), the error says not to retry (rpc/retry.h). An answer of a store that led before the latest known
-// leader (rpc/epoch.h) counts as no answer. Thread-safe.
+// UNAVAILABLE, with the store's address, when the store cannot be reached, or when it is late with an answer
+// that a healthy store gives at once. Once the store is away for longer than kShortAbsence (kTakeOver with
+// several stores), the error says not to retry (rpc/retry.h). An answer of an earlier leader (rpc/epoch.h)
+// counts as no answer. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,18 @@ namespace tensorcast::daemon {
 
 class GlobalStoreChannel;
 
-// What the timeout of a call says of the global store.
+// What the timeout of a call says about the global store.
 enum class Timeout : uint8_t {
   kMeansSilence,  // a healthy store answers such a call at once
-  kMeansNothing,  // the store may wait for nodes before it answers, or a part of its answer came
+  kMeansNothing,  // the store may wait for nodes before it answers, or a part of the answer came
 };
 
-// A path to an artifact: differences that have a source now, in the order in which to apply them. Empty where
-// there is no path, or where the path has as many bytes as half of the image, or more.
+// A path to an artifact: differences that have a source now, in the order in which to apply them. Empty if
+// there is no path, or if the path has at least half as many bytes as the image.
 struct FoundDifferences {
   std::vector<v1::Difference> path;
-  // Canonical bytes of the first of these, not yet verified; maybe not of all.
+  // The manifests of the first differences of the path, as canonical bytes, not yet verified. May be fewer
+  // than the path has.
   std::vector<std::string> manifests;
 };
 
@@ -69,28 +70,28 @@ class GlobalStoreClient {
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,
                                                                       const std::string& asking) = 0;
-  // As PublishArtifact, and publishes in the same transaction `difference`, the manifest of a difference that
-  // makes the artifact from another: both exist then, or neither. `first.difference_replica` is this node's
-  // replica of the difference. FAILED_PRECONDITION where its base is gone: the artifact can be published
-  // without it.
+  // Like PublishArtifact. Also publishes, in the same transaction, `difference`: the manifest of a difference
+  // that makes the artifact from another one. Afterwards both exist, or neither. `first.difference_replica`
+  // is this node's replica of the difference. FAILED_PRECONDITION if the difference's base is gone: the
+  // artifact can be published alone.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(
       const RequestContext& context, const Manifest& manifest, const Manifest& difference,
       const v1::PublishArtifactRequest& first, const std::string& asking) = 0;
   // The manifest's canonical bytes as the global store has them, not yet verified.
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
-  // The path with the min number of bytes from one of the `held` artifacts, of which this node has whole
-  // images, to the artifact. `manifest`, if not null, gets the artifact's manifest from the same call, not
-  // yet verified. NOT_FOUND for an unknown artifact.
+  // The path with the fewest bytes from one of the `held` artifacts to this artifact. REQUIRES: this node has
+  // whole images of the `held` artifacts. `manifest`, if not null, gets the artifact's manifest from the same
+  // call, not yet verified. NOT_FOUND for an unknown artifact.
   virtual absl::StatusOr<FoundDifferences> FindDifferences(const RequestContext& context,
                                                            std::string_view artifact_id,
                                                            const std::vector<std::string>& held,
                                                            std::string* manifest) = 0;
   // The copies of an artifact that live nodes have. NOT_FOUND for an unknown artifact.
   virtual absl::StatusOr<Copies> FindCopies(const RequestContext& context, std::string_view artifact_id) = 0;
-  // Tried once. `manifest`, if not null, gets the artifact's manifest from the same call: canonical bytes,
-  // not yet verified, or none where they did not come whole; then FetchManifest says why. To resolve a key,
-  // use KnownKeys instead.
+  // Does not retry. `manifest`, if not null, gets the artifact's manifest from the same call: canonical
+  // bytes, not yet verified. It is empty if the manifest did not come whole; FetchManifest then returns the
+  // reason. Other code resolves keys with KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
                                              std::string* manifest) = 0;
   // The nodes with these names that the global store knows. REQUIRES: at least one name.
@@ -101,21 +102,21 @@ class GlobalStoreClient {
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) = 0;
   virtual absl::Status CompleteReplicaTransport(const RequestContext& context,
                                                 const v1::CompleteReplicaTransportRequest& request) = 0;
-  // Tried once.
+  // Does not retry.
   virtual absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(
       const RequestContext& context, const v1::JoinBroadcastRequest& request) = 0;
 
-  // How long calls have failed, counted from the last answered call at the earliest; zero while the store
+  // How long calls have failed, since the first failure after the last answered call; zero while the store
   // answers.
   virtual absl::Duration away_for() const = 0;
-  // For RPCs that other code makes on the same channel: records whether the store answered, and returns their
-  // error in the form of the calls above. REQUIRES: the RPC began at `began`.
+  // For an RPC that other code makes on the same channel: records whether the store answered, and returns the
+  // RPC's error in the form of the calls above. REQUIRES: the RPC began at `began`.
   virtual absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) = 0;
-  // The fence of all answers of this global store, also for RPCs that other code makes.
+  // The fence that all answers of this global store must pass, including those to RPCs of other code.
   virtual rpc::EpochFence& fence() = 0;
 };
 
-// A restart of the global store takes less: until then a wait makes sense.
+// A restart of the global store takes less time than this, so calls that fail for less may be retried.
 inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
 // The same for several global stores: with a lease of two seconds, the next one leads within about three
 // seconds (global_store/metadata/etcd).

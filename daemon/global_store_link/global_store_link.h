@@ -2,12 +2,12 @@
 // heartbeats, and passes on what the responses ask for. One thread does all of it, so that reports keep their
 // order.
 //
-// While the global store is away, work that does not need it goes on. When it is back, or another one leads,
-// the node registers again and sends its whole inventory.
+// While the global store is away, work that does not need it goes on. When the store is back, or another one
+// leads, the node registers again and sends its whole inventory.
 //
 // A newer process may replace this one by registering under the same node id, when the state directory was
-// copied. This process then tries to register again for some node_ttl of the global store, which works once
-// the other process falls silent. After that it gives up for good, so that two live processes do not replace
+// copied. This process then tries to register again for about twice the global store's node_ttl, and succeeds
+// if the other process falls silent. After that it stops trying, so that two live processes do not replace
 // each other in turns. Thread-safe.
 #pragma once
 
@@ -42,9 +42,9 @@ class LinkedNode {
   virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) = 0;
   // Reported at registration and with each heartbeat.
   virtual void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) = 0;
-  // Sets the grants in use, and whether others reach this node.
+  // Sets the grants in use, and whether other nodes can reach this node.
   virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
-  // The global store answered a heartbeat: work that it did not revoke goes on.
+  // The global store answered a heartbeat: this renews all work that the answer does not revoke.
   virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
 };
 
@@ -55,18 +55,18 @@ class GlobalStoreLink {
     GlobalStoreClient* client = nullptr;  // must outlive the link
     ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
-    // After a failed call. With jitter, since all nodes lose their global store at once.
+    // The pause after a failed call. It has jitter, because all nodes lose the global store at the same time.
     rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
     // Called once, on the link's thread, when the link gave up because the node was replaced. May be empty.
     std::function<void(const absl::Status&)> on_replaced;
   };
 
   explicit GlobalStoreLink(Options options);
-  ~GlobalStoreLink();  // stops it
+  ~GlobalStoreLink();  // calls Stop without a goodbye
 
   // Starts the thread. `node` must outlive the thread. Others reach this node's service at `grpc_address`.
   void Start(LinkedNode* node, std::string grpc_address);
-  // Ends the thread. With `goodbye` it tells the global store that this node holds nothing any more.
+  // Ends the thread. With `goodbye`, first tells the global store that this node holds nothing any more.
   // Idempotent.
   void Stop(bool goodbye);
 
@@ -81,19 +81,19 @@ class GlobalStoreLink {
   std::string cluster_id() const;
   // OK while the global store accepts this node's reports; otherwise the reason.
   absl::Status standing() const;
-  // FAILED_PRECONDITION, naming the daemon that took this node's place, as long as the global store reports
-  // one.
+  // FAILED_PRECONDITION while the global store reports that another daemon took this node's place; the error
+  // names that daemon.
   absl::Status CheckNotReplaced() const;
   // UNAVAILABLE with the last error when the node is not registered by `deadline`.
   absl::Status WaitRegistered(SteadyTime deadline);
   // Begins the next round now, with a heartbeat; does not wait.
   void HeartbeatSoon();
-  // Sends a heartbeat now, which registers again if the global store no longer knows this node, and waits for
-  // it. UNAVAILABLE when it was not answered by `deadline`. Fails at once as CheckNotReplaced does where
-  // another daemon took this node's place.
+  // Sends a heartbeat now and waits for its answer. Registers again if the global store no longer knows this
+  // node. UNAVAILABLE when there is no answer by `deadline`. If another daemon took this node's place, fails
+  // at once with the error of CheckNotReplaced.
   absl::Status CheckIn(SteadyTime deadline);
-  // Blocks until the changes now in the feed are sent, or until the deadline. For callers that need the
-  // global store to count them.
+  // Blocks until the changes now in the feed are sent, or until the deadline. For callers whose work needs
+  // the global store to know these changes.
   absl::Status Flush(SteadyTime deadline);
 
  private:
@@ -112,10 +112,10 @@ class GlobalStoreLink {
   absl::Status SendHeartbeat();
   // The digest of the node's replicas; nullopt where they differ from what was reported under `sequence_`.
   std::optional<uint64_t> InventoryDigest();
-  // Applies the heartbeat interval and node_ttl of an answer.
+  // Adopts the heartbeat interval and node_ttl of an answer.
   void Obey(const google::protobuf::Duration& heartbeat_interval, const google::protobuf::Duration& node_ttl);
   void Republish(const std::vector<ReplicaInfo>& inventory, const v1::ReconcileInventoryResponse& response);
-  // `final`: the call is not tried again at once.
+  // `final`: no immediate retry follows.
   void NoteOutcome(const absl::Status& status, bool final);
   bool HeartbeatDue();
   bool WaitForWork(SteadyTime until);  // false: stopping
@@ -123,7 +123,7 @@ class GlobalStoreLink {
   Options options_;  // does not change once the thread runs
   LinkedNode* node_ = nullptr;
 
-  // Only the thread uses these.
+  // Only the link's thread uses the next members.
   uint64_t sequence_ = 0;
   uint64_t store_epoch_ = 0;
   bool inventory_due_ = true;
@@ -143,7 +143,7 @@ class GlobalStoreLink {
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;  // finished without an error
   absl::Status standing_ ABSL_GUARDED_BY(mutex_);
-  absl::Status replaced_ ABSL_GUARDED_BY(mutex_);  // what CheckNotReplaced returns
+  absl::Status replaced_ ABSL_GUARDED_BY(mutex_);  // the result of CheckNotReplaced
   std::thread thread_;
 };
 

@@ -5,11 +5,11 @@
 // directory. A daemon that starts while the global store is away can thus find its packed artifacts by name.
 // An answer from memory is marked as unconfirmed: the key may have been rebound or deleted elsewhere.
 //
-// No answer is older than one that this node gave or saw before, including deletions and across restarts of
-// the daemon. Bindings of a key are ordered by revision. A lower revision is newer only where it was bound
-// later, by a global store that had lost the higher one. Where it is not known which of two answers is newer,
-// neither is given from memory. An older answer of the global store (restored from a backup) is not passed
-// on. Thread-safe.
+// No answer is older than one that this node gave or saw before. This includes deletions, and holds across
+// restarts of the daemon. Bindings of a key are ordered by revision. A lower revision is newer only if it was
+// bound later, by a global store that had lost the higher one. If it is not known which of two answers is
+// newer, memory gives neither. An older answer of the global store (restored from a backup) is not passed on.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -37,36 +37,36 @@ class KnownKeys {
   // How an answer of the global store compares with what this node knew of the key.
   enum class Order : uint8_t {
     kCurrent,  // it is the newest known binding, and is remembered now
-    kCrossed,  // it was requested before the remembered one was noted: which is newer is not known
+    kCrossed,  // it was requested before the remembered one was noted: the newer of the two is not known
     kOlder,    // it is older than the binding that was remembered when it was requested
   };
 
   // Reads `file` now; Save writes it. A missing or damaged file counts as empty. `global_store` must outlive
-  // it.
+  // this object.
   KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
-  // NOT_FOUND when the global store says so. If the global store does not answer (within two seconds, or a
-  // moment if it did not answer before), or answers with an older binding, returns the remembered one, marked
-  // as unconfirmed. UNAVAILABLE when none is remembered, or with `confirmed`. `manifest`, if not null, is
-  // requested by the same call and belongs to the returned artifact.
+  // NOT_FOUND when the global store says so. Waits two seconds for the global store, or only a moment if it
+  // did not answer before. If there is no answer, or an older binding, returns the remembered binding, marked
+  // as unconfirmed. UNAVAILABLE instead with `confirmed`, or if no binding is remembered. `manifest`, if not
+  // null, is requested by the same call and belongs to the returned artifact.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
                                                  bool confirmed = false, std::string* manifest = nullptr);
 
-  // The last binding that this node saw; nullopt where the key may be unbound since.
+  // The last binding that this node saw; nullopt if the key may have been unbound since then.
   std::optional<v1::Key> Find(const std::string& name);
 
   // The next functions take answers of the global store. The caller may pass an answer on once the function
-  // returns: the file then has nothing older of the key.
+  // returns: the file then has no older binding of the key.
 
   // An answer to a request made at `asked`.
   Order Note(const v1::Key& key, SteadyTime asked);
-  // As Note for many keys; those that are not remembered yet may be ignored.
+  // Like Note, for many keys. May ignore keys that are not remembered yet.
   void NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked);
   // An answer of a watch that began at `began`. An older binding is never kCrossed.
   Order NoteWatched(const v1::Key& key, SteadyTime began);
-  // A put bound the key; `key` has its revision and, by this node's clock, a time not before the binding. A
-  // repeated put gets the answer of the first one, so a revision that is not higher only means that the
-  // remembered binding may be outdated.
+  // A put bound the key; `key` has the binding's revision; `key.updated`, by this node's clock, is not before
+  // the binding. A repeated put gets the answer of the first put. So a revision that is not higher only means
+  // that the remembered binding may be outdated.
   void NotePut(const v1::Key& key, SteadyTime asked);
   // A watch reported that this binding was deleted, at `key.updated`.
   Order NoteDeletion(const v1::Key& key);
@@ -81,11 +81,11 @@ class KnownKeys {
 
  private:
   struct Entry {
-    // Without an artifact id the key is not known to be bound: a higher revision is news, and so is a binding
-    // made after `updated`.
+    // Without an artifact id the key is not known to be bound. Then a higher revision, or a binding made
+    // after `updated`, is newer.
     v1::Key key;
     SteadyTime noted;
-    bool exact = false;  // this revision was deleted, so a higher one was bound after that
+    bool exact = false;  // exactly this revision was deleted, so a higher revision was bound later
 
     bool IsBound() const { return !key.artifact_id().empty(); }
   };
@@ -98,14 +98,15 @@ class KnownKeys {
   absl::StatusOr<v1::ResolveKeyResponse> FromMemory(const std::string& name, bool confirmed,
                                                     const absl::Status& reason, std::string_view remedy);
   absl::Status Behind(const v1::Key& answer);
-  // Null when the key is not remembered; otherwise it becomes the most recently used.
+  // The entry of the key, which becomes the most recently used; null when the key is not remembered.
   Entry* Get(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Put(Entry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Bind(Entry& entry, const v1::Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unbind(Entry& entry, uint64_t revision, bool exact) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the file's entry for the key differs from the remembered one.
   bool FileDiffers(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Writes the file where it differs. Called with no lock held, before the caller passes on an answer.
+  // Writes the file if it differs for this key. Called with no lock held, before the caller passes on an
+  // answer.
   void Settle(const std::string& name) ABSL_LOCKS_EXCLUDED(save_mutex_, mutex_);
   void Write(What what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(save_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load();

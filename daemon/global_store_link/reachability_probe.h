@@ -1,9 +1,9 @@
-// Checks whether other hosts can reach this node: at the interval of heartbeats it makes a new connection to
-// the node's own advertised address. It does so on a thread of its own, so that no heartbeat waits for it.
+// Checks whether other hosts can reach this node: at the interval of heartbeats, connects to the node's own
+// advertised address. Uses its own thread, so that no heartbeat waits for a check.
 //
-// The global store may hear a daemon that no peer can reach: its descriptors are used up, a firewall blocks
-// the port, or the advertised name belongs to another host. Such a daemon reports that it is unreachable, and
-// the global store does not offer it as a source. Thread-safe.
+// A daemon may reach the global store although no peer can reach the daemon: its descriptors are used up, a
+// firewall blocks the port, or the advertised name belongs to another host. Such a daemon reports that it is
+// unreachable, and the global store does not offer it as a source. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class ReachabilityProbe {
   // Connects to an address and asks whether it serves.
   using Check = std::function<absl::Status(const std::string& address)>;
 
-  // Starts the thread. Destroying the probe waits for a check that runs.
+  // Starts the thread. The destructor waits for a running check.
   ReachabilityProbe(std::string address, absl::Duration interval, Check check);
 
   // True after several checks in a row without an answer, until the next answer.
@@ -35,7 +35,7 @@ class ReachabilityProbe {
   const Check check_;
   int failures_ = 0;  // in a row; used on the thread only
   std::atomic<bool> unreachable_ = false;
-  std::unique_ptr<TaskLoop> looks_;  // last: it uses the other members
+  std::unique_ptr<TaskLoop> looks_;  // last: its thread uses the other members
 };
 
 }  // namespace tensorcast::daemon

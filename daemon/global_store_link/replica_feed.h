@@ -1,7 +1,7 @@
-// The changes on this node that the global store was not told of yet: a bounded queue between the engine,
-// which must not wait, and the link, which uses the network. Several changes of one replica are one entry
-// with its latest state. When more replicas changed than fit, the queue is dropped and a whole inventory
-// takes its place. Thread-safe.
+// The changes on this node that the global store does not know yet: a bounded queue between the engine, which
+// must not wait, and the link, which uses the network. Several changes of one replica are one entry with its
+// latest state. When more replicas changed than fit, the queue is dropped and a whole inventory takes its
+// place. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace tensorcast::daemon {
 
-// A replica as it is now, and the span in which it last changed: not valid without tracing.
+// A replica in its latest state, and the span in which it last changed (not valid without tracing).
 struct ReplicaChange {
   ReplicaInfo replica;
   TraceContext cause;
@@ -33,14 +33,14 @@ class ReplicaFeed : public ReplicaListener {
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 
-  // Called without a lock held after each change that the global store has to learn of at once and does not
-  // learn by another call (README.md); set it before the first change that must not wait.
+  // Sets the function that is called, without a lock held, after each change that other nodes can use. Set it
+  // before the first such change.
   void SetWake(std::function<void()> wake);
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
   void OnTransferEnded(const TransferReport& report) override;
 
-  // Queues a replica as it is now, whether it changed or not.
+  // Queues this state of the replica, whether it changed or not.
   void Touch(const ReplicaInfo& replica);
 
   // Removes the oldest entries from the queue and returns them.

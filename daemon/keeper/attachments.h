@@ -1,5 +1,6 @@
-// Processes that are attached to replicas in host memory, as the keeper stores them: each with the segments
-// that it maps and its pidfd, which names this process and never a later one with the same number.
+// Processes that are attached to replicas in host memory, as the keeper stores them. Each has the segments
+// that it maps and its pidfd. A pidfd names one process, never a later one with the same number. A
+// KeeperClient is thread-safe, so the functions are too.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +16,7 @@ namespace tensorcast::daemon {
 struct Attachment {
   std::string id;           // of this attachment
   pid_t pid = 0;            // as the daemon sees it; 0: not visible
-  std::string artifact_id;  // empty: the mapped memory is not served any more
+  std::string artifact_id;  // empty: the daemon does not serve the mapped memory any more
   std::vector<std::string> segments;
   UniqueFd process;
 
@@ -24,7 +25,7 @@ struct Attachment {
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder);
 void DropAttachment(KeeperClient& keeper, const Attachment& holder);
-// Stores a holder that maps a replica which is not served any more.
+// Stores that the daemon no longer serves the replica which the holder maps; clears holder.artifact_id.
 void NoteUnserved(KeeperClient& keeper, Attachment& holder);
 std::vector<std::string> NamesOf(const Attachment& holder);
 // Moves the holders that have not ended out of the keeper's descriptors.

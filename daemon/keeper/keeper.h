@@ -1,5 +1,5 @@
-// The keeper: a process that only holds named descriptors for a daemon. It outlives the daemon, however the
-// daemon ends, and hands them to the next one.
+// The keeper: a process that only holds named descriptors for a daemon. The keeper outlives the daemon, even
+// a killed one, and hands the descriptors to the next daemon.
 //
 // The protocol, over a unix socket of the daemon's own user, has messages of 256 bytes: a letter, a name,
 // padding. P: hold this descriptor under the name, replacing any other; D: release it; L: list all, answered
@@ -34,11 +34,11 @@ struct KeptDescriptor {
 // Returns another descriptor of the same file, for the keeper.
 absl::StatusOr<UniqueFd> Duplicate(int fd);
 
-// Serves on `socket` until no daemon was connected for `linger`. Closes `ready_fd` as soon as it listens.
+// Serves on `socket` until no daemon was connected for `linger`. Closes `ready_fd` once the socket listens.
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd);
 
-// The daemon's end. Starts a keeper where there is none. If the keeper was killed, starts another one and
-// sends it all descriptors again. Thread-safe; a call may wait some milliseconds for the keeper.
+// The daemon's end of the socket. Starts a keeper if none runs. If the keeper was killed, starts another one
+// and sends it all descriptors again. Thread-safe; a call may wait some milliseconds for the keeper.
 class KeeperClient {
  public:
   // `argv` makes this program call RunKeeper; "--ready-fd=3" is added.
@@ -47,13 +47,13 @@ class KeeperClient {
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
 
-  // Connects, and returns what the keeper holds from a previous daemon; the keeper holds these descriptors
-  // on. Call it first, once.
+  // Connects, and returns the descriptors that the keeper holds from a previous daemon; the keeper continues
+  // to hold them. Call this first, once.
   absl::StatusOr<std::vector<KeptDescriptor>> Open();
-  // If `fd` is an error, logs it and keeps nothing.
+  // Lets the keeper hold `fd` under the name. If `fd` is an error, only logs it.
   void Put(const std::string& name, absl::StatusOr<UniqueFd> fd);
   void Drop(const std::string& name);
-  // Checks that the keeper is there, and restarts it if not. Call it periodically.
+  // Checks that the keeper runs, and restarts it if not. Call this periodically.
   void Mend();
 
  private:

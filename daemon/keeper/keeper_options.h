@@ -1,4 +1,4 @@
-// Whether a keeper process keeps the host pool when the daemon ends.
+// The options of the keeper: whether a process keeps the host pool when the daemon ends, and for how long.
 #pragma once
 
 #include <string>

@@ -1,13 +1,13 @@
 // Keeps the host pool beyond the life of its daemon. A keeper holds the pool's segments, a record of each
-// ready replica in them, and the processes attached to these replicas. At its start a daemon takes back what
-// the previous daemon left.
+// ready replica in them, and the processes attached to these replicas. When a daemon starts, it takes back
+// what the previous daemon left.
 //
 // A replica to which a process of the previous daemon is still attached stays leased until that process ends
 // or gets a new lease: its memory is not given away while it is read.
 //
 // Call in this order: Open, TakeSegments, OnReplaced from the pool, Attach with that pool, SetEngine,
-// TakeReplicas for the engine. From then on it is the engine's listener, and passes notifications on.
-// Thread-safe.
+// TakeReplicas for the engine. From then on this object is the engine's listener, and passes notifications
+// on. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -46,15 +46,17 @@ class KeptPool final : public ReplicaListener {
 
   // The size of the kept segments, if it suits a pool of `pool_bytes`; else `otherwise`.
   uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
-  // The kept segments to reuse, at most `max_bytes`: those that processes map, then those of whole replicas,
-  // in the order of how many segments a replica needs. New segments are added as room for mapped memory that
-  // fits nowhere in the pool.
+  // The kept segments to reuse, at most `max_bytes`. Segments that processes map come first, then those of
+  // whole replicas; replicas that need few segments precede those that need many. Adds new segments, without
+  // a descriptor, to reserve room for mapped memory that does not fit in the pool.
   std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
-  // FAILED_PRECONDITION, with names, where `pool` is smaller than the kept one and has no room for all kept
-  // replicas: Attach would release them, and each may be the last copy. REQUIRES: before Attach.
+  // FAILED_PRECONDITION, with the names of the replicas, if `pool` is smaller than the kept one and has no
+  // room for all kept replicas: Attach would release the others, and each may be the last copy. REQUIRES:
+  // before Attach.
   absl::Status CheckTakesAll(const HostPool& pool) const;
-  // Releases what is not in this pool. `pool` must outlive the notifications.
+  // Adopts the kept replicas that lie in `pool`, and lets the keeper release everything else. `pool` must
+  // outlive the notifications.
   void Attach(HostPool* pool);
   std::vector<KeptReplica> TakeReplicas();
   // `next` gets all notifications too. Both must outlive the engine's notifications.
@@ -62,10 +64,11 @@ class KeptPool final : public ReplicaListener {
   void SetEngine(StoreEngine* engine);
   // Has the contract of OnKeptSettled.
   void OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease);
-  // Records that a process is attached to this replica in host memory, until the returned object or this
-  // daemon ends. The process no longer needs the previous daemon's lease on the artifact.
+  // Records that a process is attached to this replica in host memory, until the returned object is
+  // destroyed. If this daemon ends first, the record stays for the next daemon. Ends the lease that was kept
+  // for this process's attachment to the previous daemon.
   std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles);
-  // Checks the keeper, and drops processes that ended. Call it periodically.
+  // Checks the keeper, and drops processes that ended. Call this periodically.
   void Mend();
   // Leaves everything with the keeper, because this daemon ends. Leases end.
   void Stop();
@@ -80,11 +83,11 @@ class KeptPool final : public ReplicaListener {
     KeptRecord record;
     std::shared_ptr<const Manifest> manifest;
   };
-  // The replicas found at the start that are, at least in part, in segments which the pool did not take.
+  // The kept replicas that lie, at least in part, in segments which the pool did not take.
   std::vector<const Found*> FindWithoutRoom(const HostPool& pool) const;
 
-  // The processes that were attached to one artifact before, and the lease that keeps the replica in place;
-  // null until the replica is verified.
+  // The processes that were attached to one artifact in the previous daemon, and the lease that keeps the
+  // replica in place for them; the lease is null until the replica is verified.
   struct Held {
     std::vector<Attachment> holders;
     std::unique_ptr<ReplicaLease> lease;
@@ -98,7 +101,7 @@ class KeptPool final : public ReplicaListener {
   void AttachHolders(std::set<std::string>& stay);
   void Record(const ReplicaInfo& replica, const Manifest& manifest);
   void RecordOnGpu(const ReplicaInfo& replica);
-  // Drops these holders, and the leases of artifacts without any holder left.
+  // Drops the holders for which `goes` is true, and then the leases of artifacts that have no holder left.
   void DropHolders(absl::FunctionRef<bool(const Attachment& holder)> goes);
 
   KeeperClient keeper_;
@@ -117,7 +120,7 @@ class KeptPool final : public ReplicaListener {
   HostPool* pool_ = nullptr;
   ReplicaListener* next_ = nullptr;
   mutable absl::Mutex mutex_;
-  v1::KeptPool status_ ABSL_GUARDED_BY(mutex_);  // without the fields that status() adds
+  v1::KeptPool status_ ABSL_GUARDED_BY(mutex_);  // status() sets the remaining fields
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, Held> held_ ABSL_GUARDED_BY(mutex_);  // by artifact
   StoreEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;                // null: nothing is recorded

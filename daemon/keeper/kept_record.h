@@ -1,5 +1,6 @@
-// The records that another daemon finds again (FORMAT.md). A ready replica has one; its bytes are still to be
-// compared with their digests.
+// The record of a ready replica, which the keeper holds for the next daemon (FORMAT.md). A record is only a
+// claim: the next daemon compares the replica's bytes with their digests. Pure functions, except those on
+// descriptors; thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Segments of a previous daemon that processes still map although they are not served: their replicas did not
-// match, or did not fit in the pool. They still take memory of the host, so the pool gives out that much less
-// until those processes end.
+// Segments of a previous daemon that processes still map, although this daemon does not serve them: their
+// replicas did not match, or did not fit in the pool. The segments still take host memory, so the pool gives
+// out that much less until those processes end.
 //
 // Thread-safe.
 #pragma once
@@ -25,16 +25,16 @@ class UnservedSegments {
     uint32_t holders = 0;
   };
 
-  // `keeper` must outlive it.
+  // `keeper` must outlive this object.
   explicit UnservedSegments(KeeperClient* keeper) : keeper_(keeper) {}
 
-  // `outside`: segments that are not in `pool`, with their bytes. `room`: allocations that hold back as much
-  // of the pool. Call it first, once. `pool` must outlive this object, or Stop.
+  // `outside`: segments that are not in `pool`, with their sizes in bytes. `room`: allocations that reserve
+  // as many bytes of the pool. Call this first, once. `pool` must live until Stop or the destructor.
   void Open(HostPool* pool, absl::flat_hash_map<std::string, uint64_t> outside,
             std::vector<HostAllocation> room);
   // REQUIRES: the holder's segments in the pool are kept ones, and a replica in them was adopted.
   void Add(Attachment holder);
-  // Releases segments that no process maps any more. Call it periodically.
+  // Releases segments that no process maps any more. Call this periodically.
   void DropEnded();
   // Leaves everything as it is for the next daemon.
   void Stop();

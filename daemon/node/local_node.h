@@ -14,7 +14,7 @@ namespace tensorcast::daemon {
 
 class LocalNode {
  public:
-  // `description` has everything but the address, which is known only once the server listens.
+  // `description` has everything but the address, which is known only after the server listens.
   explicit LocalNode(v1::Node description)
       : id_(description.node_id()), description_(std::move(description)) {}
 

@@ -14,14 +14,14 @@
 
 namespace tensorcast::daemon {
 
-// As rpc::ToProto, with the UUIDs of `devices` (may be null).
+// Like rpc::ToProto; adds the UUIDs of `devices`, which may be null.
 v1::Location ToProto(const Location& location, const DeviceRuntime* devices);
 v1::TransferReport ToProto(const TransferReport& report, const DeviceRuntime* devices);
-// As rpc::FromProto; with `devices`, INVALID_ARGUMENT for a device that this node does not have. A device
-// UUID, when set, overrides the ordinal.
+// Like rpc::FromProto. If `devices` is not null: INVALID_ARGUMENT for a device that this node does not have.
+// A device UUID, when set, overrides the ordinal.
 absl::StatusOr<Location> FromProto(const v1::Location& location, const DeviceRuntime* devices);
 
-// Decodes a manifest that came from another process. DATA_LOSS when its id, computed from the bytes, is not
+// Decodes a manifest that came from another process. DATA_LOSS when the id computed from the bytes is not
 // `artifact_id`.
 absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view bytes,
                                                                std::string_view artifact_id);

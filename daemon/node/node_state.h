@@ -1,9 +1,9 @@
 // The identity of this node: the state directory's lock, node id and incarnation.
 //
-// The node id is a UUID made once and kept. The incarnation grows with each start, so that messages of an
-// earlier process of this node are recognised as old. Only one process at a time may hold a state directory:
-// the lock is on the file with the node id, so it works by whatever path the directory is reached, and ends
-// with the process. Space for the next start is reserved there too. Thread-safe once open.
+// The node id is a UUID made once and kept. The incarnation grows with each start, so messages of an earlier
+// process of this node are recognised as old. Only one process at a time may hold a state directory. The lock
+// is on the file with the node id, so it works whatever path leads to the directory, and it ends with the
+// process. The directory also reserves disk space for the next start. Thread-safe once open.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class NodeState {
   static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
 
   // The id of the node with this directory, which must exist; makes an id if there is none. For code that
-  // names the node before it is opened. FAILED_PRECONDITION when another daemon holds the directory.
+  // needs the id before Open. FAILED_PRECONDITION when another daemon holds the directory.
   static absl::StatusOr<std::string> NodeId(const std::string& directory);
 
-  // Reserves space for the next start. Call it when this start is over.
+  // Reserves disk space for the next start. Call this when the daemon has started.
   void KeepRoom() const;
 
   const std::string& directory() const { return directory_; }
