@@ -1,5 +1,5 @@
 // Gets that advance a replica (core/ingest/advance.h): checks such requests, and names the readers of the
-// earlier version that stand in the way. Thread-safe.
+// earlier version, which prevent it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@
 
 namespace tensorcast::daemon {
 
-// What happens to the replica of an earlier version.
+// What a get does with the replica of an earlier version.
 enum class AdvanceMode : uint8_t {
-  kBeside,     // the new version is made beside it
-  kPreferred,  // the new version is written over it if possible, else made beside it
-  kRequired,   // the new version is written over it, or the request fails
+  kBeside,     // makes the new version beside it
+  kPreferred,  // writes the new version over it if possible, else makes it beside
+  kRequired,   // writes the new version over it, or fails
 };
 
-// INVALID_ARGUMENT for an advance to a part of an artifact, over a chosen lane, or at another place than host
-// memory.
+// INVALID_ARGUMENT if the request asks to advance to a part of an artifact, over a chosen lane, or outside
+// host memory.
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location);
 
-// The known processes and nodes that read a replica, in the words of a message. Leaves out processes with a
-// live lease for which `except` is true; null: leaves out none.
+// The known processes and nodes that read a replica, as words for a message. If `except` is not null, leaves
+// out processes with a live lease for which it is true.
 std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions& sessions,
                                    const ServeRegistry& servings,
                                    const std::function<bool(const void* lease)>& except = nullptr);
-// Lists the first of them, and how many more there are.
+// One text with the first readers and the number of the others.
 std::string ListReaders(std::vector<std::string> readers);
 
-// The error of an advance, with the known processes and nodes that read the earlier version; without other
-// transfers of this node.
+// Adds to the error of an advance the known processes and nodes that read the earlier version. Other
+// transfers of this node that read it are not named.
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,
                          const Sessions& sessions, const ServeRegistry& servings);
 

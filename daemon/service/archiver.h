@@ -1,11 +1,11 @@
 // Archives: artifacts packed into an object store (daemon.archives) with this daemon's credentials.
 //
-// An archived artifact has two objects below the place, in a folder of the cluster:
+// An archived artifact has two objects in the cluster's folder below the place:
 //   s3://bucket/prefix/<cluster id>/tc2-....tcpack       the packed file, as core/disk/FORMAT.md has it
 //   s3://bucket/prefix/<cluster id>/tc2-....tcmanifest   the manifest's canonical bytes; written last
-// Their bytes depend only on the artifact, so it does not matter which node writes them, or how often. The
-// cluster id is part of the global store's metadata: clusters that share a place have separate folders, and a
-// global store that lost its metadata does not touch what it archived before.
+// Their bytes depend only on the artifact, so any node may write them, and more than once. The cluster id is
+// part of the global store's metadata: clusters that share a place have separate folders, and a global store
+// that lost its metadata does not touch what it archived before.
 //
 // Thread-safe.
 #pragma once
@@ -40,8 +40,8 @@ class Archiver {
     std::shared_ptr<const objects::S3Writer> writer;  // null: there are no places
     objects::Origins writable;                        // the places, for files beside a model
     std::string node_id;
-    std::function<std::string()> cluster_id;  // empty: not known yet
-    StoreEngine* engine = nullptr;            // both must outlive it
+    std::function<std::string()> cluster_id;  // returns "" until the id is known
+    StoreEngine* engine = nullptr;            // both must outlive the archiver
     GlobalStoreClient* global_store = nullptr;
   };
 
@@ -54,15 +54,15 @@ class Archiver {
   absl::StatusOr<Origin> Archive(const RequestContext& context, const ReplicaLease& lease,
                                  const std::string& place) const;
 
-  // Write the manifest of a model beside it. `uri` as ManifestUriOf returns it; PERMISSION_DENIED outside
-  // daemon.archives.
+  // CheckBeside checks that WriteBeside may write to `uri`: PERMISSION_DENIED outside daemon.archives.
+  // WriteBeside writes the manifest of a model beside it. `uri` is a result of ManifestUriOf.
   absl::Status CheckBeside(std::string_view uri) const;
   absl::Status WriteBeside(const RequestContext& context, const Manifest& manifest,
                            const std::string& uri) const;
 
-  // Does CollectArchives in all places. Only objects and uploads that are at least `min_age` old go, and none
-  // that this daemon writes now. An upload of another node counts as interrupted from that age on: its age is
-  // all that is known of it.
+  // Carries out CollectArchives in all places. Keeps objects and uploads that are younger than `min_age`, and
+  // those that this daemon writes now. An older upload of another node counts as interrupted: only its age is
+  // known.
   absl::StatusOr<v1::CollectArchivesResponse> Collect(const RequestContext& context,
                                                       const v1::CollectArchivesRequest& request) const;
 

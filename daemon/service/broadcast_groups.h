@@ -1,6 +1,6 @@
-// This node's part in broadcasts between nodes, as far as the global store is concerned: reports in
-// heartbeats whether its GPUs can take part, begins the groups that the answers name, and meets a group's
-// other nodes at the store. The engine does the rest (core/broadcast/wide_broadcasts).
+// This node's talk with the global store about broadcasts between nodes. Reports in heartbeats whether the
+// node's GPUs can take part, begins the groups that the answers name, and joins a group's other nodes through
+// the store. The engine does the rest (core/broadcast/wide_broadcasts).
 //
 // Call Report and then Answered for each heartbeat, on one thread.
 #pragma once
@@ -23,10 +23,10 @@ class BroadcastGroups {
  public:
   struct Options {
     std::string node_name;
-    GlobalStoreClient* global_store = nullptr;  // it and `link` must outlive the engine
+    GlobalStoreClient* global_store = nullptr;  // must outlive the engine, like `link`
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;             // must outlive it
-    DeviceBroadcaster* broadcaster = nullptr;  // must outlive it; null: this node takes no part
+    DeviceBroadcaster* broadcaster = nullptr;  // must outlive this object; null: this node takes no part
     // Every process on the network between the nodes is trusted: NCCL has no certificates.
     bool trusted_fabric = false;
   };

@@ -1,6 +1,6 @@
-// Replaces a replica with bytes that stopped matching their digests while this daemon held it (probably bad
-// memory). The replica is not given out any more, the attached processes are told, and another replica is
-// made from a good source. The status lists the damage.
+// Replaces a replica whose bytes stopped matching their digests while this daemon held it (probably bad
+// memory). The daemon drops the damaged replica, tells the attached processes, and makes another replica from
+// a good source. The status lists the damage.
 //
 // Owns a thread. Thread-safe.
 #pragma once
@@ -24,7 +24,7 @@ namespace tensorcast::daemon {
 class DamagedReplicas {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;  // all must outlive this object
     HandleServer* handles = nullptr;
     // Makes a replica of the same artifact at the same place, from any remaining source, and returns its id.
     std::function<absl::StatusOr<std::string>(const RequestContext& context,
@@ -37,7 +37,7 @@ class DamagedReplicas {
   explicit DamagedReplicas(Options options) : options_(std::move(options)) {}
   ~DamagedReplicas();  // Cancels running replacements.
 
-  // Returns when no caller gets the replica any more and its holders are told; the new one is made later.
+  // Drops the replica and tells its holders, then returns. The new replica is made later, on the thread.
   void Note(v1::DamagedReplica damaged);
 
   // Adds the remembered damages, newest first.

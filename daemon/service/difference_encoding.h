@@ -4,8 +4,8 @@
 //   the put's source ─► chunk in the target's memory ─┐
 //                                        base's chunk ┴► record, in scratch memory of the pool
 //
-// The base is leased from the first copied chunk, when the target already has its memory, to the end of
-// Finish. Beyond the pool this takes a few chunks of memory for each copying thread. Thread-safe.
+// The base is leased from the first copied chunk to the end of Finish; at the first chunk the target already
+// has its memory. Outside the pool, each copying thread uses a few chunks of memory. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,13 @@ namespace tensorcast::daemon {
 
 class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncoding> {
  public:
-  // For a target with the layout of `base`, in a put with this context. `engine` must outlive it.
+  // Encodes a target with the layout of `base`, in a put with this context. `engine` must outlive this
+  // object.
   DifferenceEncoding(StoreEngine* engine, std::shared_ptr<const Manifest> base,
                      const RequestContext& context);
   ~DifferenceEncoding();
 
-  // Returns a provider of the same sources; the chunks that they fetch are encoded. For one ingest of a new
+  // Returns a provider of the same sources that encodes the chunks which they fetch. For one ingest of a new
   // artifact to host memory.
   std::shared_ptr<SourceProvider> Wrap(std::shared_ptr<SourceProvider> sources);
 
@@ -51,11 +52,11 @@ class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncodin
                                                           const ReplicaLease& target);
   // When the first chunk was compared; InfinitePast: none yet.
   SteadyTime begun() const;
-  // The span of the ingest that made the base; not valid where there is none, or the base was not leased.
+  // The span of the ingest that made the base; not valid if there is none, or if the base was not leased.
   TraceContext base_made_by() const;
 
  private:
-  // Null where the base is gone; base_status_ says so.
+  // The lease on the base; null if the base is gone, and base_status_ has the error.
   std::shared_ptr<const ReplicaLease> Base();
   std::unique_ptr<ChunkEncoder> TakeEncoder();
   void GiveBack(std::unique_ptr<ChunkEncoder> encoder);

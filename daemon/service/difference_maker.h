@@ -31,41 +31,41 @@ struct DifferencePlan {
   bool required = false;
   std::string no_difference;  // for people: why a requested difference was not made
 
-  // Drops the difference, and counts it as `outcome` (tc_differences_total). FAILED_PRECONDITION where one is
-  // required, else OK.
+  // Drops the difference, and counts it as `outcome` (tc_differences_total). FAILED_PRECONDITION if the put
+  // requires a difference, else OK.
   absl::Status GiveUp(std::string_view outcome, std::string why);
 };
 
 class DifferenceMaker {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;  // all must outlive this object
     KnownKeys* known_keys = nullptr;
     GlobalStoreClient* global_store = nullptr;
-    const Materializer* materializer = nullptr;  // brings bases that are elsewhere
+    const Materializer* materializer = nullptr;  // brings a base from elsewhere
     std::string node_id = {};
     std::string default_base = "none";  // for puts that name no base: auto or none
   };
 
   explicit DifferenceMaker(Options options) : options_(std::move(options)) {}
 
-  // Finds, before the tensors are read, the base that the put means, checks that it has the same tensors, and
-  // brings it to host memory where that pays (BringBase). `key`: the key that the put binds; empty: none. The
-  // sources of `target` then encode the chunks that they fetch. FAILED_PRECONDITION where a difference is
-  // required and cannot be made.
+  // Call this before the tensors are read. Finds the base that the put means, checks that the base has the
+  // same tensors, and brings it to host memory if that saves bytes (BringBase). Wraps the sources of
+  // `target`, so that they encode the chunks which they fetch. `key`: the key that the put binds; empty:
+  // none. FAILED_PRECONDITION if a difference is required and cannot be made.
   absl::StatusOr<DifferencePlan> Plan(const RequestContext& context, const v1::DifferenceRequest& request,
                                       const std::string& key, IngestRequest& target) const;
 
-  // Returns the ingest that makes the difference's replica from what the target's ingest encoded. If none can
-  // be made, clears the plan's base and returns null; errors as above.
+  // Returns the ingest that makes the difference's replica from the chunks that the target's ingest encoded.
+  // If there can be no difference, clears the plan's base and returns null. Errors as for Plan.
   absl::StatusOr<std::unique_ptr<IngestRequest>> Encode(const RequestContext& context, DifferencePlan& plan,
                                                         const ReplicaLease& target) const;
 
  private:
   // Brings the base to host memory, unless it is there. Without a difference, each other node that has the
-  // base in memory will pull the new version whole. So it pays to pull the base here, which is one image, if
-  // there are at least two such nodes, and one is enough if this node only has to read its own disk or GPU.
-  // A put that requires a difference always brings the base. An error says why it is not there.
+  // base in memory will pull the new version whole. So this node pulls the base, which is one image, if at
+  // least two other nodes have it. If this node only has to read its own disk or GPU, one other node is
+  // enough. A put that requires a difference always brings the base. An error says why the base is not there.
   absl::Status BringBase(const RequestContext& context, const std::string& base_id, bool required) const;
 
   const Options options_;

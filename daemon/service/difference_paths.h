@@ -1,10 +1,10 @@
-// Makes a get of a new version cost few bytes. This node holds an earlier version in host memory or on a GPU,
-// and the global store knows differences from it to the wanted version. The node brings these first, as any
-// artifact, through the swarm; then the target's ingest rebuilds chunks from them
+// Makes a get of a new version (the target) cost few bytes. It applies if this node holds an earlier version
+// in host memory or on a GPU, and the global store knows differences from that version to the target. The
+// node first gets the differences, like any artifact. Then the target's ingest rebuilds chunks from them
 // (daemon/sources/difference_source.h).
 //
-// Nothing is held for the target meanwhile. A difference that has no room at once, or cannot be brought, is
-// left out, and the target comes whole. Thread-safe.
+// The target has no memory and no leases until the differences are here. If a difference finds no room at
+// once, or cannot be brought, the target comes whole. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,8 @@ class DifferencePaths {
     GlobalStoreClient* global_store = nullptr;
     const SourceFinder* sources = nullptr;
     DeviceRuntime* devices = nullptr;
-    // Reports a difference that makes wrong bytes; its captures must outlive the engine. Null: none is
-    // reported.
+    // Reports a difference that makes wrong bytes. The function's captures must outlive the engine. Null: no
+    // difference is reported.
     WrongDifferences::Report report_wrong = nullptr;
   };
 
@@ -48,9 +48,9 @@ class DifferencePaths {
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
-  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded by chunks that are
-  // rebuilt here if possible. Blocks while the differences come. The global store is not asked where this
-  // node has the target, is making it, or holds no version with such tensors.
+  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded, if possible, by a source
+  // that rebuilds chunks here. Blocks while the differences come. Does not ask the global store if this node
+  // has the target, is making it, or holds no version with such tensors.
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
     std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
@@ -62,21 +62,21 @@ class DifferencePaths {
                    std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr,
                    std::optional<FoundDifferences> known = std::nullopt) const;
 
-  // Of a target of which only the id is known: its manifest and the differences that lead to it, in one call.
-  // nullopt: nothing was asked, or the answer is an error.
+  // Gets the manifest of a target and the differences that lead to it, in one call, when only the target's id
+  // is known. nullopt: there was no call, or the call failed.
   std::optional<FoundDifferences> Look(const RequestContext& context, const std::string& target_id,
                                        std::string* manifest) const;
 
  private:
-  // Whole images of this node with the target's layout: those in host memory first, and then the most
-  // recently used first; none where the node has the target or is making it. To be written over: only in host
-  // memory. `target`: null where its layout is not known.
+  // Whole images of this node with the target's layout. Those in host memory come first; within each place,
+  // the most recently used come first. None if the node has the target or is making it. With `to_write_over`,
+  // only those in host memory. `target`: null if its layout is not known.
   std::vector<Base> FindBases(const std::string& target_id, const Manifest* target, bool to_write_over) const;
   // The manifests of the path, after a check that they lead from a base to the target.
   absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> ManifestsOf(const RequestContext& context,
                                                                            const FoundDifferences& found,
                                                                            const Manifest& target) const;
-  // Blocks until they are all in this node's host memory.
+  // Blocks until all differences are in this node's host memory.
   absl::Status Bring(const RequestContext& context,
                      const std::vector<std::shared_ptr<const Manifest>>& differences) const;
 

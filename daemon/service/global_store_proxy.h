@@ -1,7 +1,8 @@
-// The GlobalStore calls of clients, served by the daemon and forwarded with the caller's request context, so
-// that a client only needs to know its own daemon. The daemon remembers the keys in the answers. While the
-// global store is away, errors say so and name it; a remembered key is still resolved, marked as unconfirmed,
-// unless a confirmed answer is requested. The calls of nodes are UNIMPLEMENTED here. Thread-safe.
+// Serves the GlobalStore calls of clients in the daemon, and forwards them with the caller's request context,
+// so that a client only needs to know its own daemon. The daemon remembers the keys in the answers. While the
+// global store is away, errors say so and name its address. A remembered key is still resolved, and marked as
+// unconfirmed, unless the request asks for a confirmed answer. The calls of nodes are UNIMPLEMENTED here.
+// Thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
-// Joins imports of the same objects in the same versions: one reads, and the others take the artifact that it
-// makes. A table joins them within this daemon, a claim at the global store among nodes
-// (proto/imports.proto). If the global store does not answer, the import reads: two imports that read the
-// same objects cost bytes, and make the same artifact.
+// Joins imports of the same objects in the same versions: one import reads, and the others take the artifact
+// that it makes. Within this daemon a table joins them; among nodes, a claim at the global store does
+// (proto/imports.proto). If the global store does not answer, the import reads anyway: if two imports read
+// the same objects, this costs bytes, and both make the same artifact.
 //
-//   Join(id) ──► a ReadingTurn: read, then Made(artifact); its end lets the next one read
+// Join(id) ──► a ReadingTurn: read, then Made(artifact); its destructor lets the next import read
 //           └──► an artifact: another import made it
 //
 // Thread-safe; must outlive its turns.
@@ -31,8 +31,8 @@ class ImportJoins {
       std::function<absl::StatusOr<v1::ClaimImportResponse>(const RequestContext&, v1::ClaimImportRequest)>;
   explicit ImportJoins(Claim claim) : claim_(std::move(claim)) {}
 
-  // The right to read, until it is destroyed; the destructor takes at most a second. Renews the claim
-  // meanwhile.
+  // The right to read the objects. Renews the claim until it is destroyed. The destructor takes at most a
+  // second.
   class ReadingTurn {
    public:
     ReadingTurn(ImportJoins* joins, std::string import_id)
@@ -59,18 +59,18 @@ class ImportJoins {
   };
 
   struct Joined {
-    std::unique_ptr<ReadingTurn> turn;  // null: the artifact is made
+    std::unique_ptr<ReadingTurn> turn;  // null: the artifact exists
     std::string artifact_id;
   };
-  // Waits while another import reads; `on_wait` is told the reason. CANCELLED or DEADLINE_EXCEEDED when the
-  // context ends first.
+  // Waits while another import reads, and calls `on_wait` with the reason. CANCELLED or DEADLINE_EXCEEDED
+  // when the context ends first.
   absl::StatusOr<Joined> Join(const RequestContext& context, const std::string& import_id,
                               const std::function<void(const std::string&)>& on_wait);
 
  private:
   struct Import {
     int imports = 0;       // the imports that read or wait
-    bool reading = false;  // one of them reads, or asks whether it may
+    bool reading = false;  // one of them reads, or asks for the claim
     std::string artifact_id;
   };
 

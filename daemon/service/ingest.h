@@ -1,8 +1,8 @@
 // PutArtifact and ImportArtifact: make the first replica of a new artifact, and publish it.
 //
-// An artifact exists once the global store has its manifest. If that fails, the replicas made for it here are
-// dropped, so that a failed put leaves nothing behind. Only the files beside tensors may stay, released,
-// until room is needed. Thread-safe.
+// An artifact exists once the global store has its manifest. If the publication fails, this node drops the
+// replicas that it made for the put, so that a failed put leaves nothing behind. Only the files beside
+// tensors may stay; they are evicted when their room is needed. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -36,14 +36,14 @@ namespace tensorcast::daemon {
 class Ingester {
  public:
   struct Options {
-    const LocalNode* node = nullptr;  // all must outlive it
+    const LocalNode* node = nullptr;  // all must outlive the ingester
     StoreEngine* engine = nullptr;
     const DeviceRuntime* devices = nullptr;
     bool disk_tier = false;                          // for durable puts
     Sessions* sessions = nullptr;                    // for memory and files that clients offer
     std::shared_ptr<const ObjectStore> objects;      // what may be imported
-    std::shared_ptr<objects::ReadRates> read_rates;  // of reads with a client's credentials; null: no limit
-    // Names the endpoints that may be local even with a client's credentials.
+    std::shared_ptr<objects::ReadRates> read_rates;  // limits reads with a client's credentials; null: no limit
+    // The daemon's environment. It names the endpoints that may be local even with a client's credentials.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads
     const Materializer* materializer = nullptr;  // takes the artifact of another import
@@ -59,16 +59,16 @@ class Ingester {
 
   explicit Ingester(const Options& options) : options_(options) {}
 
-  // `request` is the first message of the stream, with the tensors of all messages; `offer` is what its token
-  // named. `asking`: the caller, as in rpc::Caller.
+  // `request` is the first message of the stream, with the tensors of all messages added. `offer`: the offer
+  // that the request's token names. `asking`: the caller, as in rpc::Caller.
   absl::StatusOr<v1::PutArtifactResult> Put(const RequestContext& context,
                                             const v1::PutArtifactRequest& request, Offer offer,
                                             const std::string& asking, const OnProgress& on_progress) const;
 
-  // Imports offered files, or a path, or a URI. A path that cannot be opened beneath the import roots is
-  // PERMISSION_DENIED, with the same text for all reasons (core/disk/import_roots.h). With a URI the client
-  // may have offered credentials (objects/client_credentials.h). Imports of the same objects are joined
-  // (import_joins.h). DATA_LOSS where a hub promises other bytes.
+  // Imports offered files, a path, or a URI. PERMISSION_DENIED, with the same text for all reasons, if a path
+  // cannot be opened below the import roots (core/disk/import_roots.h). For a URI, the client may have
+  // offered credentials (objects/client_credentials.h). Imports of the same objects are joined
+  // (import_joins.h). DATA_LOSS if the bytes do not match the digest that a hub promises.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
                                                const v1::ImportArtifactRequest& request,
                                                const std::string& asking,
@@ -101,17 +101,17 @@ class Ingester {
   // For a published artifact: a failure leaves it stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
-  // Makes the replica of a new artifact; it is dropped unless its hold is told of a publication.
+  // Makes the replica of a new artifact. The replica is dropped unless its hold learns of a publication.
   absl::StatusOr<Stored> IngestNew(const RequestContext& context, IngestRequest request,
                                    const OnProgress& on_progress) const;
-  // Makes the difference of the artifact's plan and its replica; the lease is null where there is no
+  // Makes the difference that the artifact's plan asks for, and its replica. The lease is null if there is no
   // difference after all.
   absl::StatusOr<Stored> StoreDifference(const RequestContext& context, NewArtifact& artifact,
                                          const ReplicaLease& target) const;
   // Publishes the artifact with its difference, if it has one.
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
                                                   const ReplicaLease& lease) const;
-  // UNAVAILABLE where the leased replica is not ready any more.
+  // UNAVAILABLE if the leased replica is not ready any more.
   absl::StatusOr<v1::Replica> DescribeReady(const ReplicaLease& lease) const;
   // `difference`: published in the same transaction; null: none.
   absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,

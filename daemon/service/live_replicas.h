@@ -35,7 +35,7 @@ namespace tensorcast::daemon {
 class LiveReplicas {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;  // all must outlive this object
     const Materializer* materializer = nullptr;
     Sessions* sessions = nullptr;
     const ServeRegistry* servings = nullptr;
@@ -73,9 +73,10 @@ class LiveReplicas {
                                   const std::shared_ptr<const ReplicaLease>& base,
                                   const std::string& artifact_id);
   void Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update);
-  // FAILED_PRECONDITION where processes hold another replica live that is of this artifact: it would go.
+  // FAILED_PRECONDITION if processes hold a live lease on another replica of this artifact: the commit would
+  // remove that replica.
   absl::Status CheckNotHeldElsewhere(const std::string& artifact_id) const;
-  // Keeps the holder in the update's gate until the replica is rewritten; then the holder has a new lease.
+  // Keeps the holder in the update's gate until the replica is rewritten, and gives the holder a new lease.
   absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);
   absl::Status NameMissing(const absl::Status& ended, const Update& update) const;
@@ -84,7 +85,8 @@ class LiveReplicas {
   const std::shared_ptr<State> state_;
 };
 
-// The calls on gRPC. `live` and the executor must outlive the server that it is registered with.
+// The calls as a gRPC service. `live` and the executors must outlive the server with which the service is
+// registered.
 std::unique_ptr<grpc::Service> MakeLiveLeasesService(LiveReplicas* live, rpc::Executor* quick,
                                                      rpc::Executor* waiting);
 

@@ -28,7 +28,7 @@ namespace tensorcast::daemon {
 class Materializer {
  public:
   struct Options {
-    const LocalNode* node = nullptr;  // all must outlive it
+    const LocalNode* node = nullptr;  // all must outlive the materializer
     StoreEngine* engine = nullptr;
     const DeviceRuntime* devices = nullptr;
     const SourceFinder* sources = nullptr;
@@ -38,7 +38,7 @@ class Materializer {
     std::string handle_socket = {};                // where tickets are claimed
     const ServeRegistry* servings = nullptr;       // for the grants of attaching daemons
     std::vector<std::string> lanes = {};           // lanes that a request may force
-    const DifferencePaths* differences = nullptr;  // null: artifacts come whole
+    const DifferencePaths* differences = nullptr;  // null: no differences are used
     bool advance_tasks = false;                    // daemon.advance
   };
 
@@ -49,14 +49,15 @@ class Materializer {
   absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
       const RequestContext& context, const v1::MaterializeReplicaRequest& request,
       const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest = nullptr) const;
-  // Carries out a task of the global store, as daemon.advance says.
+  // Carries out a task of the global store; writes over the earlier version if daemon.advance says so.
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
-  // Begins to bring an artifact, in order to write it over the replica that `base` leases once its holders
-  // are in `gate`. Brings differences first, within `context`; the ingest has no deadline. A replica of the
-  // artifact that this node has is its source, and goes once that of `base` has become the artifact; one that
-  // another request is making is awaited, within `context`. `check` is called before each attempt; its error
-  // ends the call. FAILED_PRECONDITION where the artifact has other tensors.
+  // Begins to bring an artifact, and writes it over the replica that `base` leases once that replica's
+  // holders are in `gate`. First brings differences, within `context`; the ingest itself has no deadline. If
+  // this node already has a replica of the artifact, that replica is the source, and is removed after the
+  // base has become the artifact. If another request is making a replica, waits for it, within `context`.
+  // Calls `check` before each attempt; its error ends the call. FAILED_PRECONDITION if the artifact has other
+  // tensors.
   absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
                                                             const std::string& artifact_id,
                                                             const ReplicaLease& base,
@@ -67,17 +68,17 @@ class Materializer {
                                                    const std::string& receiver = "") const;
 
  private:
-  // Finds the artifact that a request means. For an id it returns a key without a name and a revision.
-  // `manifest`, if not null, gets the bytes of a manifest that this node does not have, as far as they came
-  // with the key.
+  // Finds the artifact that a request means. For an id, returns a key without a name or revision. `manifest`,
+  // if not null, gets the manifest's bytes if this node does not have the manifest and the bytes came with
+  // the key.
   absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,
                                                     const std::string& artifact_id, const std::string& key,
                                                     bool confirmed, std::string* manifest = nullptr) const;
   absl::StatusOr<v1::ResolveKeyResponse> FindKey(const RequestContext& context, const std::string& key,
                                                  bool confirmed, std::string* manifest) const;
-  // Limits the ingest to the chunks that contain these tensors, if these are not all chunks; no tensors mean
-  // all. INVALID_ARGUMENT for a name that selects nothing, and for a part at a place that only holds whole
-  // replicas.
+  // Limits the ingest to the chunks that contain these tensors, unless these are all chunks. An empty list
+  // means all tensors. INVALID_ARGUMENT for a name that selects no tensor, and for a part at a location that
+  // only holds whole replicas.
   static absl::Status ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
                                    IngestRequest& ingest);
   absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(
@@ -90,7 +91,7 @@ class Materializer {
                                                              const OnProgress& on_progress,
                                                              std::shared_ptr<const Manifest>* manifest) const;
   absl::Status CheckLane(const std::string& lane) const;
-  // Checks the grant of another daemon of this host, in place of OpenPull.
+  // Checks the grant of another daemon of this host, which attaches instead of calling OpenPull.
   absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFor(const RequestContext& context,
                                                          const v1::AttachReplicaRequest& request) const;

@@ -1,6 +1,6 @@
 // Opens and describes the files of an import, and makes their origin for the global store. The files belong
-// to a client, which may have chosen their file system (FUSE, NFS), and that may hang: every wait for it is
-// on a thread of its own (base/aside.h), and the callers' threads go on when their contexts end. Functions
+// to a client, which may have chosen their file system (FUSE, NFS), and that file system may hang. So every
+// access runs on a thread of its own (base/aside.h), and a caller returns when its context ends. Functions
 // only, thread-safe.
 #pragma once
 
@@ -28,15 +28,15 @@ struct OpenedModel {
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
   std::shared_ptr<SourceProvider> sources;  // of the whole image
-  Origin origin;          // the objects, if this daemon can open them again by itself; else none
-  std::string import_id;  // equal where the same objects are read in the same versions; empty: not known
-  std::vector<PromisedObject> promised;      // objects of a hub, with the digests that it promises
+  Origin origin;          // the objects, if this daemon can open them again by itself; else empty
+  std::string import_id;  // equal for imports of the same objects in the same versions; empty: not known
+  std::vector<PromisedObject> promised;      // objects of a hub, with the digests that the hub promises
   std::shared_ptr<const Manifest> beside;    // manifest found beside the model; null: none
-  std::shared_ptr<SafetensorsModel> second;  // to be read again; null unless the request says `verify`
+  std::shared_ptr<SafetensorsModel> second;  // for ReadModelAgain; null unless the request says `verify`
   std::shared_ptr<OpenedModel> files;        // the files beside the tensors, for a key to bind; null: none
 };
 
-// Where an import reads from. Without the last two it reads from the daemon's own store.
+// Where an import reads from: `offered` if it is not empty, else `of_client` if it is not null, else `own`.
 struct ModelPlaces {
   std::shared_ptr<const ObjectStore> own;        // the daemon's store: objects that it can open again are an
                                                  // origin
@@ -44,12 +44,14 @@ struct ModelPlaces {
   ForeignFds offered = {};                       // files that the client has open
 };
 
-// Opens the model at the request's path and, where a key is bound, the files beside it; or the offered files,
-// which may be without tensors. INVALID_ARGUMENT names a file that is not a regular file or not a model.
+// Opens the model at the request's path and, if the request binds a key, the files beside it. Or opens the
+// offered files, which may have no tensors. INVALID_ARGUMENT names a file that is not a regular file or not a
+// model.
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request);
 
-// Reads the objects again and compares them with the manifest: ABORTED if they were written meanwhile.
+// Reads the objects again and compares them with the manifest. ABORTED if they differ: they were written
+// meanwhile.
 absl::Status ReadModelAgain(const RequestContext& context, std::shared_ptr<SafetensorsModel> model,
                             std::shared_ptr<const Manifest> manifest);
 

@@ -1,6 +1,6 @@
-// Whether this node reaches another one; with it operators find a firewall, a wrong address or a wrong
-// certificate between two hosts. It only calls nodes that the global store knows, at the address that the
-// store has: no caller makes this daemon connect to another place. Thread-safe.
+// Checks whether this node reaches another node, so that operators find a firewall, a wrong address or a
+// wrong certificate between two hosts. Calls only nodes that the global store knows, at the address that the
+// store has: no caller can make this daemon connect elsewhere. Thread-safe.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class NodeProbe {
                                                              // connection
 
   struct Options {
-    GlobalStoreClient* global_store = nullptr;  // both must outlive it
+    GlobalStoreClient* global_store = nullptr;  // both must outlive the probe
     PeerClient* peers = nullptr;
   };
 

@@ -1,6 +1,7 @@
-// Checks stored imports against the SHA-256 that a model hub, or its cache, promises for a file: the hub
-// names large files by it, and the cache its blobs. Each byte is digested in the image, so only an object's
-// header, which the image does not have, is read a second time. Functions only, thread-safe.
+// Checks stored imports against the SHA-256 that a model hub, or the hub's local cache, promises for a file.
+// The hub names large files by this digest, and the cache names its blobs by it. The bytes are digested in
+// the image, so only an object's header, which the image does not have, is read a second time. Functions
+// only, thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@ namespace tensorcast::daemon {
 
 struct PromisedObject {
   std::shared_ptr<ObjectReader> object;
-  std::vector<ObjectExtent> extents;  // where its bytes are in the image, ascending in the object
+  std::vector<ObjectExtent> extents;  // where the object's bytes are in the image; ascending by their offset in the object
 };
 
 // The objects for which a digest is promised.

@@ -1,14 +1,14 @@
-// The running puts of this node, by artifact id: each from the moment at which its id is known to its
+// The running puts of this node, by artifact id. A put is here from the moment when its id is known until its
 // publication or failure.
 //
-// Replicas that a failed put made are dropped. If other puts of the same content use them meanwhile, the last
-// of these puts drops them, and only if none was published.
+// A failed put drops the replicas that it made. If other puts of the same content run meanwhile, the last of
+// them drops the replicas, and only if none of these puts was published.
 //
-// A heartbeat's answer may say that an artifact was deleted. The node ignores this for an artifact that is
-// about to be published, or was published since the heartbeat was filled in: the deletion is older. (If it is
-// still true, it comes again with the next heartbeat.) While an artifact's replicas are being dropped, after
-// such an answer or a failed put, a new put of the artifact waits: otherwise it would use replicas that are
-// about to go.
+// A heartbeat's answer may say that an artifact was deleted. The node ignores this for an artifact with a
+// running put, or with a put that ended since the heartbeat was filled in: the deletion may be older than the
+// publication. If the artifact is still deleted, the next answer says so again. After such an answer or a
+// failed put, the artifact's replicas are being dropped for a while. A new put of the artifact waits
+// meanwhile, so that it does not use replicas that are about to go.
 //
 // Thread-safe; must outlive its holds.
 #pragma once
@@ -34,8 +34,8 @@ class Publications {
   // One put of the artifact, until it is published or failed.
   class Hold {
    public:
-    // Make it before the put looks for replicas of the artifact. The destructor may call `drop`, without a
-    // lock.
+    // Make the hold before the put looks for replicas of the artifact. The destructor may call `drop`,
+    // without a lock.
     Hold(Publications* publications, std::string_view artifact_id, Drop drop)
         : publications_(*publications), artifact_id_(artifact_id), drop_(std::move(drop)) {
       publications_.Join(artifact_id_);
@@ -44,7 +44,7 @@ class Publications {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
-    // This put made the replica.
+    // Records that this put made the replica.
     void Made(const std::string& replica_id) {
       absl::MutexLock lock(&publications_.mutex_);
       publications_.running_[artifact_id_].made.push_back(replica_id);
@@ -60,13 +60,13 @@ class Publications {
     const Drop drop_;
   };
 
-  // A heartbeat is about to be sent: its answer takes into account all publications until now.
+  // Call this before a heartbeat is sent: its answer takes into account all publications until now.
   void BeginHeartbeat() {
     absl::MutexLock lock(&mutex_);
     recent_.clear();
   }
-  // Calls `drop`, without a lock, because the answer to that heartbeat says that the artifact was deleted;
-  // does not call it where the artifact is protected (see above).
+  // Call this when the answer to that heartbeat says that the artifact was deleted. Calls `drop`, without a
+  // lock, unless a put protects the artifact (see above).
   void DropUnlessProtected(const std::string& artifact_id, absl::FunctionRef<void()> drop) {
     {
       absl::MutexLock lock(&mutex_);

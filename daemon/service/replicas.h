@@ -1,5 +1,5 @@
-// Functions on the engine's replicas that several calls share: wait for one that is being made, describe one,
-// and find the manifest of an artifact. Thread-safe.
+// Functions on the engine's replicas that several calls share: wait for a replica that is being made,
+// describe a replica, and find the manifest of an artifact. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@ namespace tensorcast::daemon {
 using OnProgress = std::function<void(const TransferProgress&)>;
 
 // Waits for the replica, and calls `on_progress` (may be null) about ten times a second while bytes move.
-// Returns the replica's lease, the ingest's error, or the error of the context's deadline or cancellation. A
-// wait for the ingest of another request is a span.
+// Returns the replica's lease, the ingest's error, or the error of the context's deadline or cancellation.
+// Records a span if it waits for the ingest of another request.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress);
 
 // Describes one replica; NOT_FOUND when it is gone.
 absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id);
 
-// This node's manifest of the artifact or, where it holds no replica of it, the global store's, verified:
-// `received` if that is not empty, else fetched.
+// The artifact's manifest: this node's, if it holds a replica of the artifact. Otherwise the global store's,
+// verified: `received` if that is not empty, else fetched.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
                                                              const StoreEngine& engine,
                                                              GlobalStoreClient& global_store,

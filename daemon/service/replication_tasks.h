@@ -1,7 +1,7 @@
-// The tasks that the global store hands to this node with heartbeats: this node makes each replica and
-// reports the progress with the next heartbeats. A heartbeat's answer names all tasks of the node; a task
-// that is missing was cancelled, and its transfer is cancelled. The end of an attempt is reported until an
-// answer shows that the global store received it.
+// The tasks that the global store gives to this node in answers to heartbeats. This node makes each replica
+// and reports the progress with the next heartbeats. An answer names all tasks of the node. If a task is
+// missing, the global store cancelled it, and this node cancels its transfer. The end of an attempt is
+// reported with each heartbeat until one is answered.
 //
 // Call Report and then Answered for each heartbeat, on one thread; all other functions are thread-safe.
 #pragma once
@@ -24,20 +24,20 @@ namespace tensorcast::daemon {
 
 class ReplicationTasks {
  public:
-  // Makes the replica here; returns at once where it is already here.
+  // Makes the replica on this node; returns at once if this node already has it.
   using Materialize = std::function<absl::Status(
       const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress)>;
 
-  // `on_ended` is called, with no lock held, when the end of an attempt is to be reported soon, by the next
-  // heartbeat. A success is not, unless there are other tasks: the replica's own report tells it.
+  // `on_ended` is called, with no lock held, when an attempt has ended. It should make the next heartbeat
+  // come soon.
   ReplicationTasks(Materialize materialize, std::function<void()> on_ended)
       : materialize_(std::move(materialize)), on_ended_(std::move(on_ended)) {}
   ~ReplicationTasks() { Stop(); }
 
-  // Begins no more tasks. Running ones go on and are reported.
+  // From now on begins no task. Running tasks go on and are reported.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drains, cancels the running attempts, and waits. Attempts cut short are not reported: the global store
-  // hands these tasks to the next daemon of this node.
+  // Drains, cancels the running attempts, and waits. The cancelled attempts are not reported: the global
+  // store gives their tasks to the next daemon of this node.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Report(v1::HeartbeatRequest* heartbeat) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,8 +46,8 @@ class ReplicationTasks {
  private:
   struct Attempt {
     Cancellation cancellation;
-    bool taken_back = false;  // removed when it has ended, and not reported
-    bool told = false;        // its end is in the last report
+    bool taken_back = false;  // the store cancelled the task: removed without a report when it ends
+    bool told = false;        // the last report has its end
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;
     std::optional<absl::Status> ended;

@@ -35,7 +35,7 @@ namespace tensorcast::daemon {
 class StatusReporter {
  public:
   struct Options {
-    const LocalNode* node = nullptr;      // all must outlive it
+    const LocalNode* node = nullptr;      // all must outlive the reporter
     std::string global_store_label = {};  // its address, or "embedded"
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;
@@ -50,7 +50,7 @@ class StatusReporter {
     const DamagedReplicas* damaged = nullptr;       // null: damage is not searched for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
-    uint64_t send_limit = 0;                        // of the lane tcp, bytes per second; 0: no limit
+    uint64_t send_limit = 0;                        // of lane tcp, in bytes per second; 0: no limit
     uint64_t receive_limit = 0;
     std::string software_version = {};
     std::string proc = "/proc";  // tests pass folders of their own
@@ -67,7 +67,7 @@ class StatusReporter {
   // Adds the ordinals of devices that take no replicas.
   void FillUnhealthyDevices(google::protobuf::RepeatedField<int32_t>* out) const;
   v1::GetStatusResponse Report() const;
-  // The transfer with this id to this node; nullopt where it is not remembered.
+  // The transfer with this id to this node; nullopt if this node does not remember it.
   std::optional<v1::TransferHop> FindTransfer(const std::string& transfer_id) const;
   // Describes a replica of this node for another node that read it.
   v1::TransferHop DescribeHop(const v1::DescribeHopRequest& request) const;

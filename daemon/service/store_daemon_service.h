@@ -38,8 +38,9 @@ struct StoreDaemonServiceOptions {
   OriginChecker* origins = nullptr;
   OriginComparer* comparer = nullptr;
   GlobalStoreLink* link = nullptr;
-  // Calls that watch, or wait for transfers or the global store, run on `waiting`, so that the calls which
-  // they need from this daemon (OpenPull, AttachReplica, CheckOrigin) never queue behind them.
+  // Calls that watch, or wait for transfers or for the global store, run on `waiting`. Calls that other
+  // daemons' transfers need from this daemon (OpenPull, AttachReplica, CheckOrigin) run on `quick`, so that
+  // they never queue behind waiting calls.
   rpc::Executor* quick = nullptr;
   rpc::Executor* waiting = nullptr;
 };

@@ -1,11 +1,10 @@
-// Explains how the bytes of a transfer reached this node: its own report, and the reports of its sources, of
-// the daemons that fed these meanwhile, and so on. This node asks, since it read from them, while the client
-// may not reach them.
+// Explains how the bytes of a transfer reached this node: its own report, the reports of its sources, of the
+// daemons that fed these sources meanwhile, and so on. This node asks the other daemons, because the client
+// may not be able to reach them.
 //
-// Whatever other nodes answer, and however many they name, an explanation asks at most kMaxQuestions of them,
-// at most kMaxHops away, within kTime. Nodes at one distance are asked at once, so that those without an
-// answer cost a single wait. The global store gives the nodes' addresses, never a peer. Read-only;
-// thread-safe.
+// An explanation asks at most kMaxQuestions nodes, at most kMaxHops away, within kTime, whatever other nodes
+// answer. Nodes at the same distance are asked at the same time, so that all nodes without an answer together
+// cost one wait. The nodes' addresses come from the global store, never from a peer. Read-only; thread-safe.
 #pragma once
 
 #include <set>
@@ -33,15 +32,15 @@ class TransferExplainer {
   static constexpr absl::Duration kTimeOfOne = absl::Seconds(2);
 
   struct Options {
-    const StatusReporter* status = nullptr;  // all must outlive it
+    const StatusReporter* status = nullptr;  // all must outlive the explainer
     GlobalStoreClient* global_store = nullptr;
     PeerClient* peers = nullptr;
   };
 
   explicit TransferExplainer(const Options& options) : options_(options) {}
 
-  // NOT_FOUND where this node does not remember the transfer. A missing answer of another node is not an
-  // error: its hop has a `problem`.
+  // NOT_FOUND if this node does not remember the transfer. A missing answer of another node is not an error:
+  // its hop has a `problem`.
   absl::StatusOr<v1::ExplainTransferResponse> Explain(const RequestContext& context,
                                                       const std::string& transfer_id);
 
@@ -49,11 +48,11 @@ class TransferExplainer {
   struct Question {
     std::string node;
     v1::DescribeHopRequest request;
-    bool filling = false;  // the replica was filling while it was read: its own sources matter
+    bool filling = false;  // the replica was filling while it was read, so its own sources matter
   };
   using Asked = std::set<std::pair<std::string, std::string>>;  // node and replica
 
-  // Questions about sources of this hop that were not asked yet; the sources that gave the most bytes come
+  // The questions about sources of this hop that are not in `asked` yet; sources that gave more bytes come
   // first.
   static std::vector<Question> QuestionsOf(const v1::TransferHop& hop, Asked& asked);
   std::vector<v1::TransferHop> AskAll(const RequestContext& context, const std::vector<Question>& questions);

@@ -1,5 +1,5 @@
-// The calls of proto/versions.proto, served by the daemon and forwarded to the global store with the caller's
-// request context, as GlobalStoreProxy does for GlobalStore. Thread-safe.
+// Serves the calls of proto/versions.proto in the daemon, and forwards them to the global store with the
+// caller's request context (see global_store_proxy.h). Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs calls that are answered at once, `waiting` calls of version groups. Lifetimes as for
+// `quick` runs calls that are answered at once; `waiting` runs calls of version groups. Lifetimes are as for
 // MakeGlobalStoreProxy.
 std::unique_ptr<grpc::Service> MakeVersionsProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                  GlobalStoreClient* client, rpc::Executor* quick,

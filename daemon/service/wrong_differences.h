@@ -1,9 +1,10 @@
-// Differences that made wrong bytes on this node though they match their manifests. They are not applied here
-// again, and the global store is told; it deletes a difference that two nodes report.
+// Differences that made wrong bytes on this node although they match their manifests. This node does not
+// apply them again, and reports them to the global store, which deletes a difference that two nodes report.
 //
-// A receiver that applied only one difference knows that this one is wrong. If it folded several into one
-// pass, each may be wrong, so it applies none of them again and reports none: a follower that is one version
-// behind applies the wrong one by itself. An unused difference only costs bytes. Thread-safe.
+// A receiver that applied only one difference knows that this one is wrong. If it applied several in one
+// pass, any of them may be wrong, so it uses none of them again and reports none. A node that is one version
+// behind applies the wrong difference alone, and reports it. An unused difference only costs bytes.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,13 +21,13 @@ namespace tensorcast::daemon {
 
 class WrongDifferences {
  public:
-  // Tells the global store. Returns within a bounded time.
+  // Reports the difference to the global store. Returns within a bounded time.
   using Report = std::function<absl::Status(const std::string& difference_id)>;
 
-  // `report` may be null: then none is reported.
+  // `report` may be null: then nothing is reported.
   explicit WrongDifferences(Report report) : report_(std::move(report)) {}
 
-  // Records that a chunk made with these differences is wrong. Blocks for the report.
+  // Records that a chunk made with these differences is wrong. Blocks until the report has ended.
   void Note(const std::vector<std::string>& path);
   bool Contains(const std::string& difference_id) const;
 
