@@ -25,7 +25,7 @@ class BroadcastGroups {
     std::string node_name;
     GlobalStoreClient* global_store = nullptr;  // must outlive the engine, like `link`
     const GlobalStoreLink* link = nullptr;
-    StoreEngine* engine = nullptr;             // must outlive it
+    StoreEngine* engine = nullptr;             // must outlive this object
     DeviceBroadcaster* broadcaster = nullptr;  // must outlive this object; null: this node takes no part
     // Every process on the network between the nodes is trusted: NCCL has no certificates.
     bool trusted_fabric = false;

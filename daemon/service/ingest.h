@@ -42,7 +42,7 @@ class Ingester {
     bool disk_tier = false;                          // for durable puts
     Sessions* sessions = nullptr;                    // for memory and files that clients offer
     std::shared_ptr<const ObjectStore> objects;      // what may be imported
-    std::shared_ptr<objects::ReadRates> read_rates;  // limits reads with a client's credentials; null: no limit
+    std::shared_ptr<objects::ReadRates> read_rates;  // for reads with a client's credentials; null: no limit
     // The daemon's environment. It names the endpoints that may be local even with a client's credentials.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads

@@ -17,7 +17,7 @@ namespace tensorcast::daemon {
 
 struct PromisedObject {
   std::shared_ptr<ObjectReader> object;
-  std::vector<ObjectExtent> extents;  // where the object's bytes are in the image; ascending by their offset in the object
+  std::vector<ObjectExtent> extents;  // where its bytes are in the image, by ascending offset in the object
 };
 
 // The objects for which a digest is promised.

@@ -1,5 +1,5 @@
-// Proves what bytes this node has (proto/possession.proto): digests of ranges with a nonce, and whether a
-// replica matches its manifest. Thread-safe.
+// Proves which bytes this node has (proto/possession.proto): digests ranges with a nonce, and checks whether
+// a replica matches its manifest. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,31 +30,34 @@ class Possession {
     std::unique_ptr<ChunkSource> source;
     uint64_t image_bytes = 0;
   };
-  // Called with a replica that no longer matches its manifest, and the first chunk that differs.
+  // Called with a replica that no longer matches its manifest; the message names the first chunk that
+  // differs.
   using OnDamage = std::function<void(const v1::DamagedReplica& damaged)>;
   struct Options {
-    StoreEngine* engine = nullptr;  // must outlive it, like the pool and the devices
+    StoreEngine* engine = nullptr;  // must outlive this object, like the pool and the devices
     const HostPool* pool = nullptr;
     DeviceRuntime* devices = nullptr;
     std::shared_ptr<StagingBuffers> staging;
-    absl::Duration patience = absl::Milliseconds(500);  // for a staging buffer, and for a disk
+    absl::Duration patience = absl::Milliseconds(500);  // max wait for a staging buffer, and for a disk
     std::function<absl::StatusOr<Files>(const v1::Origin& origin, const std::string& artifact_id)>
-        open_origin = nullptr;  // null: it has no files
+        open_origin = nullptr;  // null: this node proves no files
   };
 
   explicit Possession(Options options) : options_(std::move(options)) {}
 
-  // `on_damage` gets each replica that DigestAgain finds damaged, and drops it. Set it before the first call.
+  // DigestAgain calls `on_damage` with each replica that it finds damaged; the function must drop the
+  // replica. Set it before the first call.
   void SetOnDamage(OnDamage on_damage) { on_damage_ = std::move(on_damage); }
 
-  // Returns a BLAKE3 digest of 32 bytes of this node's own bytes; those of files are read from disk.
-  // INVALID_ARGUMENT for more ranges than are allowed, or ranges outside the image; FAILED_PRECONDITION for a
-  // replica of another artifact, or one that is not whole; NOT_FOUND for one that is gone.
+  // Returns the BLAKE3 digest, 32 bytes, of the nonce and the requested ranges in this node's own bytes;
+  // reads files from disk. INVALID_ARGUMENT for too many ranges, or ranges outside the image.
+  // FAILED_PRECONDITION for a replica of another artifact or a partial replica. NOT_FOUND for a replica that
+  // is gone.
   absl::StatusOr<std::string> Prove(const v1::ProveRequest& request) const;
 
-  // Whether each chunk has the digests of the manifest. If not, `on_damage` is called (SetOnDamage).
-  // RESOURCE_EXHAUSTED while the max number of replicas is being digested; other errors if the replica cannot
-  // be read, or is gone.
+  // Whether each chunk of the replica has the digests of the manifest. If not, calls `on_damage`
+  // (SetOnDamage). RESOURCE_EXHAUSTED while the max number of replicas is being digested; other errors if the
+  // replica cannot be read, or is gone.
   absl::StatusOr<bool> DigestAgain(const RequestContext& context, const std::string& replica_id);
 
  private:

@@ -1,4 +1,4 @@
-// The pulls that this node serves now. Each has a grant, holds a lease on its replica, and ends with
+// The pulls that this node serves now. Each pull has a grant and holds a lease on its replica. It ends with
 // ClosePull, when the global store revokes the grant, when the ingest that fills the replica fails, or when
 // the grant has expired and no more bytes move.
 //
@@ -37,12 +37,12 @@ namespace tensorcast::daemon {
 class ServeRegistry {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // must outlive it, like the other pointers
+    StoreEngine* engine = nullptr;  // must outlive the registry, like the other pointers
     DeviceRuntime* devices = nullptr;
     std::vector<transport::Transport*> transports;
     std::shared_ptr<StagingBuffers> staging;
     std::function<rpc::GrantKey()> grant_key;       // the one given at registration
-    std::string name;                               // of this node; grants name it as their source
+    std::string name;                               // this node's name, which grants name as their source
     absl::Duration grant_life = absl::Seconds(30);  // without news from the global store
     absl::Duration staging_wait = absl::Seconds(10);
     std::function<SteadyTime()> now = SteadyNow;
@@ -51,22 +51,23 @@ class ServeRegistry {
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
   ~ServeRegistry() { CloseAll(); }
 
-  // The claims of the grant's token, if the token is this node's, permits exactly this request, and the grant
-  // has not ended. Otherwise an error as from rpc::VerifyGrant, PERMISSION_DENIED or FAILED_PRECONDITION. An
-  // empty receiver or artifact is not compared. `caller`: the name in the caller's certificate; empty: it has
-  // none, and its own statement counts.
+  // Returns the claims of the grant's token if the token is for this node and permits exactly this request,
+  // and the grant has not ended. Otherwise an error of rpc::VerifyGrant, PERMISSION_DENIED (another request)
+  // or FAILED_PRECONDITION (the grant has ended). An empty receiver or artifact in the request is not
+  // compared. `caller`: the name in the caller's certificate. Empty: the caller has no certificate, and the
+  // name in its request counts.
   absl::StatusOr<rpc::GrantClaims> CheckGrant(const v1::OpenPullRequest& asked,
                                               std::string_view caller = {}) const;
 
   // Opens the pull of a grant. `caller` as for CheckGrant; `trace` is the receiver's.
   absl::StatusOr<v1::OpenPullResponse> Open(const v1::OpenPullRequest& asked, std::string_view caller = {},
                                             const TraceContext& trace = {});
-  // Closes a pull and returns the bytes that it served; 0 for one that is unknown or closed. `why` is OK when
-  // the receiver had all that it wanted, of the whole image or of a part. `caller` as for CheckGrant.
-  // PERMISSION_DENIED when the grant names another receiver.
+  // Closes a pull and returns the bytes that it served; 0 for a pull that is unknown or closed. `why` is OK
+  // when the receiver got everything that it wanted, even if that was a part of the image. `caller` as for
+  // CheckGrant. PERMISSION_DENIED when the grant names another receiver.
   absl::StatusOr<uint64_t> Close(std::string_view grant_id, std::string_view caller, const absl::Status& why);
   void Revoke(const std::vector<std::string>& grant_ids);
-  // The global store answered a heartbeat: renews the grants that it has not revoked.
+  // Call this when the global store answered a heartbeat: renews the grants that it has not revoked.
   void Renew();
   // Ends expired pulls. A pull that still moves bytes goes on: its lease keeps the memory unchanged.
   void Sweep();
@@ -85,22 +86,25 @@ class ServeRegistry {
   std::map<LocationKind, int> CountLeases() const;
 
  private:
-  // A serving and its replica; the replica's lease ends right after the serving.
+  // A transport's serving and its replica. The destructor ends the serving first, and then the replica's
+  // lease.
   class Served {
    public:
-    // `report`: the fields known at the opening; this object adds the others. `call`: the opening.
-    // `registry` gets the final report from the destructor, which takes the registry's mutex.
+    // `report`: the fields known at the opening; this object adds the others. `call`: the span of the
+    // opening. `ended`: the log that receives the final report.
     Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
            std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
            TraceContext call, ServeRegistry* registry);
     ~Served();
-    // Sets why the pull ends, for the destructor to report.
+    // Sets the reason for the end, which the destructor reports.
     void SetEnd(absl::Status why) { end_ = std::move(why); }
-    // Stops reading the replica, and returns the bytes served in all. Idempotent.
+    // Stops reading the replica, and returns the total of the bytes served. Idempotent.
     uint64_t End();
-    // For a filling replica: `on_end` is called when its ingest ends, perhaps at once, and must not block.
+    // If the replica is filling: calls `on_end` when its ingest ends, perhaps at once. `on_end` must not
+    // block.
     void WatchIngest(const std::function<void()>& on_end);
-    // The replica's ingest has ended: returns why it failed, or OK. From now on a ready replica is served.
+    // Call this when the replica's ingest has ended: returns the ingest's error, or OK. From now on the
+    // served bytes are those of a ready replica.
     absl::Status NoteIngestEnd();
     v1::OpenPullResponse Opened() const;
     uint64_t bytes() const { return serving_->stats().bytes; }
@@ -132,14 +136,14 @@ class ServeRegistry {
 
   absl::StatusOr<ServedPtr> Serve(const v1::OpenPullRequest& asked, const rpc::GrantClaims& claims,
                                   const TraceContext& trace);
-  // Answers an opening that needs no new serving: with the open pull, or the error that it has ended;
-  // nullopt: neither.
+  // The answer to an opening that needs no new serving: the open pull, or the error that the grant has ended.
+  // nullopt: the opening needs a new serving.
   absl::StatusOr<std::optional<v1::OpenPullResponse>> FindOpen(const v1::OpenPullRequest& asked) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The ingest that fills the pull's replica has ended: ends the pull if the ingest failed.
   void EndIfIngestFailed(std::string_view grant_id);
-  // Removes the pull, null where there is none, and remembers that it is closed. The caller destroys it
-  // without the lock.
+  // Removes and returns the pull, and remembers the grant as closed. Null: there is no such pull. The caller
+  // destroys the pull without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Notes why a pull that has left `open_` ends. Until its final report comes, its present one is listed: the
   // end may wait for the receiver.

@@ -1,5 +1,5 @@
-// A leased replica as a transport serves it: holds the lease until Release. Replicas in host memory are
-// served in place; replicas on a GPU or a disk are read, piece by piece, through staging buffers.
+// A leased replica in the form that a transport serves. Holds the lease until Release. Replicas in host
+// memory are served in place. Replicas on a GPU or a disk are read piece by piece through staging buffers.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ namespace tensorcast::daemon {
 // host pool, lent one at a time. Thread-safe.
 class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
  public:
-  // A buffer is one granule, and thus contiguous whatever the pool's fragmentation. RESOURCE_EXHAUSTED when
-  // the buffers do not fit. The pool must outlive every buffer.
+  // Each buffer is one granule (kGranuleBytes), so it is contiguous even in a fragmented pool.
+  // RESOURCE_EXHAUSTED when the pool has no room for `count` buffers. The pool must outlive every buffer.
   static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(HostPool* pool, int count,
                                                                 const NumaNodes& numa_nodes = {});
 
-  // Returned when the last reference to it goes.
+  // A lent buffer. It goes back to its owner when the last reference to it ends.
   class Buffer {
    public:
     Buffer(std::shared_ptr<StagingBuffers> owner, const HostAllocation* memory)
@@ -44,9 +44,9 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
     const HostAllocation* const memory_;
   };
 
-  // Blocks while all buffers are lent. DEADLINE_EXCEEDED when no buffer is returned to any waiting reader for
-  // `patience`: waiting behind many other readers is not a failure. Prefers a buffer near the device that is
-  // read.
+  // Blocks while all buffers are lent. DEADLINE_EXCEEDED when no reader returns any buffer for `patience`: a
+  // long queue of readers is not an error by itself. Prefers a buffer near `device`, the ordinal of the GPU
+  // that is read.
   absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience, std::optional<int> device = {});
 
  private:
@@ -60,14 +60,14 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
 
 class ServedReplica : public transport::ServedImage {
  public:
-  // Releases the lease, even if references to the image remain. REQUIRES: no thread reads the image any more,
-  // which holds once its Serving is destroyed.
+  // Releases the lease, even if references to the image remain. REQUIRES: no thread reads the image any more;
+  // this is so once its Serving is destroyed.
   virtual void Release() = 0;
   // Time spent in staged reads, summed over reads that overlapped.
   virtual absl::Duration reading() const { return absl::ZeroDuration(); }
 };
 
-// A staged read fails when no buffer comes back from any pull for `staging_wait`.
+// A staged read fails when no pull returns a buffer for `staging_wait`.
 absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
                                                             DeviceRuntime* devices,
                                                             std::shared_ptr<StagingBuffers> staging,

@@ -1,4 +1,4 @@
-// The source of a put: the client streams the image through a ring (core/handles/put_ring.h), except for
+// The source of a put: the client streams the image through a ring (core/handles/put_ring.h), except for the
 // parts that it hands over.
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace tensorcast::daemon {
 
-// Parts of an image in memory that no client can write to, from which they are copied: in the image's order,
+// Parts of an image that the daemon copies from memory that no client can write to. In the image's order,
 // without overlap.
 struct HeldBytes {
   std::vector<MappedPiece> pieces;
   std::shared_ptr<void> keep_alive;
 };
 
-// `ring` is from an offer, and ends with the source. A fetch copies out of the ring and digests the copy,
-// since the client can change the ring at any time. Errors as PutRing::Await.
+// `ring` comes from an offer, and ends with the source. A fetch copies out of the ring and digests the copy,
+// since the client can change the ring at any time. Errors are those of PutRing::Await.
 std::unique_ptr<ChunkSource> MakeRingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes,
                                             HeldBytes held = {});
 

@@ -1,5 +1,5 @@
-// Leases and tickets: how a client of this host reads a replica's bytes, and how it hands over its own for a
-// put.
+// Leases and tickets: how a client of this host reads a replica's bytes, and how it hands over its own bytes
+// for a put.
 //
 // A lease of the engine becomes a claim on the handle socket, named by a one-use ticket. The connection that
 // claims it then holds the lease. A ring or an offer on the handle socket becomes the only source of a first
@@ -27,12 +27,12 @@ namespace tensorcast::daemon {
 
 class Sessions {
  public:
-  // All must outlive it.
+  // All must outlive this object.
   Sessions(HandleServer* handles, const HostPool* pool, DeviceRuntime* devices)
       : handles_(handles), pool_(pool), devices_(devices) {}
 
-  // Passes the lease to the process that claims the returned ticket; the lease ends if no process claims it
-  // in the ticket's lifetime. `holder` is the kind of that process; `companion` lives as long as the lease.
+  // Passes the lease to the process that claims the returned ticket. The lease ends if no process claims the
+  // ticket in its lifetime. `holder` is the kind of that process. `companion` lives as long as the lease.
   absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease,
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
@@ -42,19 +42,19 @@ class Sessions {
   std::string IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
-  // id. `except` is called on another thread and leaves out processes with a live lease for which it is true;
-  // null: leaves out none.
+  // id. If `except` is not null, leaves out processes with a live lease for which it is true; it is called on
+  // another thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* lease)>& except = nullptr) const {
     return handles_->HoldersOf(replica_id, except);
   }
 
-  // Takes the offer of a token, which then belongs to the caller. NOT_FOUND for an unknown token, or a client
-  // that is gone. Does not block.
+  // Takes the offer of a token, which then belongs to the caller. NOT_FOUND for an unknown token, or if the
+  // client is gone. Does not block.
   absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }
-  // The offered memory or ring as the source of an image of this size; parts handed over beside a ring are
-  // read in place. INVALID_ARGUMENT when the offer has too few bytes, or files, or parts that do not fit the
-  // image (HoldHanded).
+  // The offered memory or ring as the source of an image of `image_bytes`. Parts that were handed over beside
+  // a ring are read in place. INVALID_ARGUMENT when the offer has too few bytes, or files, or parts that do
+  // not fit the image (HoldHanded).
   absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Offer offer, uint64_t image_bytes,
                                                         LeaseReplica lease_replica);
   // The files of an offer, in their order; at least one. INVALID_ARGUMENT when the offer has memory.
@@ -66,7 +66,7 @@ class Sessions {
   DeviceRuntime* const devices_;
 };
 
-// Provides only this source: when it fails, the ingest fails with its error (DATA_LOSS when corrupt).
+// Provides only this source. When the source fails, the ingest fails with its error (DATA_LOSS when corrupt).
 std::shared_ptr<SourceProvider> MakeSingleSourceProvider(std::unique_ptr<ChunkSource> source);
 
 }  // namespace tensorcast::daemon

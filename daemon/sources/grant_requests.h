@@ -1,7 +1,6 @@
-// The requests of one transfer to the global store, and what the transfer learned of remote replicas: which
-// are excluded, slow or corrupt.
-//
-// One thread at a time.
+// The requests of one transfer to the global store, and what the transfer learned about remote replicas:
+// which are excluded, slow or corrupt.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -23,36 +22,36 @@ namespace tensorcast::daemon {
 class GrantRequests {
  public:
   // The max number of grants that a transfer requests; the global store may give fewer. More would gain
-  // nothing: each chunk would take longer to arrive and be passed on.
+  // nothing: each chunk would arrive later, and could be passed on only later.
   static constexpr size_t kMaxSources = 6;
 
-  // `wanted`: the fields of all requests of the transfer: artifact, destination, lane, and the number of
-  // sources if it is fewer than kMaxSources. Pointers must outlive it.
+  // `wanted`: the fields that all requests of the transfer share: artifact, destination, lane. The pointers
+  // must outlive this object.
   GrantRequests(const HeldGrants::Parts& parts, const HeldGrants* held,
                 v1::RequestReplicaTransportRequest wanted)
       : parts_(parts), held_(held), wanted_(std::move(wanted)) {}
 
-  // `again`: include replicas that gave nothing before. `beside_stalled`: the held sources give nothing, and
-  // at least this many more are wanted; 0: they give bytes. NOT_FOUND: the artifact was deleted, or never
-  // published.
+  // `again`: include replicas that delivered nothing before. `beside_stalled`: the held sources deliver
+  // nothing, so request at least this many more; 0: they deliver bytes. NOT_FOUND: the artifact was deleted,
+  // or never published.
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
                                                           uint32_t beside_stalled);
 
-  // Sets the replica that the transfer fills, which every request names.
-  void NoteFills(const std::string& replica_id) { wanted_.set_fills(replica_id); }
-  // Sets the bytes that came over the network so far.
+  // Sets the number of bytes that came over the network so far.
   void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
-  // The next functions record the fate of a replica, by its name (HeldGrant). A source of it was given up:
+  // The next functions record what happened with a replica, by its name (HeldGrant::replica_name). The
+  // transfer gave up a source of the replica:
   void NoteFailure(const std::string& replica_name, const SourceFailure& failure);
-  // An attempt on it ended with this status and gave nothing.
+  // An attempt with the replica ended with this status and delivered nothing.
   void NoteFruitless(const std::string& replica_name, const absl::Status& status);
-  // Its peer was overtaken recently.
+  // The replica's peer was overtaken recently.
   void NoteRests(const std::string& replica_name) { replicas_[replica_name].rests = true; }
-  // A shared origin, by the URI of its first object, is read from now on; or could not be read (to its end).
+  // The transfer reads a shared origin from now on; `uri` is that of its first object. NoteOriginFailed: the
+  // origin could not be read, or not to its end.
   void NoteOriginRead(const std::string& uri) { held_origin_ = uri; }
   void NoteOriginFailed(const std::string& uri);
   bool WasTried(const std::string& replica_name) const { return replicas_.contains(replica_name); }
-  // Consecutive attempts that gave nothing.
+  // The number of consecutive attempts that delivered nothing.
   int Fruitless(const std::string& replica_name) const;
 
  private:

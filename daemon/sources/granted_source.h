@@ -23,17 +23,16 @@
 
 namespace tensorcast::daemon {
 
-// The result of opening a source, and the lanes that failed before.
+// The result of opening a source, with the lanes that failed first.
 struct GrantOpening {
   std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
-  bool pull_opened = false;                             // maybe open at the source, which then needs a
-                                                        // ClosePull
-  std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: the source cannot count what it serves
+  bool pull_opened = false;                             // at the source, perhaps: it then needs a ClosePull
+  std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: the source cannot count its bytes
   std::vector<SourceFailure> unopened;        // each failed lane, in the order of the attempts
 };
 
-// Why the source of a grant was not opened over this lane.
+// A SourceFailure that says why the source of a grant was not opened over this lane.
 SourceFailure FailureToOpen(const v1::TransportGrant& grant, const std::string& lane, absl::Status status);
 
 class GrantedSourceOpener {
@@ -43,15 +42,15 @@ class GrantedSourceOpener {
     std::vector<transport::Transport*> transports;  // must outlive the sources, like the other pointers
     LocalAttacher* local = nullptr;
     PeerClient* peers = nullptr;
-    absl::Duration peer_timeout = absl::Seconds(10);  // for an answer, and between bytes of a pull
+    absl::Duration peer_timeout = absl::Seconds(10);  // max wait for an answer, and between bytes of a pull
   };
 
   // Must outlive its sources.
   explicit GrantedSourceOpener(Options options) : options_(std::move(options)) {}
 
-  // Tries the grant's lane and then, unless `forced_lane` is set, the other lanes that both nodes have and
-  // the grant covers. Each attempt is a P2P/Connect span. `revoked` ends the opened source from outside. A
-  // failing lane of a peer is logged once, until it works again.
+  // Tries the grant's lane. Then, unless `forced_lane` is set, tries the other lanes that both nodes have and
+  // the grant covers. Records a span P2P/Connect for each attempt. `revoked` ends the opened source when the
+  // grant is revoked. Logs a failing lane of a peer once, until that lane works again.
   GrantOpening Open(const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
                     std::string_view forced_lane, const Cancellation& revoked) const;
 
@@ -69,7 +68,8 @@ class GrantedSourceOpener {
                                                         const Cancellation& revoked,
                                                         GrantOpening* opening) const;
 
-  // A source of this peer was opened, perhaps not by the first lane: logs failed lanes, once each.
+  // Call this after a source of this peer was opened, perhaps not over the first lane: logs each failed lane
+  // once.
   void NoteLane(const std::string& peer, const GrantOpening& opening) const;
 
   // Records whether a pull of this lane could be prepared to write into GPU memory.
@@ -77,7 +77,7 @@ class GrantedSourceOpener {
 
   const Options options_;
   mutable absl::Mutex mutex_;
-  // The logged failures: peer name, and the failed lane or its way to GPUs.
+  // The logged failures: the peer's name, and the lane that failed, or that could not reach GPU memory.
   mutable std::set<std::pair<std::string, std::string>> warned_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,10 +1,10 @@
-// The grants of one transfer: each from its arrival, by the opening of its source, to its end.
+// The grants of one transfer. A grant is here from its arrival, while its source is opened and used, until
+// its end.
 //
-// Grants are opened side by side (opening.h). An opening that is still unanswered long after another one was
-// answered is overtaken. Each grant ends exactly once, in the background: the global store is told the
-// outcome, and the pull is closed at its source.
-//
-// One thread at a time.
+// Sources are opened in parallel (opening.h). An opening is overtaken if it has no answer long after another
+// opening was answered. Each grant ends exactly once, in the background: the global store gets the outcome,
+// and the pull is closed at its source.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -44,21 +44,22 @@ struct GrantShare {
 };
 // Finds the share by the grant's id; nullopt: no transfer uses the grant. Called on the transfer's thread.
 using FindGrantShare = std::function<std::optional<GrantShare>(std::string_view grant_id)>;
-// Finds it among these transfers.
+// Finds the share among these transfers.
 std::optional<GrantShare> FindShare(const std::vector<TransferReport>& transfers, std::string_view grant_id);
 
 struct HeldGrant {
   v1::TransportGrant grant;
-  // At most one of the next two is set; neither: the grant is offered and unused so far.
+  // At most one of the next two is set. If neither is set, the grant is offered and not used yet.
   std::shared_ptr<Opening> opening;
   bool in_use = false;
   bool pull_opened = false;                          // at the source
-  std::shared_ptr<const PulledBytes> pulled;         // as in GrantOpening
+  std::shared_ptr<const PulledBytes> pulled;         // as GrantOpening::pulled
   bool on_host = false;                              // the source is on this host
-  std::shared_ptr<const Availability> availability;  // of a source in use; null: it has all chunks
+  std::shared_ptr<const Availability> availability;  // of a source in use; null: the source has all chunks
 
   bool offered() const { return opening == nullptr && !in_use; }
-  // With its node's id: nodes choose the ids of their replicas, and a malicious node may use another node's.
+  // The replica's name, which includes its node's id: nodes choose the ids of their replicas, and a malicious
+  // node may choose the id of another node's replica.
   std::string replica_name() const {
     return absl::StrCat(grant.source().node_id(), "/", grant.replica().replica_id());
   }
@@ -75,7 +76,7 @@ class HeldGrants {
     RunningGrants* running = nullptr;
     Conservation* conservation = nullptr;
     TaskLoop* background = nullptr;  // reports how grants ended
-    // May be null, or empty: then only the bytes of pulls are reported. Set before the first transfer.
+    // If null or empty, only the bytes of pulls are reported. Set it before the first transfer.
     const FindGrantShare* find_share = nullptr;
     std::shared_ptr<OvertakenPeers> overtaken = std::make_shared<OvertakenPeers>();
   };
@@ -93,32 +94,33 @@ class HeldGrants {
   std::string Add(v1::TransportGrant grant);
   const std::map<std::string, HeldGrant>& all() const { return held_; }  // by grant id
   bool Holds(const std::string& replica_name) const;
-  // Whether its peer was overtaken recently, here or by another transfer.
+  // Whether the grant's peer was overtaken recently, in this or another transfer.
   bool Rests(const std::string& grant_id) const;
 
-  // Begins to open the grant's source. REQUIRES: it is offered.
+  // Begins to open the grant's source. REQUIRES: the grant is offered().
   void Open(const RequestContext& context, const std::string& grant_id);
   std::vector<std::string> BeingOpened() const;
   bool IsOpening() const { return !BeingOpened().empty(); }
   bool IsAnyInUse() const;
-  // If sources are in use and all of them are on this host and still filling: the number of chunks that they
-  // have together.
+  // The sum of the chunks that the sources in use have, if all of these sources are on this host and still
+  // filling; otherwise nullopt.
   std::optional<uint64_t> ChunksOfHostmates() const;
-  // Waits until an opening is over, the context ends, or `until`.
+  // Waits until an opening is over, the context ends, or the time `until` has come.
   void AwaitOpening(const RequestContext& context, SteadyTime until);
-  // Takes the openings that are over. Those with a source are in use now; the caller has to end the others.
+  // Returns the openings that are over. Grants with an opened source are in use from now on; the caller must
+  // end the others.
   std::vector<GrantOpening> TakeOpened();
-  // The openings that are overtaken now; the caller has to end them.
+  // The grants with overtaken openings; the caller must end them.
   std::vector<std::string> Overtaken() const;
   // The status of an overtaken opening.
   absl::Status OvertakenStatus() const;
 
-  // Ends a grant. DEADLINE_EXCEEDED: it was overtaken, since it gave nothing while requested. A grant that
-  // ends for this node's own reasons is CANCELLED. `corrupt`: its bytes were wrong. An opening that is under
-  // way when its transfer succeeds goes on in the background for the rest of its time, to learn whether it
-  // was overtaken.
+  // Ends a grant. `status` is DEADLINE_EXCEEDED if the source was overtaken: it delivered nothing although
+  // chunks were requested. `status` is CANCELLED if the grant ends for a reason of this node. `corrupt`: the
+  // source's bytes were wrong. If the transfer succeeds while a source is still being opened, the opening
+  // goes on in the background until it would be overtaken, to learn whether it is.
   void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
-  // Ends the grants that are offered or being opened.
+  // Ends all grants that are offered or being opened.
   void EndUnused(const absl::Status& status);
   // Ends all grants with the transfer's status.
   void EndAll(const absl::Status& status);
@@ -135,7 +137,7 @@ class HeldGrants {
   const std::shared_ptr<Signal> signal_;
   TraceContext trace_;
   std::map<std::string, HeldGrant> held_;
-  // The first grant that was opened: its peer's name, and how long the opening took.
+  // The first opened source: its peer's name, and the duration of the opening.
   std::optional<std::pair<std::string, absl::Duration>> first_opened_;
 };
 

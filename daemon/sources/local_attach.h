@@ -1,7 +1,7 @@
 // The local lane: this daemon attaches to a replica of another daemon of the same host, as a client does, and
 // copies from the mapping. The connection is the lease, and the mapping stays valid if the other daemon dies.
-// If the replica is partial or still fills, the source has the chunks that the other daemon announces on that
-// connection (core/handles), and ends with the status of the filling. Thread-safe.
+// If the replica is partial or still filling, the source has the chunks that the other daemon announces on
+// that connection (core/handles). It ends with the status of the ingest that fills the replica. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -23,15 +23,15 @@ namespace tensorcast::daemon {
 
 class LocalAttacher {
  public:
-  // All must outlive the attacher and the sources that it opens. A peer has `timeout` to answer. Attaches
-  // only to processes of this process's user, of root, and of users in one of `groups`.
+  // All must outlive the attacher and the sources that it opens. A peer must answer within `timeout`.
+  // Attaches only to processes of this process's user, of root, and of users in one of `groups`.
   LocalAttacher(PeerClient* peers, PeerPools* pools, DeviceRuntime* devices, absl::Duration timeout,
                 std::vector<gid_t> groups = {})
       : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout), groups_(std::move(groups)) {}
 
-  // UNAVAILABLE, or the peer's own error, when it cannot attach. PERMISSION_DENIED when the process at the
-  // peer's handle socket runs as another user. `reading`: the span that is reserved for the reads from this
-  // source; the peer links its span of serving to it.
+  // UNAVAILABLE, or the peer's own error, when this daemon cannot attach. PERMISSION_DENIED when the process
+  // at the peer's handle socket runs as a user that is not allowed. `reading`: the span that is reserved for
+  // the reads from this source; the peer links its span of serving to it.
   absl::StatusOr<std::unique_ptr<ChunkSource>> Attach(const RequestContext& context,
                                                       const v1::TransportGrant& grant,
                                                       const Manifest& manifest, const TraceContext& reading);

@@ -1,8 +1,8 @@
-// A source that is being opened on a thread of its own, so that several are opened side by side, and one
-// without an answer does not delay the others.
+// A source that is being opened on its own thread, so that several sources are opened in parallel, and a
+// source without an answer does not delay the others.
 //
-// Thread-safe, except Take. The destructor cancels the opening and waits for its end: usually at once, at
-// most the peer's whole timeout.
+// Thread-safe, except Take. The destructor cancels the opening and waits for its end: usually a moment, at
+// most the peer timeout.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class Opening {
  public:
   struct Plan {
     const GrantedSourceOpener* opener = nullptr;  // must outlive the opening
-    RequestContext context;                       // its cancellation is ignored: see Cancel
+    RequestContext context;                       // its cancellation is ignored; use Cancel
     v1::TransportGrant grant;
     std::shared_ptr<const Manifest> manifest;
     std::string lane;               // forced; empty: the fastest that works
@@ -40,11 +40,11 @@ class Opening {
   SteadyTime since() const { return since_; }
   bool over() const;
   void Cancel() { cancellation_.Cancel(); }
-  // Waits until `until`, and returns whether the opening is over.
+  // Waits at most until the time `until`. Returns whether the opening is over.
   bool AwaitEnd(SteadyTime until) const;
-  // The result. REQUIRES: over, and not taken before.
+  // Returns the result. REQUIRES: over(), and Take was not called before.
   GrantOpening Take();
-  // The time from since() to the end. REQUIRES: over.
+  // The time from since() to the end. REQUIRES: over().
   absl::Duration took() const;
 
  private:

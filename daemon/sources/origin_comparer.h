@@ -1,6 +1,6 @@
-// Reads the files of imports once more, after the import, and compares their digests with the artifact's.
-// Before that they do not count as a copy (global_store/inventory), since a write during the import, or one
-// with an mtime that was set back, may have changed them. One comparison at a time, at a bounded rate.
+// After an import, reads the imported files once more and compares their digests with the artifact's. Until
+// then the files do not count as a copy (global_store/inventory): a write during the import, or a write that
+// set the mtime back, may have changed them. Runs one comparison at a time, at a bounded rate.
 //
 // Owns a thread. Thread-safe.
 #pragma once
@@ -35,8 +35,9 @@ class OriginComparer {
     // NOT_FOUND: the artifact was deleted.
     std::function<absl::StatusOr<std::shared_ptr<const Manifest>>(const std::string& artifact_id)>
         find_manifest;
-    // Tells the global store that files match the import; `origin.compared` is set. FAILED_PRECONDITION: the
-    // artifact is gone, or was imported from other files meanwhile. Any other error: try again later.
+    // Reports to the global store that the files match the import; `origin.compared` is set.
+    // FAILED_PRECONDITION: the artifact is gone, or was imported from other files meanwhile. Any other error:
+    // try again later.
     std::function<absl::Status(const Manifest& manifest, const Origin& origin)> publish;
     absl::Duration retry_interval = absl::Seconds(5);
 
@@ -50,12 +51,12 @@ class OriginComparer {
   struct Standing {
     uint64_t compared_bytes = 0;
     uint64_t total_bytes = 0;
-    absl::Status error;  // DATA_LOSS: the files differ from the import, though their versions match. Else:
-                         // the last error
+    // DATA_LOSS: the files differ from the import, although their versions match. Otherwise the last error.
+    absl::Status error;
   };
-  // Begins a comparison, unless one of the same files is under way or has ended in DATA_LOSS; returns at
-  // once. Replaces the comparison of another origin of the artifact. `origin` names files of this node that
-  // are neither untraceable nor compared.
+  // Begins a comparison and returns at once. Does nothing if a comparison of the same files is under way or
+  // has ended in DATA_LOSS. Replaces the comparison of another origin of the artifact. REQUIRES: `origin`
+  // names files of this node, and is neither untraceable nor compared.
   Standing Compare(const std::string& artifact_id, const Origin& origin);
 
  private:
@@ -63,7 +64,7 @@ class OriginComparer {
     Origin origin;
     std::shared_ptr<std::atomic<uint64_t>> compared_bytes;
     uint64_t total_bytes = 0;
-    std::shared_ptr<const Manifest> right;  // the digests matched: only the global store has to be told
+    std::shared_ptr<const Manifest> right;  // set when the digests matched: then only `publish` is left
     SteadyTime due;
     absl::Status error;
   };

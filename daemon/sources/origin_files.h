@@ -1,4 +1,5 @@
-// The objects that an artifact was imported from: a source of its bytes as long as they are unchanged.
+// The objects that an artifact was imported from. They are a source of its bytes as long as they are
+// unchanged.
 #pragma once
 
 #include <atomic>
@@ -21,19 +22,19 @@ namespace tensorcast::daemon {
 bool IsAboutOriginFiles(const absl::Status& error);
 
 // Opens the objects of an origin, if they can be read here and are unchanged since the import: same
-// identities, same layout. PERMISSION_DENIED (the store does not open them), INVALID_ARGUMENT or
-// FAILED_PRECONDITION when they are not; DATA_LOSS when they have the same identities but another layout; any
-// other error says nothing about them. This node is reader `share` of the `shares` nodes that read the shared
-// objects at once.
+// identities, same layout. PERMISSION_DENIED when the store does not open them. NOT_FOUND when they are gone.
+// INVALID_ARGUMENT or FAILED_PRECONDITION when they have changed. DATA_LOSS when they have the same
+// identities but another layout. Any other error says nothing about the objects. If `shares` nodes read the
+// shared objects at the same time, this node is number `share`, counted from 0.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
                                                               const ObjectStore& store, const Origin& origin,
                                                               const Manifest& manifest, uint32_t share = 0,
                                                               uint32_t shares = 1);
 
-// Checks such objects for the global store, before it counts them as a copy. Thread-safe.
+// Checks the objects of an origin for the global store, before the store counts them as a copy. Thread-safe.
 class OriginChecker {
  public:
-  // Whether a shared object cannot change in the version that was read.
+  // Whether the version of a shared object that was read cannot change.
   using IsImmutable = std::function<bool(const ObjectIdentity&)>;
 
   OriginChecker(std::shared_ptr<const ObjectStore> store, IsImmutable is_immutable)
@@ -44,7 +45,7 @@ class OriginChecker {
     bool is_mutable = false;  // shared objects that others may replace or delete; they were not checked
     std::string reason;       // why not intact
   };
-  // Opens files as a load would, and reads their first bytes. For shared objects it only checks that they
+  // Opens files as an ingest would, and reads their first bytes. Of shared objects, only checks that they
   // exist in this version and size. Objects that the store does not open are not intact. An error means that
   // the check failed: RESOURCE_EXHAUSTED when several checks already hang on a disk that does not answer;
   // FAILED_PRECONDITION when this node cannot read the shared objects now.

@@ -1,11 +1,11 @@
-// The overtaken peers of this node: a transfer asked them, and another source delivered before they answered.
-// Such a peer rests for a while: transfers do not open it if another source is offered. The time doubles
-// each time the peer is overtaken again. A peer that serves a transfer to its end is forgotten, and so is a
-// restarted daemon, since a peer is a node's id with its incarnation.
+// The peers that were overtaken: a transfer of this node asked them, and another source delivered before they
+// answered. Such a peer rests for a while: transfers do not open it if another source is offered. The rest
+// doubles each time the peer is overtaken again. A peer that serves a transfer to its end no longer rests. A
+// restarted daemon does not rest either, because a peer is a node's id with its incarnation.
 //
-// Resting only orders sources: a resting peer is opened if no better source is offered.
+// Rest only changes the order of sources: a resting peer is opened if no better source is offered.
 //
-// Thread-safe. Callers pass the time.
+// Thread-safe. Callers pass the current time.
 #pragma once
 
 #include <cstdint>

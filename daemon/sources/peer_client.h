@@ -19,9 +19,9 @@ class Channel;
 
 namespace tensorcast::daemon {
 
-// A daemon's address, and the node that its certificate must name; empty: any node.
+// A daemon's address, and the name of the node that its certificate must have; empty: any node.
 struct PeerAddress {
-  // Not explicit: where nodes have no certificates, the address is all.
+  // Not explicit, because nodes without certificates have only an address.
   PeerAddress(std::string where, std::string name = "") : address(std::move(where)), node(std::move(name)) {}
   std::string address;
   std::string node;
@@ -44,7 +44,7 @@ class PeerClient {
                                                       const v1::DescribeHopRequest& request) = 0;
   virtual absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext& context, const PeerAddress& peer,
                                                       const v1::ReadTraceRequest& request) = 0;
-  // The time of one call on an established connection: the time to the peer, whatever its load.
+  // The duration of one small call on an established connection, which is the round trip to the peer.
   virtual absl::StatusOr<absl::Duration> MeasureRoundTrip(const RequestContext& context,
                                                           const PeerAddress& peer) = 0;
 };

@@ -1,8 +1,8 @@
-// Mappings of the segments of other daemons' pools on this host, kept from one pull to the next: a new
-// mapping costs about 100 ms per GiB at first touch, a kept one costs nothing.
+// Mappings of the segments of other daemons' pools on this host, kept from one pull to the next. A new
+// mapping costs about 100 ms per GiB at first touch; a kept mapping costs nothing.
 //
-// A mapping keeps the peer's memory alive. Sweep therefore drops the mappings of daemons that are gone, and
-// those unused for long. Thread-safe.
+// A mapping keeps the peer's memory alive. Therefore Sweep drops the mappings of daemons that are gone, and
+// mappings that were unused for long. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ namespace tensorcast::daemon {
 // One segment of a pool, mapped for reading.
 class SegmentMapping {
  public:
-  // `fd` is the segment's descriptor; it may be closed afterwards. INVALID_ARGUMENT as CheckPoolSegment says
-  // (core/handles/pool_segment.h).
+  // `fd` is the segment's descriptor; it may be closed afterwards. INVALID_ARGUMENT if CheckPoolSegment
+  // refuses the segment (core/handles/pool_segment.h).
   static absl::StatusOr<std::shared_ptr<SegmentMapping>> Map(int fd, uint64_t bytes);
   ~SegmentMapping();
   SegmentMapping(const SegmentMapping&) = delete;
@@ -71,7 +71,7 @@ class PeerPools {
 };
 
 // Whether a daemon listens on this handle socket, for Sweep's `alive`. Also true if this process has no free
-// descriptor with which to find out.
+// descriptor for the check.
 bool HasListener(const std::string& handle_socket);
 
 }  // namespace tensorcast::daemon

@@ -12,7 +12,7 @@
 
 namespace tensorcast::daemon {
 
-// Told whether GPU memory could be prepared for the pull, over a lane that reaches GPUs.
+// Called with the result of preparing GPU memory for the pull, if the lane reaches GPUs.
 using DeviceObserver = std::function<void(const absl::Status&)>;
 
 // The pull fails, and with it the source, when no byte arrives for `peer_timeout` while chunks are requested.

@@ -1,5 +1,5 @@
-// The grants that this node now uses as a receiver: heartbeats name them to renew them, and they are
-// cancelled when the global store revokes them. Thread-safe.
+// The grants that this node now uses as a receiver. Heartbeats name these grants, which renews them. When the
+// global store revokes a grant, its cancellation ends the work under it. Thread-safe.
 #pragma once
 
 #include <map>

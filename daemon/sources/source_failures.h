@@ -1,4 +1,4 @@
-// What failed in one transfer, and the error of the request when no source is left.
+// The failures of one transfer's sources, and the error of the request when no source is left.
 //
 // Thread-compatible.
 #pragma once
@@ -18,12 +18,13 @@ class SourceFailures {
   void Note(const SourceFailure& failure);
   // Keeps the last answer of the global store.
   void NoteAnswer(const v1::RequestReplicaTransportResponse& answer);
-  // Keeps that the transfer now waits for what the last answer named, and returns that as text for people.
+  // Records that the transfer now waits for the sources that the last answer named, and describes them for
+  // people.
   std::string NoteWait();
 
-  // NOT_FOUND if nothing failed and the transfer did not wait. Else the code of the failure that decides:
-  // UNAVAILABLE if a retry may succeed, DATA_LOSS for wrong bytes, NOT_FOUND for files that are gone.
-  // `lane`: the forced lane; empty: no lane was forced.
+  // NOT_FOUND if nothing failed and the transfer did not wait. Otherwise the first that applies: UNAVAILABLE
+  // if a retry may succeed, DATA_LOSS for wrong bytes, NOT_FOUND for files that are gone. `lane`: the forced
+  // lane; empty: no lane was forced.
   absl::Status NothingLeft(const std::string& artifact_id, const std::string& lane) const;
 
  private:

@@ -1,6 +1,6 @@
-// Finds the sources of one materialisation: first the grants of the global store, several at once; then the
-// files of this node that the artifact was imported from; then again sources that failed, and those that come
-// soon.
+// Finds the sources of one materialization. First come the grants of the global store, several at once; then
+// the files of this node that the artifact was imported from. After these the finder tries failed sources
+// again, and waits for sources that come soon.
 //
 // Each grant ends exactly once, with its outcome, and its pull is closed at the source; both happen in the
 // background.
@@ -21,8 +21,8 @@ namespace tensorcast::daemon {
 struct SourceRequest {
   std::shared_ptr<const Manifest> manifest;
   Location destination;
-  // "local" or another lane between nodes: only other nodes, over that lane. "disk": only this node's packed
-  // file and origins. Empty: all, the fastest first.
+  // "local" or another lane between nodes: use only other nodes, over that lane. "disk": use only this node's
+  // packed file and origins. Empty: use all, the fastest first.
   std::string lane;
 };
 
@@ -36,18 +36,19 @@ class SourceFinder {
 
   explicit SourceFinder(const Options& options) : options_(options) {}
 
-  // The sources of one materialisation; one thread at a time uses the provider, as SourceProvider says.
+  // The sources of one materialization. Only one thread at a time may use the provider (see SourceProvider).
   //
-  // - All granted sources are opened side by side, and the first that answers is used first. But where the
-  //   best of them is a whole replica on this host, it is opened alone at first. One that is
-  //   still unanswered long after another one was answered is overtaken: its grant ends as failed with
-  //   DEADLINE_EXCEEDED, and its peer rests (overtaken_peers.h).
-  // - While no source answers, or those in use give nothing, the global store is asked for others, and the
-  //   files of the import on this node are opened too. While sources are in use, the store is asked a few
-  //   times for more and better ones. A whole replica on this host is used without any other source.
-  // - While no source can give bytes but one may soon, Next waits and asks again until the context ends. A
-  //   failed source is asked again when nothing else is left, unless its bytes were wrong or it failed too
-  //   often in a row.
+  // - All granted sources are opened in parallel, and the first that answers is used first. But if the best
+  //   of them is a whole replica on this host, it is first opened alone. A source is overtaken if it has no
+  //   answer long after another source answered: its grant ends with DEADLINE_EXCEEDED, and its peer rests
+  //   (overtaken_peers.h).
+  // - While no source answers, or the sources in use deliver nothing, the finder asks the global store for
+  //   others, and also opens the files of the import on this node. While sources are in use, it asks the
+  //   store a few times for more and better ones. A whole replica on this host is used without any other
+  //   source.
+  // - While no source can deliver bytes but one may soon, Next waits and asks again until the context ends.
+  //   When nothing else is left, failed sources are tried again, except those with wrong bytes or with too
+  //   many failures in a row.
   //
   // Errors of Next, when nothing is left: NOT_FOUND when the artifact is not published or no node ever had
   // it, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise. The message lists what was tried and

@@ -1,5 +1,5 @@
-// The log of the last transfers to this node and of the last pulls that it served, newest first: `status`
-// shows it when a load was slow. Thread-safe.
+// The log of the last transfers to this node, and of the last pulls that it served, newest first. `status`
+// shows both, so that operators can examine a slow transfer. Thread-safe.
 #pragma once
 
 #include <cstdint>

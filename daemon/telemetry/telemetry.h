@@ -1,5 +1,5 @@
-// Turns a transfer's report into telemetry: spans (one for each stage and source) and metrics. The
-// engine reports once, at the end; nothing here runs while bytes move. Thread-safe.
+// Turns a transfer's report into telemetry: metrics and spans, one span for each stage and source. The engine
+// reports once, at the end, so nothing here runs while bytes move. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace tensorcast::daemon {
 // Logs an ended transfer as one line, with its trace.
 void LogTransfer(const TransferReport& report);
 
-// Records a finished ingest as spans: children of the request that started it, with the ids reserved for it,
-// linked to the ingests that made the replicas which it read.
+// Records a finished ingest as spans. They are children of the request that started the ingest, have the ids
+// reserved for it, and are linked to the ingests that made the replicas which it read.
 void RecordTransfer(const TransferReport& report);
 
-// A span over the time that a request waits for an ingest of another request, with a link to that ingest. No
-// span for a request that started its own ingest or needs none.
+// A span over the time that a request waits for an ingest of another request, with a link to that ingest. An
+// empty span for a request that started its own ingest or needs none.
 otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending);
 
 // Records a pull that this node served since `opened`: a span, metrics, and a line in the log. The span is a
@@ -32,12 +32,12 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
 void RecordServing(const v1::ServeReport& report, const transport::ServeStats& stats, SteadyTime opened,
                    const TraceContext& call, std::string_view outcome, uint64_t filling_bytes);
 
-// A span for a replica of this node that another daemon of this host copies from, as long as the object
-// lives. This daemon does not do that work, so it counts no bytes.
+// A span for a replica of this node that another daemon of this host copies from. The span lasts as long as
+// this object. This daemon does not do that work, so it counts no bytes.
 class AttachRecord {
  public:
-  // `parent`: the call that requested it; `receiver`: the span that reads, for a link; may be invalid.
-  // `image_bytes`: the bytes that the receiver may copy.
+  // `parent`: the span of the call that attached. `receiver`: the span that reads, for a link; may be
+  // invalid. `image_bytes`: the bytes that the receiver may copy.
   AttachRecord(const TraceContext& parent, const TraceContext& receiver, std::string_view grant_id,
                std::string_view artifact_id, uint64_t image_bytes);
   AttachRecord(const AttachRecord&) = delete;

@@ -1,10 +1,11 @@
-// Exports the trace of a failed or slow transfer to this node, even if the trace was not sampled: its spans
-// in the flight recorders of this daemon, the global store and the sources become one trace of this daemon's
-// telemetry. Spans of other processes carry their node's name.
+// Exports the trace of a failed or slow transfer to this node, even if the trace was not sampled. Collects
+// the trace's spans from the flight recorders of this daemon, the global store and the sources, and exports
+// them as one trace through this daemon's telemetry. Spans of other processes carry their node's name.
 //
-// Bounded: an ordinary transfer costs one comparison. At most kMaxWaiting failed or slow transfers wait;
-// others are left out. One is exported at a time, with `pause` between two. Each asks at most kMaxSources
-// nodes, for kTimeOfOne each. Nothing is asked where telemetry or the recorder is off. Thread-safe.
+// The work is bounded. An ordinary transfer costs one comparison. At most kMaxWaiting failed or slow
+// transfers wait; others are left out. One trace is exported at a time, with `pause` between two. Each export
+// asks at most kMaxSources nodes, for kTimeOfOne each. If telemetry or the recorder is off, nothing is
+// exported. Thread-safe.
 #pragma once
 
 #include <array>
@@ -36,11 +37,12 @@ class TraceExporter {
 
   using Answer = absl::StatusOr<otel::RecordedSlice>;
   struct Options {
-    absl::Duration slow_transfer = absl::Seconds(30);  // from the request for it to its end
-    // Wait after a transfer's end, in which the calls that close it and the request above it end.
+    absl::Duration slow_transfer = absl::Seconds(30);  // duration from a transfer's request to its end
+    // Wait after a transfer's end, so that the calls that close it, and the request that started it, end
+    // first.
     absl::Duration settle = absl::Seconds(2);
     absl::Duration pause = absl::Seconds(1);  // between two exports
-    // Ask the global store, and the node of this name. May block.
+    // `ask_store` asks the global store, and `ask_node` the node of this name. Both may block.
     std::function<Answer(const RequestContext&, const otel::TraceId&)> ask_store;
     std::function<Answer(const RequestContext&, const std::string& node, const otel::TraceId&)> ask_node;
   };
@@ -66,7 +68,7 @@ class TraceExporter {
   absl::Mutex mutex_;
   std::set<otel::TraceId> waiting_ ABSL_GUARDED_BY(mutex_);
   SteadyTime next_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  std::set<SpanId> exported_;  // used on the loop only: not exported again with the trace's next transfer
+  std::set<SpanId> exported_;  // used on the loop only; these are not exported again
   TaskLoop loop_;              // last: its tasks use the other members
 };
 
