@@ -92,8 +92,8 @@ class GlobalStoreLink {
   // node. UNAVAILABLE when there is no answer by `deadline`. If another daemon took this node's place, fails
   // at once with the error of CheckNotReplaced.
   absl::Status CheckIn(SteadyTime deadline);
-  // Blocks until the changes now in the feed are sent, or until the deadline. For callers whose work needs
-  // the global store to know these changes.
+  // Blocks until the changes now in the feed are sent, or until the deadline. For callers that need the
+  // global store to know these changes.
   absl::Status Flush(SteadyTime deadline);
 
  private:

@@ -1,4 +1,4 @@
-// Replaces a replica whose bytes stopped matching their digests while this daemon held it (probably bad
+// Replaces a replica if its bytes stopped matching their digests while this daemon held it (probably bad
 // memory). The daemon drops the damaged replica, tells the attached processes, and makes another replica from
 // a good source. The status lists the damage.
 //
