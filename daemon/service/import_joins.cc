@@ -1,6 +1,7 @@
 #include "daemon/service/import_joins.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -92,7 +93,7 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
 
 void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
   claimed_ = true;
-  renewing_ = std::thread([this, interval] {
+  const auto renew = [this, interval] {
     // A renewal that fails is left to the next one: a claim lives for three intervals.
     while (!ended_.WaitForNotificationWithTimeout(interval)) {
       v1::ClaimImportRequest request;
@@ -102,7 +103,13 @@ void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
       joins_.claim_(call, std::move(request)).status().IgnoreError();
     }
     renewed_.Notify();
-  });
+  };
+  try {
+    renewing_ = std::thread(renew);
+  } catch (const std::system_error& error) {
+    // The import goes on. When its claim expires, another node may read the same objects.
+    LOG(WARNING) << "The claim of an import is not renewed: cannot start a thread: " << error.what();
+  }
 }
 
 ImportJoins::ReadingTurn::~ReadingTurn() {

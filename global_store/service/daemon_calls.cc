@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -236,8 +237,14 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
   std::vector<absl::StatusOr<std::string>> answers(copies.copies.size(), own);
   // There are a few threads at most: Evictions bounds how many holders are named at once.
   std::vector<std::thread> askers;
-  for (size_t i = 0; i < copies.copies.size(); ++i) {
-    askers.emplace_back([&, i] { answers[i] = Ask(call, question, copies.copies[i], credentials); });
+  try {
+    for (size_t i = 0; i < copies.copies.size(); ++i) {
+      askers.emplace_back([&, i] { answers[i] = Ask(call, question, copies.copies[i], credentials); });
+    }
+  } catch (const std::system_error& error) {
+    // The holders that are not asked count as unproven, like those that do not answer.
+    LOG(WARNING) << "Not all holders of " << copies.artifact_id
+                 << " are asked for a proof: cannot start a thread: " << error.what();
   }
   own = Ask(call, question, copies.evicting, credentials);
   for (std::thread& asker : askers) asker.join();
