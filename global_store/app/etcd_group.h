@@ -1,5 +1,5 @@
-// One of several global stores that share an etcd. It waits until it leads, and reports to people which other
-// stores there are, which one leads, and how full etcd is. Thread-safe.
+// One of several global stores that share an etcd. Waits until this store leads. Reports, for people, the
+// other stores, the leader, and how full etcd is. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,9 @@ namespace tensorcast::global_store {
 struct EtcdOptions {
   etcd::ClientOptions client;
   etcd::LeadershipOptions leadership{.prefix = "tensorcast"};
-  uint64_t quota_bytes = 2ULL << 30;                 // etcd's own quota: warns above 80 % of it
+  uint64_t quota_bytes = 2ULL << 30;                 // etcd's configured quota: warns above 80 % of it
   Cancellation stop_waiting;                         // ends the wait of a store that does not lead
-  std::function<void(const absl::Status&)> on_lost;  // it no longer leads and has to be shut down; called
-                                                     // once
+  std::function<void(const absl::Status&)> on_lost;  // called once when it no longer leads: shut it down
 
   void FromConfig(ConfigReader& config);
   void Validate(Findings& findings) const;
@@ -36,7 +35,7 @@ struct EtcdOptions {
 
 class EtcdGroup {
  public:
-  // Blocks until this store leads; errors as etcd::Leadership::Campaign.
+  // Blocks until this store leads. Errors are those of etcd::Leadership::Campaign.
   static absl::StatusOr<std::unique_ptr<EtcdGroup>> JoinAndLead(const EtcdOptions& options);
   // The destructor resigns and leaves.
   EtcdGroup(const EtcdGroup&) = delete;
@@ -45,7 +44,8 @@ class EtcdGroup {
   etcd::Client* client() { return client_.get(); }
   etcd::Leadership* leadership() { return leadership_.get(); }
 
-  // Fills its part of the cluster's status; without the other stores if etcd does not answer at once.
+  // Sets the fields about the stores and etcd in the cluster's status. Leaves out the other stores if etcd
+  // does not answer at once.
   void Describe(const RequestContext& context, v1::GetClusterStatusResponse& response) const;
 
  private:
@@ -57,7 +57,7 @@ class EtcdGroup {
   const std::unique_ptr<etcd::Client> client_;
   etcd::Membership membership_;
   std::atomic<uint64_t> bytes_{0};  // 0: not known yet
-  bool warned_ = false;             // used by the task: once each time that the size passes the mark
+  bool warned_ = false;             // used by the task, to warn once for each crossing of the mark
   std::unique_ptr<etcd::Leadership> leadership_;
   std::unique_ptr<TaskLoop> measuring_;
   std::vector<otel::GaugeRegistration> gauges_;

@@ -1,5 +1,5 @@
 // The global store as a server: starts and stops metadata store, coordinator, expiry and gRPC server in
-// order. Runs as a process of its own (`tensorcast global-store`), or embedded in a daemon that works alone.
+// order. Runs as its own process (`tensorcast global-store`), or embedded in a daemon that works alone.
 // Thread-safe.
 #pragma once
 
@@ -28,13 +28,13 @@ struct GlobalStoreOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);       // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
-  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as GroupOptions::min_bytes
+  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // see GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
   // Lanes over which a replica is served while it fills. A program takes them from the lanes' descriptions
   // (transport::FillingLaneNames); this default is for tests.
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
   bool awaits_nodes = true;     // false: there is only one node, as in a daemon that works alone
-  int max_connections = 16384;  // further ones are refused
+  int max_connections = 16384;  // further connections are refused
   // Max calls of each class that wait for a thread (rpc/admission_queue.h); further callers are told to retry
   // later.
   size_t max_waiting_calls = 4096;
@@ -67,9 +67,9 @@ struct GlobalStoreOptions {
 
 class GlobalStoreServer {
  public:
-  // INVALID_ARGUMENT for options that cannot work together; other errors as OpenMetadataStore and
-  // rpc::Server::Start. With etcd it blocks until this store leads: only the leader listens, so that a client
-  // with several addresses finds it by connecting.
+  // INVALID_ARGUMENT for options that cannot work together; other errors are those of OpenMetadataStore and
+  // rpc::Server::Start. With etcd, blocks until this store leads. Only the leader listens, so a client with
+  // several addresses finds the leader by connecting.
   static absl::StatusOr<std::unique_ptr<GlobalStoreServer>> Start(const GlobalStoreOptions& options);
   // Shuts down at once.
   ~GlobalStoreServer();

@@ -1,6 +1,6 @@
 // The catalog: which artifacts exist, which keys name and keep them, which artifacts were deleted, the
-// differences between them, and the files that they were imported from. All of it is durable facts, except
-// what nodes found when they checked these files.
+// differences between them, and the files that they were imported from. All of these are durable facts,
+// except the nodes' findings about the files.
 //
 // Durable facts change in two steps: `Prepare...` checks and returns the new facts, and `Apply` applies them
 // once they are committed. REQUIRES between the two: no other durable change of the same facts.
@@ -47,11 +47,11 @@ class Catalog {
     // For the origins in `record`: by place, and by the node that checked.
     std::map<std::pair<std::string, std::string>, OriginNote> origin_notes;
 
-    bool kept_difference = false;  // it is a difference that is kept (differences.h)
+    bool kept_difference = false;  // this is a difference, and is kept (differences.h)
 
-    // Whether a key names or keeps it, or it is a difference that is kept.
+    // Whether a key names or keeps the artifact, or it is a kept difference.
     bool IsWanted() const { return !keys.empty() || !kept_by.empty() || kept_difference; }
-    // Whether it was a version of keys, and is not wanted now.
+    // Whether the artifact was a version of keys and is not wanted now.
     bool IsReleased() const { return record.versioned && !IsWanted(); }
     // The last finding of the node that `origin` names; null: the node has not checked.
     const OriginNote* NoteOf(const Origin& origin) const;
@@ -71,22 +71,22 @@ class Catalog {
   absl::Time VersionTombstonesFrom(absl::Time oldest) const;
 
   // Plans a publication: the record of `artifact`, with its origins merged into the known ones. `bind`, if
-  // any, binds a key to it, with errors as PrepareBindKey. Removes a tombstone of the artifact. `difference`,
-  // if any, makes the artifact: INVALID_ARGUMENT where it makes another one, FAILED_PRECONDITION where its
-  // base is missing. INVALID_ARGUMENT also for a difference, published alone or not, between artifacts other
-  // than tensors.
+  // any, binds a key to it, with the errors of PrepareBindKey. Removes a tombstone of the artifact.
+  // `difference`, if any, must make this artifact: INVALID_ARGUMENT if it makes another one,
+  // FAILED_PRECONDITION if its base is missing. INVALID_ARGUMENT also for any difference between artifacts
+  // that are not of kind tensors.
   absl::StatusOr<PublishPlan> PreparePublish(
       const ArtifactRecord& artifact, const std::optional<BindRequest>& bind, absl::Time now,
       const std::optional<ArtifactRecord>& difference = std::nullopt) const;
-  // Plans to record that the node of `origin` compared these files with the artifact. FAILED_PRECONDITION
-  // where they are not on record.
+  // Plans to record that the node of `origin` compared these files with the artifact. FAILED_PRECONDITION if
+  // no such origin is on record.
   absl::StatusOr<PublishPlan> PrepareCompared(const std::string& artifact_id, const Origin& origin) const;
-  // FAILED_PRECONDITION, naming keys, while any key is bound to it. Keys that keep it as an earlier version
-  // lose that version. Differences from and to it are deleted too.
+  // FAILED_PRECONDITION, naming the keys, while a key is bound to the artifact. Keys that keep the artifact
+  // as an earlier version lose that version. Differences from and to it are deleted too.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
-  // Plans to delete a part of the differences from and to the artifact if they are too many for one change,
-  // else nothing. Called before PrepareDeleteArtifact, with its errors. Each part can be committed by itself,
-  // since a difference only saves bytes.
+  // If the artifact has too many differences for one change, plans to delete a part of them; otherwise
+  // returns no facts. Call this before PrepareDeleteArtifact; the errors are the same. Each part can be
+  // committed by itself, since a difference only saves bytes.
   absl::StatusOr<DurableFacts> PrepareDeleteManyDifferences(std::string_view artifact_id,
                                                             absl::Time now) const;
   // Plans to delete a difference that makes wrong bytes. NOT_FOUND: there is none with this id, so no path
@@ -94,11 +94,11 @@ class Catalog {
   absl::StatusOr<DurableFacts> PrepareDeleteDifference(const std::string& artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
-  // INVALID_ARGUMENT where the artifact is not of kind tensors, or its files are not of kind files; NOT_FOUND
-  // where either does not exist.
+  // INVALID_ARGUMENT if the artifact is not of kind tensors, or its files are not of kind files. NOT_FOUND if
+  // either does not exist.
   absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
-  // The artifact that the key names stays until it is deleted; the versions that the key kept are released.
-  // Files that only this key has are deleted.
+  // The artifact that the key names stays until an operator deletes it. The earlier versions that the key
+  // kept are released. Files that only this key binds are deleted.
   absl::StatusOr<KeyPlan> PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
                                            absl::Time now) const;
   absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
@@ -111,12 +111,13 @@ class Catalog {
   // The number of versions that the key keeps, including the current one.
   uint32_t KeepOf(const KeyRecord& key) const;
 
-  // Records what a node found when it checked an origin: its own files, or shared objects, where `origin`
-  // names the checking node. An origin found gone stays gone until that node publishes it again. Ignored when
-  // another origin of that place is on record by now. REQUIRES: `finding` is not kSilent.
+  // Records the finding of the node that checked an origin: its own files, or shared objects; for shared
+  // objects `origin` names the checking node. An origin that is found gone stays gone until that node
+  // publishes it again. Does nothing if the record of that place has another origin by now. REQUIRES:
+  // `finding` is not kSilent.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
-  // The node has just read its origin: discards what it found before.
+  // Call this when the node has just read its origin: discards the node's earlier finding.
   void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
 
   // Null: the artifact does not exist.
@@ -134,8 +135,8 @@ class Catalog {
   uint64_t kept_difference_bytes() const { return kept_difference_bytes_; }  // of their images
   // The tombstone for a version that no key keeps any more.
   static ArtifactRecord ReleaseOf(const std::string& artifact_id, absl::Time now);
-  // Says why the last copy of the artifact stays, and what a person can do; `copies` lists copies that do not
-  // count.
+  // A text for people: why the last copy of the artifact stays, and what to do. `copies` lists the copies
+  // that do not count.
   std::string WhyItStays(std::string_view artifact_id, std::string_view copies) const;
 
  private:
@@ -143,7 +144,7 @@ class Catalog {
 
   struct Tombstone {
     absl::Time deleted;
-    bool versioned = false;  // it was released, not deleted by a person
+    bool versioned = false;  // the version was released, not deleted by an operator
   };
 
   // `artifact`: the artifact in the request, which may be unknown yet.
@@ -158,7 +159,7 @@ class Catalog {
   // the known one, if any.
   absl::Status CheckEnds(const ArtifactRecord& difference, const ArtifactRecord* target) const;
   absl::StatusOr<const Artifact*> GetToDelete(std::string_view artifact_id) const;
-  // The artifacts of the key's last versions, the current one first: as many as differences are kept between.
+  // The artifacts of the key's last versions, the current one first; Retention::difference_versions of them.
   std::vector<std::string> EndsOf(const KeyRecord& key) const;
   void HoldEnd(const std::string& artifact_id);
   void ReleaseEnd(const std::string& artifact_id);

@@ -2,9 +2,9 @@
 // makes its target from its base. Only an edge's id, ends and size are known here.
 //
 // An edge is kept while both of its ends are held: by a key that has the end among its last versions, or
-// because the end is an artifact that stays until it is deleted. The ends need not exist: three differences
-// bring a receiver from a version three behind to the newest, even if the two versions between have no copy
-// any more.
+// because the end is an artifact that stays until it is deleted. The artifacts at the ends need not exist any
+// more. For example, three differences bring a receiver from the version before the last two to the newest
+// one, even if the two versions between have no copy.
 //
 // Owns its state. Thread-compatible.
 #pragma once
@@ -36,9 +36,10 @@ class Differences {
   void Add(const DifferenceEdge& edge);
   void Remove(const std::string& artifact_id);
 
-  // Add or remove one reason to keep the edges of this end. True where IsKept of an edge may have changed.
+  // Add or remove one reason to keep the edges of this end. Return true if IsKept of an edge may have
+  // changed.
   bool Hold(const std::string& end);
-  // REQUIRES: it is held.
+  // REQUIRES: `end` is held.
   bool Release(const std::string& end);
 
   // Null: there is no such edge.
@@ -54,20 +55,20 @@ class Differences {
 
   absl::btree_map<std::string, DifferenceEdge> edges_;           // by their own id
   absl::btree_map<std::string, std::set<std::string>> of_ends_;  // ids of edges
-  // Ids of the edges that lead to an artifact. They are few, while a popular base has very many edges that
-  // lead from it.
+  // Ids of the edges that lead to an artifact. An artifact has few of these, but a popular base has very many
+  // edges that lead from it.
   absl::btree_map<std::string, std::set<std::string>> to_;
   absl::flat_hash_map<std::string, uint64_t> holds_;  // number of reasons; never 0
 };
 
-// The max length: a path is folded into one pass over the image, which holds the records of all its edges at
-// once.
+// The max number of edges in a path: a receiver applies all edges in one pass over the image, with the
+// records of all edges in memory.
 inline constexpr size_t kMaxPathEdges = 8;
 
-// The path with the min number of bytes from one of the `bases` to the target, all edges together below
-// `max_bytes`, by at most kMaxPathEdges edges for which `usable` holds. Of two paths with equal bytes, the
-// one with fewer edges. The edges are in the order in which to apply them. Empty: there is no path, or the
-// target is one of the bases.
+// The path with the fewest bytes from one of the `bases` to the target. All its edges together have fewer
+// than `max_bytes`; it has at most kMaxPathEdges edges, and `usable` holds for each. Of two paths with equal
+// bytes, the one with fewer edges. The edges are in the order in which to apply them. Empty: there is no
+// path, or the target is one of the bases.
 std::vector<DifferenceEdge> CheapestPath(const Differences& differences,
                                          const std::set<std::string, std::less<>>& bases,
                                          std::string_view target, uint64_t max_bytes,

@@ -1,9 +1,9 @@
 // Durable facts: the content of the metadata store, from which the directory is rebuilt after a restart.
 // Plain values.
 //
-// A deletion is a fact too. A deleted artifact leaves a tombstone, so that a node which was away meanwhile is
-// told to drop its copy instead of publishing it again. A deleted key keeps its revision, so that a
-// compare-and-swap cannot mistake a new binding for an old one. Both are purged after kTombstoneAge.
+// A deletion is a fact too. A deleted artifact leaves a tombstone, so that a node which was away meanwhile
+// drops its copy instead of publishing it again. A deleted key keeps its revision, so that a compare-and-swap
+// cannot mistake a new binding for an old one. Both are purged after kTombstoneAge.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace tensorcast::global_store {
 inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 
 // A training loop leaves a tombstone per step. To keep the metadata small, tombstones of versions live only
-// as long as an absent node is remembered, and only the newest kMaxVersionTombstones of them.
+// as long as an absent node is remembered, and only the newest kMaxVersionTombstones are kept.
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// The place of an origin: for files their node, for shared objects their first URI, whichever node imported
+// The place of an origin: the node, for files; the first URI, for shared objects, whichever node imported
 // them. An artifact has at most one origin per place.
 std::string_view PlaceOf(const Origin& origin);
 // Whether two origins of an artifact have the same place and the same objects: then a finding about one holds
@@ -59,7 +59,7 @@ struct KeyVersion {
   std::string artifact_id;
   uint64_t revision = 0;
   absl::Time bound;
-  std::string files_id = {};  // as KeyRecord::files_id
+  std::string files_id = {};  // see KeyRecord::files_id
   friend bool operator==(const KeyVersion&, const KeyVersion&) = default;
 };
 
@@ -69,7 +69,7 @@ struct KeyRecord {
   uint64_t revision = 0;  // 1 at the first bind
   absl::Time updated;
   bool deleted = false;
-  uint32_t keep = 0;  // versions to keep, from the last put that gave a number; 0: none gave one
+  uint32_t keep = 0;  // versions to keep, from the last put that gave a number; 0: no put gave one
   std::vector<KeyVersion> earlier = {};  // still kept, newest first; all of different artifacts
   std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
   // Ids of the versions before `earlier`, newest first. The key no longer keeps these versions, and the
@@ -78,10 +78,10 @@ struct KeyRecord {
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 
-// The owner of a node id, where nodes have certificates: the name in the owner's certificate.
+// The owner of a node id, if nodes have certificates: the name in the owner's certificate.
 struct NodeBinding {
   std::string node_id;
-  std::string name;  // empty: no owner any more, and the fact is forgotten
+  std::string name;  // empty: there is no owner any more, so the fact is deleted
   friend bool operator==(const NodeBinding&, const NodeBinding&) = default;
 };
 
@@ -97,14 +97,14 @@ struct TaskRecord {
   std::string node_id;
   Location location;
   std::string node_name;    // for people, while the node is away
-  std::string asked_by;     // for the node's log, as rpc::Caller::asking; empty: not known
+  std::string asked_by;     // the requester, for the node's log (rpc::Caller::asking); empty: not known
   std::string traceparent;  // of the call that made the task
   TaskState state = TaskState::kOpen;
   uint32_t failures = 0;  // attempts that failed
   absl::Status error;     // of the last failed attempt
   absl::Time created;
   absl::Time updated;
-  bool cancelled = false;  // the fact is forgotten
+  bool cancelled = false; // so the fact is deleted
   // The key of the follower that made the task. Such a task is not durable: it follows from the key and its
   // followers.
   std::string follows = {};
@@ -121,9 +121,9 @@ struct FollowerRecord {
   std::string node_id;
   Location location;
   std::string node_name;  // for people, while the node is away
-  std::string asked_by;   // as TaskRecord::asked_by
+  std::string asked_by;   // see TaskRecord::asked_by
   absl::Time created;
-  bool removed = false;  // the fact is forgotten
+  bool removed = false; // so the fact is deleted
   friend bool operator==(const FollowerRecord&, const FollowerRecord&) = default;
 };
 

@@ -20,7 +20,7 @@ struct BindRequest {
 
 // The effect of a change of durable facts. Commit `facts`, then Apply them.
 struct PublishPlan {
-  DurableFacts facts;  // may be empty: everything is known already
+  DurableFacts facts;  // empty if all of them are known already
   bool existed = false;
   bool difference_existed = false;  // the given difference was known already
   uint64_t key_revision = 0;
@@ -35,11 +35,11 @@ struct KeyPlan {
 // The result of checking an origin's files.
 enum class OriginFinding : uint8_t {
   kIntact,     // every file can be read and has its identity from the import
-  kComparing,  // as kIntact, and the node reads the files to compare their digests; the reason tells the
-               // progress
+  kComparing,  // like kIntact, and the node reads the files to compare their digests; OriginNote::reason tells
+               // the progress
   kMutable,    // shared objects that others may replace or delete: a source, but not a copy
   kGone,       // a file cannot be read or has changed: nothing can be made from the origin any more
-  kUnclear,    // the node could not tell this time
+  kUnclear,    // the check failed this time, so nothing is known
   kSilent,     // the node did not answer
 };
 

@@ -2,7 +2,7 @@
 // for the key comes first (KeyRecord::keep), then the longest prefix in the configuration, then the default.
 // Differences are kept between more versions, since they are small beside an image.
 //
-// Plain values. Errors: INVALID_ARGUMENT, which says what is expected.
+// Plain values. Errors: INVALID_ARGUMENT, with the expected form.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The names that running durable changes read and write, so that changes without a common name can be
-// committed at the same time: a name has one writer or any number of readers. Not thread-safe.
+// The names that running durable changes read and write. A name has one writer or any number of readers, so
+// changes without a common name can be committed at the same time. Thread-compatible.
 #pragma once
 
 #include <set>
@@ -15,16 +15,16 @@ struct ClaimedNames {
   std::set<std::string> reads;
 };
 
-// The names that these facts were planned from and replace. `artifact`: another name that the change is
+// The names that a change with these facts reads and writes. `artifact`: one more artifact that the change is
 // about; may be empty.
 ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact);
 
 class Claims {
  public:
   bool AreFree(const ClaimedNames& names) const;
-  // REQUIRES: they are free.
+  // REQUIRES: AreFree(names).
   void Take(const ClaimedNames& names);
-  // REQUIRES: they were taken.
+  // REQUIRES: Take(names) was called before.
   void Release(const ClaimedNames& names);
   bool empty() const { return holders_.empty(); }
 

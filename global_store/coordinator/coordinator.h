@@ -4,12 +4,12 @@
 //
 // Four locks, taken in this order:
 //   key_tell_mutex_  for calls of the watchers of keys: one thread at a time, so that each watcher hears of
-//                 changes in their order. A thread that finds it taken leaves its change to the thread that
-//                 holds it, so that a key with many watchers delays only that thread;
+//                 changes in their order. A thread that finds the mutex taken leaves its change to the thread
+//                 that holds it, so that a key with many watchers delays only that thread;
 //   write_mutex_  for planning and applying a durable change. Not held during the commit, when the change's
 //                 names are claimed instead (claims.h), nor during calls of the watchers of keys;
-//   tell_mutex_   for passing changed tasks from the directory to their watchers, so that these hear of them
-//                 in order: most of this state is soft and changes without `write_mutex_`;
+//   tell_mutex_   for passing changed tasks from the directory to their watchers in order. Most of this state
+//                 is soft and changes without `write_mutex_`;
 //   mutex_        for the directory, held briefly; reads and soft state need only this one.
 #pragma once
 
@@ -69,9 +69,9 @@ class Coordinator {
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              MetadataStore* store, Secrets* secrets);
 
-  // `prepare` plans against the current directory; if it fails, nothing changes. It is called again where it
-  // has to wait for a running change (claims.h). Returns the change's response, or the recorded one for the
-  // same `request` (empty: not recorded) within kRequestAge.
+  // `prepare` plans against the current directory; if it fails, nothing changes. It is called again after a
+  // wait for a running change (claims.h). Returns the change's response, or the recorded one for the same
+  // `request` (empty: not recorded) within kRequestAge.
   using Prepare = absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)>;
   absl::StatusOr<std::string> Mutate(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
@@ -93,7 +93,7 @@ class Coordinator {
     return result;
   }
 
-  // As Directory::RequestGrant; the same `request` gets the same grant while the grant lives.
+  // Calls Transfers::RequestGrant. The same `request` gets the same grant while the grant lives.
   absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -114,14 +114,15 @@ class Coordinator {
     return store_->ReadManifest(artifact_id);
   }
 
-  // Call it several times per heartbeat interval. Expires nodes and grants, makes ended tasks durable,
-  // deletes released versions, checks the metadata store, and periodically purges old facts. While the
-  // process is `behind` in handling reports of nodes, their silence does not count.
+  // Call this several times per heartbeat interval. Expires nodes and grants, makes ended tasks durable,
+  // deletes released versions, checks the metadata store, and periodically purges old facts. `behind`: this
+  // process is late in handling reports of nodes, so their silence does not count.
   void Tick(bool behind = false) ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
-  // The metadata's id, whichever process serves it. Empty if a full disk did not allow to write it.
+  // The id of the metadata, the same in every process that serves it. Empty if it could not be written
+  // because the disk was full.
   const std::string& cluster_id() const { return cluster_id_; }
   absl::Time wall_now() const { return options_.wall_clock(); }
 
@@ -134,8 +135,8 @@ class Coordinator {
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
-  // Makes ended tasks durable. It is not done when nodes report them, since heartbeats do not wait for the
-  // disk; nodes repeat a report that is lost in between.
+  // Makes ended tasks durable. Not part of handling a heartbeat, because heartbeats do not wait for the disk.
+  // Nodes repeat a report that is lost in between.
   void SettleTasks() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   // Deletes versions that no key keeps and no node has, as SettleTasks does for tasks.
   void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
@@ -145,8 +146,8 @@ class Coordinator {
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
   // Logs once when the store stops being usable, before it refuses a caller's change.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Called before the change is applied. False for a key that only loses an earlier version: its watchers
-  // know it as it is.
+  // Whether the watchers of the key must hear of this change. Call this before the change is applied. False
+  // for a key that only loses an earlier version.
   bool IsNews(const KeyRecord& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<GrantOffer> RepeatedOffer(std::string_view request, SteadyTime now)
@@ -156,7 +157,7 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   MetadataStore* const store_;
-  const uint64_t epoch_;    // new in each process
+  const uint64_t epoch_;    // differs between processes
   std::string cluster_id_;  // does not change once loaded
   Watches<KeyWatcher> key_watches_;
   Watches<TaskWatcher> task_watches_;

@@ -20,11 +20,11 @@
 namespace tensorcast::global_store {
 
 struct KeyWatcher {
-  std::string key;     // watches this key; if empty,
-  std::string prefix;  // watches the keys that begin with it
+  std::string key;     // watches this key; if empty, see `prefix`
+  std::string prefix;  // if `key` is empty: watches the keys with this prefix
   std::function<void(const KeyRecord&)> on_change;
   std::function<void()> on_listed;             // called when all current keys were told; changes follow
-  std::function<void(absl::Status)> on_close;  // the global store ends the watch
+  std::function<void(absl::Status)> on_close;  // called when the global store ends the watch
 
   bool Matches(const KeyRecord& record) const {
     return key.empty() ? record.name.starts_with(prefix) : record.name == key;
@@ -84,7 +84,7 @@ class Watches {
     for (const auto& watcher : told) watcher->on_change(change);
   }
 
-  // Ends every watch, and later ones at once, with `status`.
+  // Ends every watch with `status`; Add ends later watches at once.
   void Close(const absl::Status& status) {
     // `closed_` is set under the same lock: a watcher is either among those closed here, or refused by Add.
     std::map<uint64_t, std::shared_ptr<const Watcher>> closing;

@@ -2,8 +2,8 @@
 // randomness, threads or I/O: callers pass the time, `Secrets` makes ids and keys, and durable changes are
 // made in two steps.
 //
-//   plan = directory.catalog().PrepareBindKey(...)   // const: checks, and says which facts would change
-//   store.Commit(plan.facts)               // by the caller, without the directory's lock if it likes
+//   plan = directory.catalog().PrepareBindKey(...)  // const: checks, and returns the facts that would change
+//   store.Commit(plan.facts)               // the caller does this, and need not hold the directory's lock
 //   directory.Apply(plan.facts, now)       // cannot fail; also how the directory is loaded at start
 //
 // REQUIRES between Prepare and Apply: no other durable change (callers serialise these). Soft state (nodes,
@@ -48,8 +48,8 @@ struct DirectoryOptions {
   TransferOptions transfers = {};
   TaskOptions tasks = {};
   Retention retention = {};
-  // How long an origin that was found intact counts as a copy, and how long a node that did not answer about
-  // one is not asked again.
+  // How long an origin counts as a copy after it was found intact, and the pause before a node that did not
+  // answer about an origin is asked again.
   absl::Duration origin_finding_age = absl::Seconds(2);
 };
 
@@ -62,24 +62,24 @@ struct PublishRequest {
   std::optional<uint64_t> expected_revision;
   std::optional<uint32_t> keep;  // as in BindRequest, like files_id
   std::string files_id = {};
-  std::optional<ArtifactRecord> difference = {};  // makes the artifact; its kind, ends and sizes
+  std::optional<ArtifactRecord> difference = {};  // makes the artifact: its kind, ends and sizes
   std::optional<ReplicaInfo> difference_replica = {};
 };
 
 // A node's report in a heartbeat of what it holds, to compare with the directory.
 struct HeldByNode {
-  std::optional<uint64_t> inventory_digest;  // as for Inventory::Compare
+  std::optional<uint64_t> inventory_digest;  // see Inventory::Compare
   std::vector<std::string> served_grants;    // grants with open pulls at the node
 };
 
-// Checks that listed replicas are held, and that ended grants are closed at both ends: the number of
-// comparisons and of violations.
+// The results of two checks: whether nodes hold the listed replicas, and whether ended grants are closed at
+// both ends. Counts comparisons and violations.
 struct Conservation {
   uint64_t inventories = 0;
   uint64_t grants = 0;
   uint64_t inventory_violations = 0;
   uint64_t grant_violations = 0;
-  std::vector<std::string> found = {};  // for people; only the beginning of a lasting violation
+  std::vector<std::string> found = {};  // for people; a lasting violation is listed only once
 };
 
 struct HeartbeatReply {
@@ -125,30 +125,31 @@ class Directory {
   Announcements& announcements() { return announcements_; }
   Rollups& rollups() { return rollups_; }
   const RolloutLog& rollouts() const { return rollouts_; }
-  // Over all heartbeats; `found` only has the last violation.
+  // The sum over all heartbeats; `found` has only the last violation.
   const Conservation& conservation() const { return conservation_; }
 
   void Apply(const DurableFacts& facts, SteadyTime now);
   // Applies all stored facts at the start.
   void Load(const DurableFacts& facts, SteadyTime now);
 
-  // Fails for an unregistered node; for the key as Catalog::PrepareBindKey.
+  // Errors are those of Membership::CheckIdentity for the node and of Catalog::PreparePublish.
   absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
-  // Adds the replica of a publication, after Apply. Ignored when its node was replaced or expired meanwhile.
+  // Adds the replica of a publication, after Apply. Does nothing if its node was replaced or expired
+  // meanwhile.
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
 
-  // The path with the min number of bytes to the artifact from one of the `held`, by differences that a
-  // reachable node has whole. Chunks that come whole beside them are not counted. Empty where no path has
-  // fewer bytes than half the image.
+  // The path with the fewest bytes from one of the `held` artifacts to this artifact. It uses only
+  // differences of which a reachable node has a whole replica. Chunks that a receiver must fetch whole are
+  // not counted. Empty if no path has fewer bytes than half the image.
   std::vector<DifferenceEdge> DifferencesTo(std::string_view artifact_id,
                                             const std::set<std::string, std::less<>>& held) const;
 
-  // Whether there are released artifacts without a replica on any node, or differences that are not kept; and
-  // the facts that delete a limited number of them.
+  // HasReleases: whether there are released artifacts without a replica on any node, or differences that are
+  // not kept. PrepareReleases: the facts that delete a limited number of them.
   bool HasReleases(SteadyTime now) const { return !ReleasedForGood(now, 1).empty(); }
   DurableFacts PrepareReleases(SteadyTime now, absl::Time wall_now) const;
 
-  // Errors as Membership::CheckRegistration.
+  // Errors are those of Membership::CheckRegistration.
   absl::StatusOr<Registration> RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
                                             SteadyTime now);
   absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
@@ -163,8 +164,8 @@ class Directory {
   // Returns true when an update was missed and an inventory is wanted.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                       const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // Replaces all known replicas of the node; returns artifacts that the directory never heard of. An
-  // inventory older than the last update changes nothing, and another is requested.
+  // Replaces all known replicas of the node. Returns the reported artifacts that the directory does not know.
+  // An inventory older than the last update changes nothing, and another one is requested.
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
                                                               const std::vector<ReplicaInfo>& replicas,
                                                               SteadyTime now);
@@ -175,8 +176,8 @@ class Directory {
 
   // Expires nodes and grants, and returns these nodes.
   std::vector<NodeView> Tick(SteadyTime now);
-  // The store could not hear nodes for `gap`, since it was stopped or behind: nodes and grants get that time
-  // back.
+  // Call this when the store could not hear nodes for `gap`, because it was stopped or late: extends the
+  // lives of nodes and grants by that time.
   void ExtendLiveness(absl::Duration gap);
 
   DirectoryCounts counts() const;
@@ -190,8 +191,8 @@ class Directory {
   Conservation Compare(const Node& node, uint64_t sequence, const HeldByNode& held, SteadyTime now);
   std::vector<std::string> ReleasedForGood(SteadyTime now, size_t limit) const;
 
-  const absl::Duration node_ttl_;  // for a small fleet
-  // Each room reads the ones before it.
+  const absl::Duration node_ttl_;  // of a small fleet
+  // Each room only reads the rooms before it.
   Catalog catalog_;
   Membership membership_;
   Inventory inventory_;
@@ -204,8 +205,8 @@ class Directory {
   Announcements announcements_;
   Rollups rollups_;
   Conservation conservation_;
-  SteadyTime releases_from_ = SteadyTime::InfinitePast();  // until then a node may not have reported its
-                                                           // replicas
+  // Nothing is released before this time: nodes may not have reported their replicas.
+  SteadyTime releases_from_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace tensorcast::global_store

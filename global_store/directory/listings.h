@@ -1,5 +1,5 @@
-// Listings in pages of bounded size: a page is made with the directory locked, and is sent as one message.
-// Pure reads of the rooms.
+// Listings in pages of bounded size, because a page is made with the directory locked, and is sent as one
+// message. The functions only read the rooms.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,11 @@ struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
   std::vector<std::string> kept_by;  // keys that keep it as an earlier version
-  bool released = false;             // no key names or keeps it any more: it is deleted when space is needed
-  std::vector<DifferenceEdge> differences;  // that make it; for a difference, the difference itself
+  bool released = false;             // no key names or keeps it: deleted when space is needed
+  std::vector<DifferenceEdge> differences;  // make it; for a difference: only itself
   uint64_t ready_replicas = 0;              // replicas that serve and count as copies, listed or not
   std::vector<ReplicaInfo> replicas;
-  std::string more_replicas_after;  // where the next page goes on if this one has no room for all; empty:
-                                    // these are all
+  std::string more_replicas_after;  // where the next page continues; empty: these are all
 };
 
 // The max size of a page; a page has at least one entry.
@@ -35,7 +34,7 @@ struct PageBounds {
   size_t bytes = SIZE_MAX;  // estimated size of the messages, not below their real size
 };
 
-// `next`: where the listing goes on; empty: this is the last page.
+// `next`: where the listing continues; empty: this is the last page.
 struct ArtifactPage {
   std::vector<ArtifactView> artifacts;
   std::string next;
@@ -53,18 +52,20 @@ struct ArtifactFilter {
   bool replicas = false;         // list the replicas; false: only count them
 };
 
-// With its replicas, from where an earlier view stopped. NOT_FOUND for an unknown artifact.
+// The artifact with its replicas, starting after the position `after` of an earlier view. NOT_FOUND for an
+// unknown artifact.
 absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::string_view artifact_id,
                                               std::string_view after = "", const PageBounds& bounds = {});
-// Without its replicas, which are only counted.
+// The artifact with the number of its replicas, but without a list of them. NOT_FOUND for an unknown
+// artifact.
 absl::StatusOr<ArtifactView> SummarizeArtifact(const Directory& directory, std::string_view artifact_id);
-// Sorted by id, from where the previous page stopped; "": from the beginning. An artifact with listed
-// replicas that do not fit comes again on the next page, with further replicas.
+// A page sorted by id. `after`: `next` of the previous page; "": the first page. If the listed
+// replicas of an artifact do not fit, the artifact comes again on the next page, with further replicas.
 ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, const PageBounds& bounds,
                            const ArtifactFilter& filter);
-// Sorted by id, from where the previous page stopped.
+// A page sorted by id; `after` as for ListArtifacts.
 NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds, SteadyTime now);
-// The nodes with these names or node ids, sorted by the name or id in `names`.
+// A page of the nodes with these names or node ids, sorted by the name or id in `names`.
 NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std::less<>>& names,
                         std::string_view after, const PageBounds& bounds, SteadyTime now);
 
