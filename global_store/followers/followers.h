@@ -1,13 +1,13 @@
 // Followers: places that are kept at the newest version of a key. A follower is a durable fact; the task that
-// brings the newest version to it is soft state and follows from the fact. The task is made when the key is
-// bound and when the node is back, and cancelled when the key moves on before the task has ended. A follower
-// thus has at most one task for the tensors and one for the files that the key binds with them, however often
-// the key is bound.
+// brings the newest version to its place is soft state, derived from the fact. The task is made when the key
+// is bound and when the node is back, and cancelled when the key moves on before the task has ended. So a
+// follower has at most one task for the tensors and one for the files that the key binds with them, even if
+// the key is bound often.
 //
-// The newest version is the one with the highest revision, the key's own: a rollback is a new revision. A
-// replica that is evicted later is not brought again before the next version or the next start of the node.
+// The newest version is the key's current binding: a rollback is a new revision. A replica that is evicted
+// later is not brought again before the next version or the next start of the node.
 //
-// Reads membership, catalog and inventory, and makes and erases tasks; all must outlive it.
+// Reads membership, catalog and inventory, and makes and erases tasks; all must outlive this object.
 // Thread-compatible: one caller at a time.
 #pragma once
 
@@ -36,20 +36,20 @@ class Followers {
   Followers(const Catalog& catalog, const Inventory& inventory, Tasks* tasks)
       : catalog_(catalog), inventory_(inventory), tasks_(*tasks) {}
 
-  // A target that follows already stays as it is. Errors as CheckKeyName; the error of one target is in its
-  // place.
+  // A target that already follows the key stays unchanged. Errors are those of CheckKeyName; the error of a
+  // single target is in FollowPlan::Place.
   absl::StatusOr<FollowPlan> Prepare(const FollowRequest& request, absl::Time now) const;
-  // Removes followers of a key at these places, at most `limit`; no places: everywhere.
+  // Plans to remove followers of a key at these places, at most `limit` of them. No targets: all places.
   UnfollowPlan PrepareRemove(std::string_view key, const std::vector<TaskTarget>& targets,
                              size_t limit) const;
-  // Removes all followers of a node.
+  // Plans to remove all followers of a node.
   UnfollowPlan PrepareForget(std::string_view node_id) const;
   void Apply(const FollowerRecord& record, SteadyTime now);
 
-  // Call it after the key was bound or deleted.
+  // Call this after the key was bound or deleted.
   void NoteKey(std::string_view key, SteadyTime now);
-  // Call it after the node's inventory arrived. `registered`: the first since the node registered, so that
-  // failed tasks are tried again and evicted replicas are brought again.
+  // Call this after the node's inventory arrived. `registered`: this is the first inventory since the node
+  // registered; then failed tasks are tried again, and evicted replicas are brought again.
   void NoteInventory(std::string_view node_id, bool registered, SteadyTime now);
 
   // The followers of the key (empty: of all keys), after the one that `after` names.
@@ -69,7 +69,7 @@ class Followers {
 
   // The newest version of the key at this follower's place: the tensors, then the files.
   std::vector<Wanted> WantedBy(const FollowerRecord& record) const;
-  // `again`: tries again where a task ended without a replica.
+  // `again`: makes a new task if the previous one ended without a replica.
   void Refresh(Follower& follower, bool again, SteadyTime now);
   void Release(const std::string& place);
 

@@ -1,6 +1,6 @@
-// Which node reads the objects of an import, and which artifacts earlier imports made. Of the nodes that want
-// the same objects in the same version one reads, and the others take its artifact (README.md). Soft state;
-// callers pass the time. Thread-compatible. Never fails.
+// Which node reads the objects of an import, and which artifacts earlier imports made. If several nodes want
+// the same objects in the same version, one node reads them, and the others take its artifact (README.md).
+// Soft state; callers pass the time. Thread-compatible. Never fails.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace tensorcast::global_store {
 struct ImportClaimOptions {
   // A claim that its node does not renew for this long ends. Nodes renew three times as often.
   absl::Duration ttl = absl::Seconds(6);
-  size_t max_claims = 10'000;  // running and ended ones
+  size_t max_claims = 10'000;  // max number of claims, running and ended
 };
 
 class ImportClaims {
@@ -30,8 +30,8 @@ class ImportClaims {
   // Takes or renews the claim of a node. Each incarnation of a node is a different holder.
   Answer Claim(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
                SteadyTime now);
-  // The node does not read any more. `artifact_id`: what it made; empty: nothing, so that the next node may
-  // read. Does nothing where another node has the claim.
+  // Ends the node's claim. `artifact_id`: the artifact that the node made; empty: none, so the next node may
+  // read. Does nothing if another node has the claim.
   void End(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
            const std::string& artifact_id, SteadyTime now);
   // The artifact is gone: the next node that asks reads again.

@@ -2,15 +2,15 @@
 // manifest. A node is trusted only about itself, so one accusation never ends another node's replica:
 //
 //   - An accusation counts only from the receiver of a grant on that replica.
-//   - The replica is neither offered nor counted as a copy while its holder digests it again. It still
-//     matters: no node may evict it as if it were worth nothing.
-//   - If the bytes are right, the replica is offered again, and the accuser loses weight. Accusations of an
-//     accuser that kMaxRefutations holders refuted only reach the holder. If they are wrong, the holder drops
-//     the replica itself.
-//   - The holder's answer does not count against kEnoughAccusers different receivers that have weight, if
-//     these are more than the receivers that pulled the replica and found it right.
+// - The replica is neither offered nor counted as a copy while its holder digests it again. An eviction of it
+// still needs the checks of any other replica (HeldReplica::Matters).
+// - If the holder finds the bytes right, the replica is offered again, and the accuser loses weight. After
+// kMaxRefutations holders refuted an accuser, its accusations only make the holder digest the replica. If the
+// holder finds the bytes wrong, it drops the replica itself.
+// - If kEnoughAccusers different receivers with weight accuse the replica, and more receivers accuse it than
+// found it right, the holder's answer does not count.
 //
-// Soft state: accusations go with the replica, and the weight of accusers with this process.
+// Soft state: accusations end with the replica, and the weight of accusers ends with this process.
 // Thread-compatible.
 #pragma once
 
@@ -26,14 +26,14 @@ namespace tensorcast::global_store {
 
 class Accusations {
  public:
-  // Both must outlive it.
+  // Both must outlive this object.
   Accusations(const Membership& nodes, Inventory* inventory) : nodes_(nodes), inventory_(inventory) {}
 
   // REQUIRES: `accuser` is the live receiver of a grant on the replica.
   void Note(const ReplicaName& replica, const Node& accuser, SteadyTime now);
   // A pull from the replica succeeded. `reader` is the receiver.
   void NoteRead(const ReplicaName& replica, const Node& reader);
-  // The replicas accused since the last call: their nodes have to digest them again.
+  // The replicas that were accused since the last call. The caller must ask their nodes to digest them again.
   std::vector<CopyToProve> Take();
   // The replica's node digested it again and reports that the bytes match the manifest.
   void NoteIntact(const ReplicaName& replica);
@@ -43,7 +43,7 @@ class Accusations {
 
   const Membership& nodes_;
   Inventory* const inventory_;
-  std::vector<ReplicaName> accused_;  // that Take has not returned yet
+  std::vector<ReplicaName> accused_;  // the accused replicas that Take has not returned yet
   // Names of accusers -> names of the holders that refuted their accusations.
   absl::btree_map<std::string, std::set<std::string>> refutations_;
 };

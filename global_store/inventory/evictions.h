@@ -1,14 +1,14 @@
-// Evictions: decides whether a replica may go, and which other replicas count as copies. A difference always
-// may go.
+// Decides whether a replica may be evicted, and which other replicas count as copies. A difference may always
+// be evicted.
 //
 // A node is trusted only about itself. The other replicas of the evicting node count as that node reports
 // them. A replica on another node counts only if that node has just proven that it has the bytes (ProveCopies
 // in global_store/service/daemon_calls.h): otherwise a false report could cause the eviction of the last
-// copy. Files that another node imported need the same proof. So do shared objects, since another node may
-// have said that they are the artifact; the evicting node reads them itself. A proof is an answer that equals
-// the answer of the evicting node. By a lie the evicting node can only harm its own replica.
+// copy. Files that another node imported need the same proof. Shared objects need it too, since another node
+// may have reported them wrongly; the evicting node reads them itself. A copy is proven if its answer equals
+// the answer of the evicting node. If the evicting node lies, it can only harm its own replica.
 //
-// Has no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
+// Has no state of its own: the inventory marks a replica that may be evicted. Thread-compatible.
 #pragma once
 
 #include <optional>
@@ -26,41 +26,40 @@ namespace tensorcast::global_store {
 
 class Evictions {
  public:
-  // `origin_finding_age`: how long an origin that was found intact counts as a copy, and how long a node that
-  // did not answer about one is not asked again. All others must outlive it.
+  // `origin_finding_age`: see DirectoryOptions. The other arguments must outlive this object.
   Evictions(absl::Duration origin_finding_age, const Membership& nodes, const Catalog& catalog,
             Inventory* inventory)
       : origin_finding_age_(origin_finding_age), nodes_(nodes), catalog_(catalog), inventory_(inventory) {}
 
   // Granted unless the replica is the last copy; copies on other nodes count if `proofs` names them as
-  // proven. For a replica that the node has not reported yet: NOT_FOUND, and the node is asked for an
-  // inventory. A replica granted for eviction is no longer offered.
+  // proven. NOT_FOUND for a replica that the node has not reported yet; the node is then asked for an
+  // inventory. After a grant, the replica is no longer offered.
   absl::StatusOr<EvictionDecision> Request(const NodeIdentity& node, std::string_view replica_id,
                                            SteadyTime now, const Proofs& proofs = {});
-  // The node kept a replica that it was allowed to evict: it counts again.
+  // Call this when the node kept a replica that it was allowed to evict: the replica counts again.
   absl::Status Withdraw(const NodeIdentity& node, std::string_view replica_id);
   // The replicas that a draining node is asked to evict.
   std::vector<std::string> EvictableOn(std::string_view node_id) const;
-  // If this replica is the last copy of a version that no key keeps: the facts that delete the artifact.
+  // The facts that delete the artifact, if this replica is the last copy of a version that no key keeps.
   // Empty if the artifact may not, or need not, be deleted.
   DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
 
  private:
-  // The artifact's other replicas that outlive this replica.
+  // The artifact's other copies, which stay if this replica is evicted.
   struct Copies {
     bool counted = false;               // a copy is on the node itself, or proven
     std::vector<CopyToProve> to_prove;  // if not counted: copies that may count
-    std::string unproven;               // which ones did not prove their bytes: "node b"
+    std::string unproven;               // for people: the copies that did not prove their bytes
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
-  // Whether the last copy of the artifact has to stay. False for a difference: its target can be had without
-  // it.
+  // Whether the last copy of the artifact has to stay. False for a difference, because its target also comes
+  // whole.
   bool NeedsCopies(std::string_view artifact_id) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   // Adds the origins that were found intact.
   void AddOrigins(const OriginsAsCopies& origins, const HeldReplica& replica, const Proofs& proofs,
                   Copies& copies) const;
-  // nullopt: the replica may go.
+  // The refusal; nullopt: the replica may be evicted.
   std::optional<EvictionDecision> Refuse(const HeldReplica& replica, const Proofs& proofs,
                                          SteadyTime now) const;
 
@@ -70,7 +69,7 @@ class Evictions {
   Inventory* const inventory_;
 };
 
-// How to ask the replica's node for a proof.
+// The values with which to ask the replica's node for a proof.
 CopyToProve ToProve(const Node& node, const HeldReplica& replica);
 
 }  // namespace tensorcast::global_store

@@ -1,9 +1,8 @@
-// The inventory: which replicas each live node holds, as it reports them, and what absent nodes held when
-// they were last heard. Soft state.
+// The inventory: the replicas that live nodes report, and the artifacts that absent nodes held at their last
+// report. Soft state.
 //
-// Owns the replicas and their indices; reads membership and catalog, which must outlive it. Grants end with
-// their replicas: the calls return which replicas went, and the directory tells the transfers.
-// Thread-compatible.
+// Owns the replicas and their indices. Reads membership and catalog, which must outlive this object. The
+// calls return the replicas that are gone, and the directory ends their grants. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -31,23 +30,23 @@ namespace tensorcast::global_store {
 enum class InventoryMatch : uint8_t {
   kUnknown,  // an update or an inventory is under way, or the difference is too recent to count
   kEqual,
-  kDiffers,       // still: the requested inventory did not correct it
-  kBeganToDiffer  // an inventory is wanted
+  kDiffers,       // the requested inventory did not correct the difference
+  kBeganToDiffer  // the caller must request an inventory
 };
 
 // The effect of an update or an inventory.
 struct InventoryChange {
   bool inventory_wanted = false;          // an update was missed
   std::vector<std::string> gone;          // replica ids
-  std::vector<std::string> artifacts;     // artifacts of which an update reported a replica
-  std::vector<std::string> unknown = {};  // artifacts that the catalog never heard of
+  std::vector<std::string> artifacts;     // artifacts with a replica in the report
+  std::vector<std::string> unknown = {};  // reported artifacts that the catalog does not know
 };
 
 class Inventory {
  public:
   using Replicas = std::map<std::string, HeldReplica, std::less<>>;  // by id
   using Holders = std::set<std::pair<std::string, std::string>>;     // node id, replica id
-  // The artifacts that an absent node held when it was last heard: it may come back with them.
+  // An absent node and the artifacts that it held at its last report: the node may come back with them.
   struct AwayNode {
     std::string name;
     SteadyTime since;
@@ -56,33 +55,33 @@ class Inventory {
 
   Inventory(const Membership& nodes, const Catalog& catalog) : nodes_(nodes), catalog_(catalog) {}
 
-  // Call them before and after each registration of a node, which may change its labels. Then the node's
-  // inventory is wanted.
+  // Call Suspend before and Admit after each registration of a node, which may change its labels. After Admit
+  // the node's inventory is wanted.
   void Suspend(std::string_view node_id);
   void Admit(const Node& node);
-  // Call it before the node goes: what the node could serve is remembered while it is away.
+  // Call this before the node is removed: remembers the artifacts that the node could serve.
   void Remove(const Node& node, SteadyTime now);
 
   // INVALID_ARGUMENT with the reason if a replica that this node reports is refused.
   static absl::Status Check(const std::string& node_id, const ReplicaInfo& replica);
-  // Leaves out invalid replicas: one bad entry is not a reason to refuse the others. REQUIRES, for all calls
-  // with a node's id: the node is alive.
+  // Applies an update. Leaves out invalid replicas: one bad entry is not a reason to refuse the others. All
+  // calls with a node's id REQUIRE that the node is alive.
   InventoryChange Update(const std::string& node_id, uint64_t sequence,
                          const std::vector<ReplicaInfo>& replicas);
   // Replaces all known replicas of the node. An inventory older than the last update changes nothing, and
-  // another is wanted.
+  // another one is wanted.
   InventoryChange Reconcile(const std::string& node_id, uint64_t sequence,
                             const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   // Adds the replica of a publication; the node's own updates take precedence.
   void AddPublished(const std::string& node_id, const ReplicaInfo& replica);
   // Notes the last update that a heartbeat names. Returns whether an inventory is wanted.
   bool NoteSequence(const std::string& node_id, uint64_t sequence);
-  // `digest`: over what the node holds at this sequence (core/replica/inventory_digest.h).
+  // `digest`: of the replicas that the node holds at this sequence (core/replica/inventory_digest.h).
   InventoryMatch Compare(const std::string& node_id, uint64_t sequence, uint64_t digest, SteadyTime now);
   // The digest over the listed replicas of the node.
   uint64_t DigestOf(std::string_view node_id) const;
   void Want(const std::string& node_id) { held_.find(node_id)->second.wanted = true; }
-  // Changes a replica's value as a copy, and updates the index of sources.
+  // Runs `change` on a replica and updates the index of sources.
   void Change(const ReplicaName& name, absl::FunctionRef<void(HeldReplica&)> change);
   void ExpireAway(SteadyTime now);
 
@@ -103,7 +102,7 @@ class Inventory {
                             absl::FunctionRef<bool(const HeldReplica&)> fits) const;
   // A replica in memory that is ready; it may be evicting.
   const HeldReplica* FindInMemory(std::string_view artifact_id, std::string_view node_id) const;
-  // The replica that fills at this location, to set its pace.
+  // The replica that is filling at this location, so that the caller can set its pace.
   HeldReplica* FindFilling(std::string_view artifact_id, std::string_view node_id, const Location& location);
 
   // Whether the node's inventory arrived since it registered.
@@ -111,7 +110,7 @@ class Inventory {
   // By node id.
   const absl::btree_map<std::string, AwayNode>& away() const { return away_; }
   bool IsAwayWith(std::string_view artifact_id) const;
-  // The deleted artifacts of which the node has replicas: the node is told to forget them.
+  // The deleted artifacts of which the node has replicas; the node must drop them.
   std::vector<std::string> ForgottenOn(std::string_view node_id) const;
   uint64_t size() const { return replicas_; }
   // Counts all replicas. Visits every one.
@@ -124,12 +123,11 @@ class Inventory {
     const Node* node = nullptr;
     Replicas replicas;               // the index of sources points at these
     uint64_t sequence = 0;           // of the last applied change
-    uint64_t reported_sequence = 0;  // from the previous heartbeat: updates that it names must have arrived
-                                     // by the next one
+    uint64_t reported_sequence = 0;  // in the previous heartbeat: expected by the next one
     bool wanted = true;
     bool reported = false;  // its inventory arrived since it registered
     uint64_t digest = 0;    // over `replicas`
-    // The difference that its last heartbeats showed, and since when.
+    // The difference in the node's last heartbeats, and since when they show it.
     uint64_t doubted_sequence = 0;
     uint64_t doubted_digest = 0;
     SteadyTime doubted_since = SteadyTime::InfiniteFuture();

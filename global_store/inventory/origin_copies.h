@@ -3,13 +3,14 @@
 //
 // A file can be deleted or changed without a message, so an origin counts as a copy only for a short time
 // after its node found it intact. This finding is soft state: after a restart of the global store each origin
-// is checked again. An origin also does not count before its node has read the files once more and found
-// every digest right: only this reveals a write during the import, or one behind an mtime that was set back.
-// That is a durable fact of these files. Files that may be written without a trace never count as a copy.
+// is checked again. An origin does not count either before its node has read the files once more and found
+// every digest right. Only this reveals a write during the import, or a write that set the mtime back. The
+// result is a durable fact about these files. Files that may be written without a trace never count as a
+// copy.
 //
 // Shared objects are checked by the node that asks for the eviction, since it can read them afterwards and a
-// lie only harms its own replica. They count as a copy if that node found this very version, and it is
-// immutable. They are not compared: a version that is read by its name is what was imported.
+// lie only harms its own replica. They count as a copy if that node found this very version and the version
+// is immutable. Their digests are not compared again: an immutable version is what was imported.
 #pragma once
 
 #include <string>
@@ -26,14 +27,14 @@ namespace tensorcast::global_store {
 
 // The state of an artifact's origins as copies of it now.
 struct OriginsAsCopies {
-  std::vector<const Origin*> intact;     // found intact just now
-  std::vector<OriginToCheck> unchecked;  // the caller asks their nodes, with no lock held
-  std::string others;                    // the others, for people: ", its origin on node a is gone: ..."
-  std::string comparing;                 // one of the others that is being compared, for people; empty: none
+  std::vector<const Origin*> intact;     // found intact within `age`
+  std::vector<OriginToCheck> unchecked;  // the caller must ask their nodes, with no lock held
+  std::string others;                    // about the others, for people: ", its origin on node a is gone: ..."
+  std::string comparing;                 // text about one that is being compared, for people; empty: none
 };
 
-// `reader`: the live node that checks shared objects. `age`: how long a finding holds, and how long a node
-// without an answer is not asked again.
+// Decides which origins count as copies now. `reader`: the live node that checks shared objects. `age`: how
+// long a finding holds, and the pause before a silent node is asked again.
 OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, std::string_view artifact_id,
                              const std::string& reader, absl::Duration age, SteadyTime now);
 

@@ -1,5 +1,5 @@
 // A replica in the global store, and the requests and answers about replicas as copies. Plain values. *Can
-// serve* and *counts as a copy* are two predicates.
+// serve* (CanServe) and *counts as a copy* (IsSource) are two predicates.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,30 @@ namespace tensorcast::global_store {
 
 struct HeldReplica {
   ReplicaInfo facts;
-  bool evicting = false;                                // its node may evict it: it does not count
+  bool evicting = false;                                // its node may evict it, so it does not count
   bool corrupt = false;                                 // a receiver's digests did not match (accusations.h)
   std::set<std::string> accusers = {};                  // names of the nodes that reported this
   std::set<std::string> readers = {};                   // names of nodes that pulled it and found it right
-  SteadyTime digested_by = SteadyTime::InfinitePast();  // until then its holder digests it again
+  SteadyTime digested_by = SteadyTime::InfinitePast();  // the holder must digest it again by this time
   // Used while it fills.
   LookSchedule looks = {};
   HostmatePatience hostmates = {};
 
   bool IsReady() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
-  // It is whole and verified, according to its holder, whatever others report of its bytes: it is not evicted
-  // as if it were worth nothing.
+  // According to its holder it is whole and verified, even if other nodes accuse it. So its eviction needs
+  // the checks of a last copy.
   bool Matters() const {
     return facts.state == ReplicaState::kReady && !evicting && facts.chunks_unverified == 0;
   }
-  // It is whole and verified: it serves, and counts as a copy.
+  // It is whole, verified and not accused: it serves, and counts as a copy.
   bool IsSource() const { return IsReady() && facts.chunks_unverified == 0; }
-  // It serves the chunks that it has, and never counts as a copy: host memory that is partial, or fills from
-  // a known manifest (a first ingest names no artifact yet).
+  // It serves the chunks that it has, and never counts as a copy. It is in host memory, and partial or
+  // filling; a first ingest, which has no artifact id yet, does not serve.
   bool ServesParts() const {
     return (facts.state == ReplicaState::kFilling || IsPartial()) &&
            facts.location.kind == LocationKind::kCpu && !facts.artifact_id.empty() && !evicting && !corrupt;
   }
-  // No transfer brings the rest of it, so it leads to no other source, and no receiver waits for it.
+  // No transfer brings the rest of it, so no receiver waits for it.
   bool IsPartial() const { return facts.state == ReplicaState::kPartial; }
   bool CanServe() const { return IsSource() || ServesParts(); }
   bool IsFilling() const {
@@ -59,18 +59,18 @@ struct ReplicaName {
   friend auto operator<=>(const ReplicaName&, const ReplicaName&) = default;
 };
 
-// An origin, and the address at which to ask its node.
+// An origin, and the address of the node to ask about it.
 struct OriginToCheck {
   std::string artifact_id;
   Origin origin;
   std::string grpc_address;
 };
 
-// A replica, or files, that count as a copy once their node has proven that it has the bytes; and the address
-// of that node.
+// A replica, or imported files, that count as a copy after their node has proven that it has the bytes; and
+// the address of that node.
 struct CopyToProve {
-  // Without a replica id: the files that its node imported. For shared objects the id is their first URI: the
-  // node reads them.
+  // An empty replica id stands for the files that the node imported. For shared objects the id is their first
+  // URI, and the node reads them.
   ReplicaName replica;
   std::string node_name;
   std::string grpc_address;
@@ -81,7 +81,7 @@ struct CopyToProve {
 struct CopiesToProve {
   std::string artifact_id;
   uint64_t image_bytes = 0;
-  CopyToProve evicting;  // the replica to evict: the other answers are compared with its answer
+  CopyToProve evicting;  // the replica to evict; other answers are compared with its answer
   std::vector<CopyToProve> copies;
 };
 
@@ -94,15 +94,17 @@ struct Proofs {
 struct EvictionDecision {
   bool granted = false;
   std::string reason = {};
-  // When refused: it would be granted if one of these copies were proven. Ask again with the proofs.
+  // When refused: the eviction would be granted if one of these copies were proven. Ask again with the
+  // proofs.
   CopiesToProve to_prove = {};
-  // When refused, for people: what has to end before it can be granted. Empty: nothing is under way.
+  // When refused, for people: what has to end before the eviction can be granted. Empty: nothing is under
+  // way.
   std::string waiting_for = {};
-  // When refused: it would be granted if one of these were intact. Check them, record the findings
-  // (Directory::NoteOrigin), and ask again.
+  // When refused: the eviction would be granted if one of these origins were intact. Check them, record the
+  // findings (Directory::NoteOrigin), and ask again.
   std::vector<OriginToCheck> unchecked_origins = {};
-  // When refused: it is the last copy of a version that no key keeps. It would be granted once that artifact
-  // is deleted: commit Evictions::PrepareReleaseOf, and ask again.
+  // When refused: the replica is the last copy of a version that no key keeps. The eviction would be granted
+  // after the artifact is deleted: commit Evictions::PrepareReleaseOf, and ask again.
   bool release_first = false;
 };
 

@@ -1,8 +1,9 @@
 // The index of sources: which replicas can serve an artifact, by scope. Their order does not depend on their
-// properties, so that a few in a row from any position are a sample. The work of a request for sources does
-// not grow with the number of holders.
+// properties, so a few consecutive replicas from any position are a sample. The work of a request for sources
+// does not grow with the number of holders.
 //
-// Points at nodes and replicas that others own; these call Leave before they destroy one. Thread-compatible.
+// Points at nodes and replicas that other rooms own; their owners call Leave before they destroy one.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +34,14 @@ class SourceIndex {
     Set filling;
   };
 
-  // The scopes of the artifact's replicas on that node, the widest last: its rack and its zone, where the
-  // node has these labels, then the artifact.
+  // The scopes of the artifact's replicas on that node, the widest last: the node's rack and zone, if it has
+  // these labels, then the whole artifact.
   static std::vector<std::string> ScopesOf(std::string_view artifact_id, const LaneEnd& end);
-  // A hash that is equal in every process.
+  // A hash of the text, the same in every process.
   static uint64_t Spread(std::string_view text);
 
-  // Call them before and after each change of a replica's IsSource and CanServe, and of its node's labels.
+  // Call Leave before and Join after each change of a replica's IsSource or CanServe, and of its node's
+  // labels.
   void Leave(const Node& node, const HeldReplica& replica);
   void Join(const Node& node, const HeldReplica& replica);
 

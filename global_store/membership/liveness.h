@@ -1,5 +1,5 @@
-// How often nodes send heartbeats, and how long a silent node counts as alive: a pure function of the size of
-// the fleet, so that all heartbeats together cost the store the same for any number of nodes.
+// How often nodes send heartbeats, and how long a silent node counts as alive. Both depend only on the size
+// of the fleet, so that the rate of all heartbeats together is bounded. Pure function.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ struct Liveness {
 // The max rate of heartbeats of all nodes together. Each costs the store 100 to 200 microseconds of CPU.
 inline constexpr double kMaxHeartbeatsPerSecond = 1500;
 
-// The largest fleet within this time counts: when many nodes are lost at once, the returning ones do not meet
-// a store that expects heartbeats more often.
+// The max size of the fleet within this time counts. So when many nodes are lost at once, their heartbeat
+// interval does not shrink before they return.
 inline constexpr absl::Duration kFleetAge = absl::Minutes(10);
 
-// `small` is the configured one, which applies up to kMaxHeartbeatsPerSecond; with more nodes both values
-// grow by one factor.
+// `small` is the configured liveness. It applies while all nodes together send at most
+// kMaxHeartbeatsPerSecond; with more nodes both values grow by the same factor.
 Liveness LivenessOf(const Liveness& small, size_t nodes);
 
 }  // namespace tensorcast::global_store

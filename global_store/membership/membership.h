@@ -1,8 +1,8 @@
-// Membership: which nodes are alive and under which incarnation, how each describes itself, and the owners of
-// node ids where nodes have certificates. The owners are durable facts, the rest is soft state.
+// Membership: the live nodes with their incarnations and descriptions, and the owners of node ids if nodes
+// have certificates. The owners are durable facts, the rest is soft state.
 //
-// Calls that name a NodeIdentity fail with ABORTED for an incarnation that a live one has replaced, and with
-// NOT_FOUND for a node that is not registered (any more): it registers again and sends its inventory.
+// Calls that name a NodeIdentity fail with ABORTED if a live incarnation has replaced it, and with NOT_FOUND
+// if the node is not registered. After NOT_FOUND a node registers again and sends its inventory.
 //
 // Owns the nodes: other rooms may keep a pointer to a Node until it is removed. Knows no replicas and no
 // grants: the directory ends those before it removes a node. Thread-compatible: one caller at a time.
@@ -26,7 +26,7 @@
 
 namespace tensorcast::global_store {
 
-// The only source of randomness of all rooms.
+// The only source of randomness in the directory's rooms.
 class Secrets {
  public:
   virtual ~Secrets() = default;
@@ -35,11 +35,12 @@ class Secrets {
 };
 
 struct MembershipOptions {
-  // For a small fleet; both grow with the fleet (liveness.h).
+  // Values for a small fleet; both grow with the fleet (liveness.h).
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
-  // After a start, nodes that were here before get one node_ttl to come back: until then requests wait for
-  // what no node has. False where there cannot be other nodes (a daemon without a shared global store).
+  // After a start of the store, known nodes get one node_ttl to come back; until then a request for an
+  // artifact that no node has waits. False if there cannot be other nodes (a daemon without a shared global
+  // store).
   bool awaits_nodes = true;
 };
 
@@ -53,39 +54,39 @@ class Membership {
   void Apply(const NodeBinding& binding);
   // PERMISSION_DENIED when a certificate's name may not speak for this node id, which another name owns.
   absl::Status CheckBinding(std::string_view node_id, std::string_view name) const;
-  // Binds the node id to the name in the node's certificate; no facts where it is bound already. A name has
-  // one node id: its previous one is unbound. Errors as CheckBinding and CheckRegistration.
+  // Plans to bind the node id to the name in the node's certificate; no facts if it is already bound. A name
+  // has one node id, so its previous one is unbound. Errors are those of CheckBinding and CheckRegistration.
   absl::StatusOr<DurableFacts> PrepareBindNode(const NodeFacts& facts) const;
-  // Lets the next node that registers take the node id. NOT_FOUND when it is bound to no name,
-  // FAILED_PRECONDITION while the node is alive.
+  // Plans to unbind the node id, so that the next node that registers may take it. NOT_FOUND when the id is
+  // bound to no name, FAILED_PRECONDITION while the node is alive.
   absl::StatusOr<DurableFacts> PrepareForgetNode(std::string_view node_id) const;
 
-  // OK, or the error for calls of this identity.
+  // OK if this incarnation is registered, otherwise ABORTED or NOT_FOUND (see above).
   absl::Status CheckIdentity(const NodeIdentity& node) const;
   // ALREADY_EXISTS when another live node has the name; ABORTED when the node is alive with a higher
   // incarnation, or with the same one at another address.
   absl::Status CheckRegistration(const NodeFacts& facts) const;
-  // An incarnation that registers again keeps its state and key. REQUIRES: CheckRegistration is OK, and an
-  // earlier incarnation was removed.
+  // An incarnation that registers again keeps its state and its grant key. REQUIRES: CheckRegistration is OK,
+  // and an earlier incarnation was removed.
   Registration Register(const NodeFacts& facts, std::vector<PoolFacts> pools, SteadyTime now);
   // REQUIRES: the node is alive.
   void Remove(std::string_view node_id);
 
   // Returns the liveness for the answer to the node. REQUIRES: the node is alive.
   Liveness NoteHeartbeat(std::string_view node_id, std::vector<PoolFacts> pools, SteadyTime now);
-  // Holds until the end of the node's incarnation, or until a call with `draining` false. NOT_FOUND when the
-  // node is not alive.
+  // Draining holds until the node's incarnation ends, or until a call with `draining` false. NOT_FOUND when
+  // the node is not alive.
   absl::Status SetDraining(std::string_view node_id, bool draining);
-  // The node reports that its advertised port does not answer: until it does the node is not offered as a
+  // Records the node's report on whether its advertised port answers. An unreachable node is not offered as a
   // source.
   absl::Status SetUnreachable(const NodeIdentity& node, bool unreachable);
   // Sets the ordinals of GPUs that do not work; for people.
   absl::Status SetUnhealthyDevices(const NodeIdentity& node, std::vector<int> devices);
   void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
-  // Notes the rate of a transfer to the node. It counts for ten minutes, where no label gives the node's
-  // rate. REQUIRES: the node is alive.
+  // Notes the rate of a transfer to the node, in Mbit/s. The rate counts for ten minutes, and only if no
+  // label gives the node's rate. REQUIRES: the node is alive.
   void NoteRate(std::string_view node_id, uint64_t mbit, SteadyTime now);
-  // The node did not answer a question about an origin.
+  // Records that the node did not answer a question about an origin.
   void NoteSilent(std::string_view node_id, SteadyTime now);
 
   const Nodes& nodes() const { return nodes_; }
@@ -95,15 +96,15 @@ class Membership {
   absl::StatusOr<const Node*> FindLive(const NodeIdentity& node) const;
   // The ids of the nodes on a host.
   const std::set<std::string>& OnHost(std::string_view host_id) const;
-  // Names by node id: all bound ones, alive or not.
+  // The owner's name by node id, for all bound ids, alive or not.
   const absl::btree_map<std::string, std::string>& bound_names() const { return names_of_nodes_; }
   uint64_t CountDraining() const;
 
   Liveness LivenessNow() const;
-  // Waits for nodes from before the start until one node_ttl has passed.
+  // Begins the time, one node_ttl, in which earlier nodes may come back (MembershipOptions::awaits_nodes).
   void AwaitNodes(SteadyTime now);
   SteadyTime awaited_until() const { return awaited_until_; }
-  // Returns the nodes that were silent for longer than their time to live, and notes the size of the fleet.
+  // Returns the nodes that were silent for longer than their TTL, and notes the size of the fleet.
   std::vector<NodeView> TakeStock(SteadyTime now);
   // Moves by `gap` the times at which silent nodes expire and the wait for earlier nodes ends.
   void ExtendLiveness(absl::Duration gap);
@@ -124,7 +125,7 @@ class Membership {
   absl::flat_hash_map<std::string, std::set<std::string>> nodes_of_host_;  // node ids by host id
   absl::btree_map<std::string, std::string> names_of_nodes_;               // by node id: the bound ones
   absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the inverse: a name has one node id
-  size_t largest_fleet_ = 0;                                      // within the last kFleetAge
+  size_t largest_fleet_ = 0;                                      // max size within the last kFleetAge
   SteadyTime largest_fleet_until_ = SteadyTime::InfinitePast();
   SteadyTime awaited_until_ = SteadyTime::InfinitePast();
 };

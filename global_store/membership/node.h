@@ -1,4 +1,4 @@
-// A node in the global store: how it describes itself, and whether it is alive. Plain values.
+// A node in the global store: its description of itself, and its liveness. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct PoolFacts {
 
 // Whether a node's GPUs take part in broadcasts between nodes, as its heartbeats say.
 struct BroadcastAbility {
-  std::string nccl_version;  // its NCCL version; empty: they take no part
-  std::string why_not;       // then the reason, for people
+  std::string nccl_version;  // empty: the GPUs take no part
+  std::string why_not;       // the reason if they take no part, for people
 };
 
 // The node as it registers; its heartbeats report later changes.
@@ -56,7 +56,7 @@ struct NodeFacts {
   std::vector<std::string> device_lanes = {};  // the lanes that reach its GPUs' memory
   std::vector<DeviceFacts> devices;
   Labels labels;
-  uint32_t protocol_version = 0;  // of the node; calls with another version than ours are refused earlier
+  uint32_t protocol_version = 0;  // of the node; calls with another version are refused earlier
   BroadcastAbility broadcasts = {};
   std::vector<int> unhealthy_devices = {};  // by ordinal
 };
@@ -78,7 +78,7 @@ struct Registration {
 // A live node.
 struct Node {
   NodeFacts facts;
-  LaneEnd end;  // what the scheduler needs of `facts`
+  LaneEnd end;  // the part of `facts` that the scheduler needs
   std::string grant_key;
   SteadyTime grant_key_given;
   bool draining = false;
@@ -87,10 +87,10 @@ struct Node {
   SteadyTime registered;
   SteadyTime last_heartbeat;
   SteadyTime rate_measured;  // when the rate in `end` was measured
-  // In the last answer; the node may not have received it, and then applies the previous one.
+  // The TTL in the last answer. A node that did not receive that answer applies the previous TTL.
   absl::Duration told_ttl = absl::ZeroDuration();
-  absl::Duration ttl = absl::ZeroDuration();  // a node that is silent for longer is gone
-  // When the node last did not answer a question about an origin.
+  absl::Duration ttl = absl::ZeroDuration();  // a node that is silent for longer has expired
+  // The last time that the node did not answer a question about an origin.
   SteadyTime silent_since = SteadyTime::InfinitePast();
 
   NodeView View(SteadyTime now) const;
