@@ -7,8 +7,8 @@
 // - If the holder finds the bytes right, the replica is offered again, and the accuser loses weight. After
 // kMaxRefutations holders refuted an accuser, its accusations only make the holder digest the replica. If the
 // holder finds the bytes wrong, it drops the replica itself.
-// - If kEnoughAccusers different receivers with weight accuse the replica, and more receivers accuse it than
-// found it right, the holder's answer does not count.
+// - The holder's answer does not count if at least kEnoughAccusers receivers with weight accuse the replica,
+//   and they are more than the receivers that found it right.
 //
 // Soft state: accusations end with the replica, and the weight of accusers ends with this process.
 // Thread-compatible.

@@ -29,7 +29,7 @@ namespace tensorcast::global_store {
 struct OriginsAsCopies {
   std::vector<const Origin*> intact;     // found intact within `age`
   std::vector<OriginToCheck> unchecked;  // the caller must ask their nodes, with no lock held
-  std::string others;                    // about the others, for people: ", its origin on node a is gone: ..."
+  std::string others;                    // for people: ", its origin on node a is gone: ..."
   std::string comparing;                 // text about one that is being compared, for people; empty: none
 };
 

@@ -1,5 +1,5 @@
-// Copies the whole content of one metadata store into another, to move between backends. Neither may be in
-// use meanwhile, which each store's own lock ensures. Not thread-safe.
+// Copies the whole content of one metadata store into another, to move between backends. No other process may
+// use either store meanwhile; each store's own lock ensures this. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct CopySummary {
   uint64_t written = 0;  // facts that were not in `to` before
 };
 
-// Facts from an interrupted copy are not written again. Afterwards reads both stores and compares them,
-// including manifests: DATA_LOSS when they differ. FAILED_PRECONDITION, without any change, when `to` has
-// facts that `from` does not have. Responses to recent mutations are not copied: callers that might repeat a
-// mutation have given up by the time that a store was stopped and copied.
+// Does not write facts again that an interrupted copy already wrote. At the end reads both stores and
+// compares them, including manifests: DATA_LOSS when they differ. FAILED_PRECONDITION, without any change,
+// when `to` has facts that `from` does not have. Responses to recent mutations are not copied: callers have
+// stopped repeating a mutation by the time that a store was stopped and copied.
 absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to);
 
 }  // namespace tensorcast::global_store

@@ -1,11 +1,11 @@
 // The file of a database: locked for one process, and watched. Private to this folder. Thread-compatible.
 //
 // The lock is on the file itself (an open-file-description lock on a byte that SQLite does not use), so it
-// excludes a second process by whatever name that process opens the file: a symbolic or a hard link, another
-// mount. The lock ends with the process.
+// excludes a second process whatever name that process uses to open the file: a symbolic link, a hard link,
+// another mount. The lock ends with the process.
 //
-// Writes to an open file that was removed or replaced are lost. The identities of the database's files are
-// therefore remembered when they are opened, and compared with the files that their names lead to now.
+// Writes to an open file that was removed or replaced are lost. Therefore this class remembers the identities
+// of the database's files, and compares them with the files that their names lead to now.
 #pragma once
 
 #include <sys/types.h>
@@ -21,12 +21,12 @@ namespace tensorcast::global_store {
 
 class DatabaseFile {
  public:
-  // Makes a missing file empty. ALREADY_EXISTS when another process has it. Closing any descriptor of a file
-  // drops the locks that SQLite has on it: call Open before SQLite opens the file, and destroy this object
-  // after SQLite closed it.
+  // Opens and locks the file; creates an empty one if it is missing. ALREADY_EXISTS when another process has
+  // locked it. Closing any descriptor of a file drops the locks that SQLite has on it: call Open before
+  // SQLite opens the file, and destroy this object after SQLite closed it.
   static absl::StatusOr<DatabaseFile> Open(const std::string& path);
 
-  // From now on this file belongs to the database too. NOT_FOUND when there is none.
+  // From now on Check also compares this file. NOT_FOUND when it does not exist.
   absl::Status Watch(const std::string& path);
 
   // DATA_LOSS when a name leads to another file than at its opening.

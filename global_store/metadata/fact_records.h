@@ -1,5 +1,5 @@
-// Facts as records: a kind, a name within the kind, and bytes (fact_records.proto). All backends store them
-// like this. Private to this folder. Pure functions. Errors: DATA_LOSS for a record that cannot be read.
+// Facts as records: a kind, a name within the kind, and bytes (fact_records.proto). All backends store facts
+// in this form. Private to this folder. Pure functions. Errors: DATA_LOSS for a record that cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,10 @@ struct Fact {
   std::string record;
   Ageing ageing = Ageing::kNever;
   absl::Time updated;
-  bool forgotten = false;  // deleted instead of written
+  bool forgotten = false;  // true: the record is deleted instead of written
 
-  // True: the record stays as a tombstone, and the artifact's manifest and tasks are deleted.
+  // Whether the record is an artifact's tombstone. The record stays, and the artifact's manifest and tasks
+  // are deleted.
   bool DeletesArtifact() const { return kind == FactKind::kArtifact && ageing != Ageing::kNever; }
   bool IsOld(const PurgeTimes& before) const {
     return ageing != Ageing::kNever && updated < LimitOf(ageing, before);
@@ -49,7 +50,7 @@ std::vector<Fact> Encode(const DurableFacts& facts);
 // Adds the fact to `facts`.
 absl::Status Decode(FactKind kind, std::string_view name, const std::string& record, DurableFacts& facts);
 
-// The NOT_FOUND error of all backends.
+// The NOT_FOUND error of ReadManifest in all backends.
 absl::Status NoManifest(std::string_view artifact_id);
 
 }  // namespace tensorcast::global_store

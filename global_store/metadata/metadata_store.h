@@ -21,14 +21,14 @@
 
 namespace tensorcast::global_store {
 
-// The response to a mutation, for repetitions of its request.
+// The response to a mutation, recorded to answer repetitions of its request.
 struct RequestRecord {
   std::string request;   // opaque: identifies the caller's request id, method and content
   std::string response;  // opaque
   absl::Time recorded;
 };
 
-// The canonical bytes of a manifest, opaque here. Borrowed for the call.
+// The canonical bytes of a manifest, which the store does not interpret. Borrowed for the call.
 struct ManifestBlob {
   std::string artifact_id;
   std::string_view bytes;
@@ -62,7 +62,7 @@ class MetadataStore {
   virtual absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) = 0;
   // Deletes what is older than these times.
   virtual absl::Status Purge(const PurgeTimes& before) = 0;
-  // Why the next commit would be refused, as far as that is known without one. Cheap.
+  // The error that the next commit would return, as far as that is known without a commit. Cheap.
   virtual absl::Status Check() const = 0;
 };
 
@@ -75,14 +75,14 @@ struct SqliteOptions {
 };
 
 // A store in one SQLite file (FORMAT.md): a write-ahead log, every commit synced, one connection that writes
-// and one that reads. A lock on the file excludes a second global store while this one lives. Once the file
-// (or its log) was removed or replaced, commits fail with DATA_LOSS. ALREADY_EXISTS when another process has
-// the file open, DATA_LOSS when it is damaged or not a database, FAILED_PRECONDITION when a newer version, or
-// another program, wrote it.
+// and one that reads. A lock on the file excludes a second global store while this one lives. After the file
+// (or its log) was removed or replaced, commits fail with DATA_LOSS. Errors of OpenSqliteStore:
+// ALREADY_EXISTS when another process has the file open; DATA_LOSS when the file is damaged or not a
+// database; FAILED_PRECONDITION when a newer version, or another program, wrote the file.
 absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options);
 
-// Records each operation of `store`: a span (MetadataStore/Put, ...), its time and its errors. The span is a
-// child of the thread's current one.
+// Wraps `store` and records each operation: a span (MetadataStore/Put, ...), its duration and its errors. The
+// span is a child of the thread's current span.
 std::unique_ptr<MetadataStore> MakeObservedStore(std::unique_ptr<MetadataStore> store);
 
 // `kind` is "sqlite" (with the file's path; its folder must exist) or "memory". INVALID_ARGUMENT for another

@@ -1,5 +1,5 @@
-// A thin wrapper of SQLite's C interface (https://www.sqlite.org/c3ref/intro.html): RAII, and absl::Status
-// for its codes. Private to this folder. Thread-compatible.
+// A thin wrapper of SQLite's C interface (https://www.sqlite.org/c3ref/intro.html): owns its objects, and
+// converts its error codes to absl::Status. Private to this folder. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,13 @@ class SqliteStatement {
     return *this;
   }
 
-  // Calls `each` for each row until its first error, then resets the statement in any case.
+  // Calls `each` for each row, until `each` returns an error. Always resets the statement afterwards.
   using EachRow = absl::FunctionRef<absl::Status(const SqliteStatement& row)>;
   absl::Status ForEachRow(EachRow each);
   // Runs a statement without rows.
   absl::Status Run();
 
-  std::string Text(int column) const;  // blobs too
+  std::string Text(int column) const;  // also for blobs
   int64_t Integer(int column) const;
 
  private:
@@ -63,7 +63,7 @@ class SqliteConnection {
  public:
   static absl::StatusOr<SqliteConnection> Open(const std::string& path);
   SqliteConnection(SqliteConnection&& other) noexcept : db_(std::exchange(other.db_, nullptr)) {}
-  // REQUIRES: its statements are destroyed.
+  // REQUIRES: the connection's statements are destroyed.
   ~SqliteConnection();
 
   // The path of the file, with symbolic links resolved.
@@ -78,7 +78,7 @@ class SqliteConnection {
   sqlite3* db_;
 };
 
-// The only place that classifies SQLite's codes. `db` may be null.
+// Converts SQLite's error codes; no other code classifies them. `db` may be null.
 absl::Status SqliteStatus(int code, sqlite3* db);
 
 }  // namespace tensorcast::global_store

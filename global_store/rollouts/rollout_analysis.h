@@ -1,9 +1,9 @@
 // Analyses the hops of a rollout: the depth of its tree, the path to the receiver that ended last, the
 // slowest receivers, and the hop that delayed the end most. Pure functions.
 //
-// The tree: a receiver's parent is the receiver that gave it the most bytes. A source that is not a receiver
-// had the artifact first. Receivers of a swarm feed each other, so such parents may form a circle: it is cut
-// at the member that ended first, which then counts as fed by the first copies.
+// The tree: a receiver's parent is the source that gave it the most bytes. A source that is not a receiver is
+// a first copy. Receivers of a swarm feed each other, so parents may form a circle. The circle is cut at the
+// member that ended first, which then counts as fed by the first copies.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +26,16 @@ struct RolloutLevel {
   SteadyTime last_ended = SteadyTime::InfinitePast();  // of the successful ones
 };
 
-// Hops are named by their index.
+// Hops are named by their index in the argument of AnalyzeRollout.
 struct RolloutAnalysis {
   uint32_t ended = 0;                 // successfully
-  uint32_t failed = 0;                // the rest are under way
+  uint32_t failed = 0;                // the remaining hops are under way
   std::vector<RolloutLevel> levels;   // nearest to the first copies first
   std::vector<size_t> critical_path;  // from the receiver of a first copy to the one that ended last
   std::vector<size_t> slowest;        // by the time from begun to ended, slowest first
   // The hop that would shorten the rollout most if it were as fast as the median hop; nullopt: none would.
   std::optional<size_t> worst_hop;
-  absl::Duration worst_hop_costs = absl::ZeroDuration();  // by how much it would be shorter
+  absl::Duration worst_hop_costs = absl::ZeroDuration();  // how much shorter the rollout would be
 };
 
 // A hop that is under way counts as if it ended at `now`. `slowest`: the max number of slowest receivers.

@@ -1,8 +1,8 @@
 // How artifacts reached the fleet: for each receiving node, the source that gave it the most bytes, and when
 // its transfer began and ended. ExplainRollout reports it. Soft state; README.md has the rules.
 //
-// Bounded: at most `max_hops` in all; the artifact that was longest without a new receiver is forgotten
-// first. Deterministic: callers pass the time. Thread-compatible: one caller at a time.
+// Bounded: at most `max_hops` in total. The artifact that has had no new receiver for the longest time is
+// forgotten first. Deterministic: callers pass the time. Thread-compatible: one caller at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace tensorcast::global_store {
 
-// A node with its name at the time: it may be gone.
+// A node's id, and its name at that time: the node may be gone.
 struct RolloutNode {
   std::string id;
   std::string name;
@@ -29,20 +29,20 @@ struct RolloutNode {
 // The last transfer of an artifact to a node.
 struct RolloutHop {
   std::shared_ptr<const RolloutNode> receiver = nullptr;
-  std::shared_ptr<const RolloutNode> source = nullptr;  // null: it had no grant
+  std::shared_ptr<const RolloutNode> source = nullptr;  // null: the receiver had no grant
   std::string lane = {};                                // of the source's grant
   uint64_t bytes = 0;                                   // from all sources
   uint64_t source_bytes = 0;                            // the part from `source` by one grant
   SteadyTime begun = {};                                // the receiver's first request for a grant
   SteadyTime ended = SteadyTime::InfiniteFuture();
   bool failed = false;
-  std::string transfer_id = {};  // empty: its node has not reported it
+  std::string transfer_id = {};  // empty: the receiver has not reported it
 
   bool HasEnded() const { return ended != SteadyTime::InfiniteFuture(); }
   SteadyTime EndBy(SteadyTime now) const { return HasEnded() ? ended : now; }
 };
 
-// What the receiver of a grant reports at its end.
+// The receiver's report at the end of a grant.
 struct GrantReceipt {
   uint64_t bytes = 0;
   std::string transfer_id = {};
@@ -53,27 +53,29 @@ class RolloutLog {
   static constexpr size_t kMaxHops = 65536;
   explicit RolloutLog(size_t max_hops = kMaxHops) : max_hops_(max_hops) {}
 
-  // When this store began to listen: earlier transfers are unknown.
+  // Sets the time when this store began to listen: earlier transfers are unknown.
   void SetBegin(SteadyTime now) { begin_ = now; }
   SteadyTime begin() const { return begin_; }
 
-  // A node asks for sources. `first`: its transfer has not asked before, or only waited since.
+  // Call this when a node asks for sources. `first`: its transfer asks for the first time, or has only waited
+  // so far.
   void NoteAsked(std::string_view artifact_id, const RolloutNode& receiver, bool first, SteadyTime now);
-  // The node was given a grant.
+  // Call this when the node was given a grant.
   void NoteGiven(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                  std::string_view lane);
-  // The node completed the grant. `succeeded`: its transfer succeeded with it.
+  // Call this when the node completed the grant. `succeeded`: its transfer succeeded.
   void NoteCompleted(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                      std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
-  // The node reports a replica: a transfer to memory ends with it.
+  // Call this when the node reports a replica: this ends a transfer to memory.
   void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
-  // The node has exactly these replicas: a running transfer has failed if none of them is of its artifact.
+  // Call this with all replicas of the node: a running transfer has failed if none of them is of its
+  // artifact.
   void NoteInventory(std::string_view node_id, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // The running transfers of the node have failed.
+  // Call this when the node is gone: its running transfers have failed.
   void NoteNodeGone(std::string_view node_id, SteadyTime now);
   void Forget(std::string_view artifact_id);
 
-  // In an arbitrary order; empty: no transfer of the artifact is known.
+  // The hops of the artifact, in no particular order; empty: no transfer of it is known.
   std::vector<RolloutHop> HopsOf(std::string_view artifact_id) const;
   // The number of hops that were forgotten for lack of room.
   uint64_t forgotten() const { return forgotten_; }
@@ -88,7 +90,7 @@ class RolloutLog {
   using Artifacts = std::list<Artifact>;  // the one with the newest hop last
 
   RolloutHop* Find(std::string_view artifact_id, std::string_view receiver_id);
-  // Null: there is no room, since this artifact has all of it.
+  // Null: there is no room, because this artifact's hops use all of it.
   RolloutHop* Add(std::string_view artifact_id, const RolloutNode& receiver);
   void Begin(std::string_view artifact_id, RolloutHop& hop);
   void End(std::string_view artifact_id, RolloutHop& hop, SteadyTime now);
@@ -100,7 +102,7 @@ class RolloutLog {
   SteadyTime begin_ = SteadyTime::InfinitePast();
   Artifacts artifacts_;
   absl::flat_hash_map<std::string_view, Artifacts::iterator> by_id_;  // the ids are in `artifacts_`
-  // By id, which is in the value. The hops of a node share its value.
+  // By id; the key points into the value. The hops of a node share its value.
   absl::flat_hash_map<std::string_view, std::shared_ptr<const RolloutNode>> nodes_;
   // By the receiver's id: the artifacts of its running hops. A node has few of them at a time.
   absl::flat_hash_map<std::string, absl::flat_hash_set<std::string_view>> under_way_;

@@ -49,12 +49,12 @@ struct Rollout {
   uint64_t current = 0;  // nodes with the current version
   uint64_t one_behind = 0;
   uint64_t more_behind = 0;
-  absl::Duration took;  // from the bind; to now while a node is behind
+  absl::Duration took;  // from the bind until the last node had it, or until now
 };
 
 class Rollups {
  public:
-  // A live node reports its replicas.
+  // Call this when a live node reports its replicas.
   void Note(const NodeFacts& node, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   void NoteNodeGone(std::string_view node_id);
 

@@ -1,7 +1,7 @@
-// How the rates of two links affect a transfer between them. Nodes of a fleet may have different rates: then
-// the fast ones should get the image at their own rate, and pass it on to each other first.
+// How the rates of two links affect a transfer between them. Nodes of a fleet may have different rates. Then
+// fast nodes should get the image at their own rate, and pass it on to each other first.
 //
-// Rates are in Mbit/s. An unknown rate does not affect a choice. Within a host no rate does.
+// Rates are in Mbit/s. An unknown rate does not affect a choice, and no rate affects a choice within a host.
 //
 // Pure functions. Thread-safe.
 #pragma once
@@ -16,16 +16,17 @@ namespace tensorcast::global_store {
 uint64_t RateOf(const LaneEnd& end);
 
 // Whether the source has less than half of the receiver's rate. Such a source also fills slowly, so it has
-// little to give. At each look the receiver may exchange up to kMaxSlowLinks of them for others.
+// few chunks to give. Each time that a receiver asks for more sources, it may exchange up to kMaxSlowLinks
+// such sources for others.
 bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
 inline constexpr uint32_t kMaxSlowLinks = 4;
 
-// A source that is much faster than the receiver is left to faster receivers: the cost is 1, and 2 if the
-// source has the whole image, since every chunk comes from such a source first. Otherwise 0.
+// The cost of a source that is much faster than the receiver, which should be left to faster receivers: 1, or
+// 2 if the source has the whole image, since every chunk first comes from such a source. Otherwise 0.
 uint64_t CostOfFasterLink(const LaneEnd& receiver, const SourceCandidate& source);
 
-// How many of the kSlotParts parts of an upload slot the receiver takes: a slot is a share of the source's
-// link, which a slow receiver cannot use up. At least a quarter.
+// How many of the kSlotParts parts of an upload slot the receiver takes; at least a quarter of them. A slot
+// is a share of the source's link, and a slow receiver cannot use a whole share.
 inline constexpr uint32_t kSlotParts = 20;
 uint32_t SlotPartsOf(const LaneEnd& receiver, const LaneEnd& source);
 

@@ -10,15 +10,15 @@
 
 namespace tensorcast::global_store {
 
-// A transfer with fewer sources than it wants asks for more a few times, with growing pauses: few messages
-// suffice even for a transfer that waits long.
+// A transfer with fewer sources than it wants asks for more a few times ("looks"), with growing pauses, so
+// that even a long transfer sends few messages.
 class LookSchedule {
  public:
   static constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
   static constexpr double kFactor = 2.2;
   static constexpr uint32_t kMaxLooks = 6;
 
-  // Counts the next look, and returns the pause before it; infinite: there is no further look.
+  // Counts the next look, and returns the pause before it. Infinite: there is no further look.
   absl::Duration Next();
   uint32_t looks() const { return looks_; }
 
@@ -26,22 +26,24 @@ class LookSchedule {
   uint32_t looks_ = 0;
 };
 
-// A receiver leaves the network to a daemon of its host that was given sources there, since the bytes should
-// cross the network once per host. It counts its own time, so that any number of turns of others cannot keep
-// it waiting; usually the other's report comes within milliseconds.
+// A receiver leaves the network to another daemon of its host (a hostmate) that was given sources on other
+// hosts, since the bytes should cross the network once per host. The receiver limits its own total wait, so
+// that many turns of hostmates cannot keep it waiting. Usually the hostmate reports its replica within
+// milliseconds.
 class HostmatePatience {
  public:
   static constexpr absl::Duration kTurn = absl::Milliseconds(500);
   static constexpr absl::Duration kShortestPause = absl::Milliseconds(10);
 
-  // A hostmate has its turn: returns how long to leave the network to it before asking again, which is as
-  // long as this receiver has waited, and at least the min pause. nullopt: it has waited for a whole turn.
+  // Call this while a hostmate has its turn. Returns the pause before the receiver asks again: as long as the
+  // receiver has waited so far, and at least kShortestPause. nullopt: the receiver has waited for a whole
+  // turn (kTurn).
   std::optional<absl::Duration> Wait(SteadyTime now);
-  // This receiver was given sources.
+  // Call this when the receiver was given sources.
   void End() { until_ = SteadyTime::InfiniteFuture(); }
 
  private:
-  SteadyTime until_ = SteadyTime::InfiniteFuture();  // infinite: not told to wait
+  SteadyTime until_ = SteadyTime::InfiniteFuture();  // infinite: the receiver does not wait
 };
 
 }  // namespace tensorcast::global_store

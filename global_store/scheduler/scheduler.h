@@ -5,13 +5,12 @@
 // replica serves only over some lanes. Usable sources are ordered by the rules of source_rules.h, then by
 // replica id, so that equal inputs give equal answers.
 //
-// A receiver without a source, or with sources that give nothing, gets one, however bad it is: waiting would
-// move no bytes at all. Every further source must be good by all rules. Exception: beside a source that leads
-// to a node which can make the bytes, a partial replica, which leads to no node, is as good as any other for
-// the chunks that it has. A receiver with a source on its own host that leads to all chunks gets none
-// elsewhere: the bytes cross the network once per host.
-//
-// Thread-safe: it keeps no state.
+// A receiver without a source, or with sources that deliver nothing, gets one source even if it is bad, since
+// waiting would move no bytes at all. Every further source must be good by all rules. There is one exception:
+// if the receiver has a source that leads to a node which can make the bytes, then a partial replica counts
+// as good for the chunks that it has. A receiver with a source on its own host that leads to all chunks gets
+// none on other hosts, so that the bytes cross the network once per host.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -17,19 +17,19 @@ inline constexpr char kLocalLane[] = "local";
 // The labels of a node's place.
 inline constexpr char kRackLabel[] = "rack";
 inline constexpr char kZoneLabel[] = "zone";
-// The label of the rate of a node's link to other hosts, each way, in Mbit/s.
+// The label with the rate of a node's link to other hosts, per direction, in Mbit/s.
 inline constexpr char kLinkLabel[] = "link_mbit";
 
-// The scheduler's facts of a node.
+// The facts about a node that the scheduler uses.
 struct LaneEnd {
-  std::string host_id;        // empty: shares a host with no node
+  std::string host_id;        // empty: on no other node's host
   std::string handle_socket;  // empty: no local lane
   std::vector<std::string> lanes;
   bool has_devices = false;  // can open another process's GPU memory
   std::string rack;          // empty: unknown. Racks of two zones may have the same name
   std::string zone;
   uint64_t link_mbit = 0;      // from the label; 0: unknown
-  uint64_t measured_mbit = 0;  // of its recent transfers; 0: unknown
+  uint64_t measured_mbit = 0;  // from recent transfers; 0: unknown
 };
 
 struct SourceCandidate {
@@ -38,18 +38,18 @@ struct SourceCandidate {
   LocationKind place = LocationKind::kCpu;
   bool filling = false;
   bool rooted = true;    // its node can make the bytes, or has sources that lead to such a node
-  bool partial = false;  // serves its chunks, and no transfer brings the rest
+  bool partial = false;  // serves its chunks; no transfer brings the others
   bool slow = false;     // this receiver gave up this source before
   bool draining = false;
   bool overtaken = false;      // a receiver recently got nothing from this source in time
-  uint32_t uploads = 0;        // grants of the node for this artifact, which take its slots
-  uint32_t active_grants = 0;  // grants of the node for all artifacts, which share its links
+  uint32_t uploads = 0;        // the node's grants for this artifact, which take its slots
+  uint32_t active_grants = 0;  // the node's grants for all artifacts, which share its links
   uint64_t tie = 0;
 };
 
-// What a receiver does about sources in other zones. The link between two zones may be slow, so the image
-// should cross it once: one node of a zone pulls from other zones, and the other nodes of the zone pull from
-// that node.
+// A receiver's role for sources in other zones. The link between two zones may be slow, so the image should
+// cross it once: one node of a zone pulls from other zones, and the other nodes of the zone pull from that
+// node.
 enum class ZoneRole : uint8_t {
   kFree,    // the receiver has no zone, or already pulls from another zone
   kPuller,  // no other node of its zone has the image or pulls it from another zone

@@ -1,5 +1,5 @@
-// The rules by which one source is preferred to another, in the order of their weight. Each is a named cost:
-// the smaller, the better. A rule only counts if the rules before it are equal.
+// The rules that order sources, the most important first. Each rule is a named cost; the source with the
+// smaller cost is better. A rule only decides between sources with equal costs by all earlier rules.
 //
 // Pure functions. Thread-safe.
 #pragma once

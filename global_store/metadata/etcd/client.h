@@ -1,10 +1,10 @@
 // Calls to etcd's API (v3, 3.4 or newer: KV, Lease, Maintenance, Auth) on any of its members.
 //
 // A call that fails for a transient reason (a member is away or stopped, the cluster has no leader) is
-// repeated on the next member until its deadline; then the last error is returned as UNAVAILABLE. So etcd may
-// make a change twice, or after its error was returned: callers only make changes for which both are harmless
-// (store.h says how). Other errors are etcd's own, as absl::Status; an exceeded quota is RESOURCE_EXHAUSTED
-// and says what to do. Thread-safe; calls block. Source:
+// retried on the next member until its deadline; then the last error is returned as UNAVAILABLE. So etcd may
+// make a change twice, or make it after the call returned an error. Callers must only make changes for which
+// both are harmless (see store.h). Other errors are etcd's own, as absl::Status. An exceeded quota is
+// RESOURCE_EXHAUSTED with the remedy. Thread-safe; calls block. API reference:
 // https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/
 #pragma once
 
@@ -23,10 +23,11 @@ namespace tensorcast::global_store::etcd {
 
 struct ClientOptions {
   std::vector<std::string> endpoints;  // host:port each
-  // PEM files. With an authority, connections are TLS; with a certificate and its key, this process shows it.
+  // PEM files. With `ca`, connections use TLS. With `certificate` and `key`, this process authenticates with
+  // them.
   std::string ca, certificate, key;
-  std::string user, password;  // no user: no login
-  // After this time without an answer from a member, a call goes to the next one.
+  std::string user, password;  // empty user: no login
+  // If a member does not answer within this time, a call goes to the next member.
   absl::Duration member_timeout = absl::Seconds(1);
 };
 
@@ -51,7 +52,8 @@ class Client {
     absl::Duration ttl;  // as granted by etcd
   };
   absl::StatusOr<Lease> Grant(const RequestContext& context, absl::Duration ttl);
-  // Returns how long the lease holds, counted from the beginning of this call; NOT_FOUND once it has ended.
+  // Renews the lease. Returns how long it holds, counted from the beginning of this call. NOT_FOUND once it
+  // has ended.
   absl::StatusOr<absl::Duration> KeepAlive(const RequestContext& context, int64_t lease);
   absl::Status Revoke(const RequestContext& context, int64_t lease);
 

@@ -11,7 +11,7 @@
 
 namespace tensorcast::global_store::etcd {
 
-// The format of what is below `<prefix>/`; another format uses another value.
+// The version of the format of all keys below `<prefix>/`.
 inline constexpr std::string_view kFormat = "2";
 
 class Keys {
@@ -37,7 +37,7 @@ class Keys {
     return absl::StrFormat("%s%016x/", PiecesOf(artifact), writing);
   }
   std::string Requests() const { return root_ + "requests/"; }
-  // An index to find old requests without reading all.
+  // An index by time, to find old requests without reading all requests.
   std::string RequestAges() const { return root_ + "request_ages/"; }
   std::string RequestAge(int64_t recorded_ns, std::string_view request) const {
     return absl::StrFormat("%s%016x/%s", RequestAges(), recorded_ns, request);

@@ -1,10 +1,10 @@
-// Decides which of several global stores leads: the one that has its key, bound to a lease, in etcd. The
-// transaction that creates the key also raises the cluster's counter, the epoch. Every change compares the
-// key's creation (Fence), so a late change of a previous leader has no effect.
+// Decides which of several global stores leads: the store that created the leader key in etcd, which is bound
+// to a lease. The transaction that creates the key also increments the cluster's counter, the epoch. Every
+// change compares the key's creation revision (Fence), so a late change of a previous leader has no effect.
 //
-// A leader only trusts its own clock (CLOCK_BOOTTIME): it leads from when it *sent* the last keepalive that
-// etcd answered, for a little less than the lease. It thus stops before another store can begin, even if it
-// was stopped, suspended or cut off meanwhile. etcd's own locks are not used. Thread-safe.
+// A leader only trusts its own clock (CLOCK_BOOTTIME). It leads for a little less than the lease, counted
+// from when it *sent* the last keepalive that etcd answered. So it stops before another store can begin, even
+// if it was stopped, suspended or cut off meanwhile. etcd's own locks are not used. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -28,13 +28,13 @@
 namespace tensorcast::global_store::etcd {
 
 struct LeadershipOptions {
-  std::string prefix;                     // of all keys of this cluster
+  std::string prefix;                     // the prefix of all keys of this cluster
   absl::Duration ttl = absl::Seconds(2);  // of the lease; etcd's min is two seconds
   std::string name;                       // of this process, for people
-  std::string address;                    // where clients call this process
+  std::string address;                    // the address of this process for clients
 };
 
-// A global store, as it registers itself.
+// How a global store registers itself.
 struct StoreAddress {
   std::string name;
   std::string address;
@@ -43,9 +43,9 @@ struct StoreAddress {
 
 class Leadership {
  public:
-  // Blocks until this process leads, also while etcd does not answer. `on_leader` is called with the leading
-  // store at each change. FAILED_PRECONDITION where a newer version wrote the data, CANCELLED as the context
-  // says. `client` must outlive it.
+  // Blocks until this process leads, even while etcd does not answer. Calls `on_leader` with the leading
+  // store at each change. FAILED_PRECONDITION if a newer version wrote the data. CANCELLED when the context
+  // is cancelled. `client` must outlive the result.
   static absl::StatusOr<std::unique_ptr<Leadership>> Campaign(
       Client* client, const LeadershipOptions& options, const RequestContext& context,
       absl::FunctionRef<void(const StoreAddress&)> on_leader);
@@ -55,23 +55,23 @@ class Leadership {
   Leadership& operator=(const Leadership&) = delete;
 
   absl::Duration led_for() const;
-  // How long it still leads if etcd does not answer; zero once it no longer leads.
+  // How long this store still leads if etcd does not answer; zero once it no longer leads.
   absl::Duration left() const;
   // OK while no other store can lead; from then on always UNAVAILABLE.
   absl::Status Check() const;
-  // A context for calls that only a leader makes: it ends with the leadership, when Check() says why, or
-  // after `patience`.
+  // A context for calls that only a leader makes. It ends after `patience`, or with the leadership; Check()
+  // then returns the reason.
   RequestContext While(absl::Duration patience) const;
-  // Ends the leadership now; Check returns the first reason.
+  // Ends the leadership now. Check returns `why`, unless the leadership had already ended.
   void StepDown(const absl::Status& why);
-  // Calls `lost` once when the leadership ends, on a thread of its own; at once if it has ended. Not called
-  // for a resignation.
+  // Calls `lost` once, on its own thread, when the leadership ends; at once if it has already ended. Not
+  // called for a resignation.
   void OnLost(std::function<void(const absl::Status&)> lost);
 
   // The comparison that makes a transaction depend on this leadership.
   etcdserverpb::Compare Fence() const;
 
-  // Its number grows with each leader of this cluster; the cluster is the etcd cluster.
+  // The number grows with each leader of this cluster; rpc::Epoch's cluster is the etcd cluster.
   const rpc::Epoch& epoch() const { return epoch_; }
 
  private:
@@ -98,7 +98,7 @@ class Leadership {
   mutable absl::Mutex mutex_;
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const absl::Status&)> lost_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<TaskLoop> keep_alive_;  // last: it uses the other members
+  std::unique_ptr<TaskLoop> keep_alive_;  // last: its task uses the other members
 };
 
 }  // namespace tensorcast::global_store::etcd

@@ -1,5 +1,5 @@
-// The global stores that share an etcd and a prefix, whether they lead or wait: for people, not for
-// decisions. Each running store has a key under a lease of its own. Thread-safe.
+// The running global stores that share an etcd and a prefix, whether they lead or wait. The list is for
+// people; no decision depends on it. Each store has a key with its own lease. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ namespace tensorcast::global_store::etcd {
 
 class Membership {
  public:
-  // Registers in the background, and again when etcd has lost the registration. `client` must outlive it. Of
-  // the options it uses the prefix and this store's name and address.
+  // Registers in the background, and again when etcd has lost the registration. Uses only the prefix, name
+  // and address of the options. `client` must outlive this object.
   Membership(Client* client, const LeadershipOptions& options);
   // Unregisters if etcd answers.
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // The running stores by name. Asks etcd.
+  // The running stores, sorted by name. Asks etcd.
   absl::StatusOr<std::vector<StoreAddress>> List(const RequestContext& context) const;
 
  private:

@@ -1,14 +1,14 @@
 // The metadata store on etcd (FORMAT.md), written by the leader.
 //
-// Each change is one transaction, which compares the leader key and the number of the previous change. It
-// thus happens once even if its call is repeated, a call that etcd carries out late has no effect, and the
-// outcome of a change is known before the next is made. If the outcome stays unknown, or another store leads,
-// this leadership ends. Changes that wait for the previous one share a transaction. A manifest is written
-// first, in pieces below a name of its own, and exists with the transaction that names it; pieces without
+// Each change is one transaction, which compares the leader key and the number of the previous change. So a
+// change happens once even if its call is repeated, and a call that etcd carries out late has no effect. The
+// outcome of a change is known before the next change is made. If the outcome stays unknown, or another store
+// leads, this leadership ends. Changes that wait for the previous one share a transaction. A manifest is
+// first written in pieces, below a new name. It exists once a transaction refers to that name; pieces without
 // such a transaction are deleted.
 //
-// Errors besides those of MetadataStore: UNAVAILABLE once this process no longer leads; the change may have
-// happened. RESOURCE_EXHAUSTED for a change that is larger than etcd accepts.
+// Errors besides those of MetadataStore: UNAVAILABLE once this process no longer leads; then it is unknown
+// whether the change happened. RESOURCE_EXHAUSTED for a change that is larger than etcd accepts.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace tensorcast::global_store::etcd {
 
-// `client` and `leadership` must outlive it. `prefix` as in the leadership's options.
+// `client` and `leadership` must outlive the store. `prefix`: that of LeadershipOptions.
 std::unique_ptr<MetadataStore> MakeStore(Client* client, Leadership* leadership, const std::string& prefix);
 
 }  // namespace tensorcast::global_store::etcd
