@@ -16,7 +16,7 @@ namespace tensorcast::global_store {
 NodeIdentity FromProto(const v1::NodeIdentity& identity);
 NodeFacts FromProto(const v1::Node& node);
 absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
-// Leaves out replicas without a place or state.
+// Leaves out replicas without a location or state.
 std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
 GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root);
 std::vector<TaskReport> FromProto(
@@ -31,11 +31,12 @@ v1::ReplicationTask ToProto(const TaskView& task);
 v1::BroadcastGroup ToProto(const NodeGroup& group);
 v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);
 
-// The max bytes of entries on a page of a listing: well below the max of one message (rpc::kMaxMessageBytes),
-// and made in a few milliseconds with the directory locked.
+// The max bytes of entries on a page of a listing: well below the max of one message (rpc::kMaxMessageBytes).
+// With the directory locked, such a page takes a few milliseconds.
 inline constexpr size_t kPageBytes = size_t{1} << 20;
 
-// The max number of entries on a page, from the requested one; 0 stands for the default.
+// The max number of entries on a page, from the number that the caller asked for; 0 stands for the default.
+// INVALID_ARGUMENT for a negative number.
 absl::StatusOr<size_t> PageSize(int32_t asked);
 
 }  // namespace tensorcast::global_store

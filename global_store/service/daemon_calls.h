@@ -1,7 +1,7 @@
-// The calls that the global store makes to daemons: for proofs of the bytes that they report
-// (proto/possession.proto), for the state of files that they imported, and to make a replica. Without
-// `credentials` (null) a call is in clear. Private to this folder. Thread-safe; all block, within the
-// context's deadline.
+// The calls that the global store makes to daemons: to prove the bytes that they report
+// (proto/possession.proto), to check files that they imported, and to make a replica. If `credentials` is
+// null, calls are unencrypted. Private to this folder. Thread-safe. All functions block, within the context's
+// deadline.
 #pragma once
 
 #include <memory>
@@ -27,24 +27,25 @@ absl::Status AskToMaterialize(const RequestContext& context, const std::string& 
 
 struct OriginReport {
   OriginFinding finding = OriginFinding::kSilent;
-  std::string reason;  // for people; for an intact one, why it is not compared
+  std::string reason;  // for people; for an intact origin, why it is not compared
 };
 
-// Calls the origins' daemons, many at once, and waits until one origin is intact or all have answered. Takes
-// a few seconds at most, however many do not answer, since the caller of the global store waits too. The
-// reports are in the origins' order; nullopt for those that were not awaited.
+// Calls the daemons of the origins, many at once. Waits until one origin is intact or all daemons have
+// answered. Takes a few seconds at most, even if many daemons do not answer, since the caller of the global
+// store waits too. The reports are in the order of `origins`; nullopt for an origin that was not awaited.
 std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
                                                        const std::vector<OriginToCheck>& origins,
                                                        const CallCredentials& credentials);
 
-// Asks the evicting node and the holders of the copies the same question, at the same time, for at most a
-// second: for a digest over a fresh nonce and 16 random ranges of 4 KiB of the image. A node with a part f of
-// the image passes with probability f^16. A copy is proven if its answer equals that of the evicting node.
+// Asks the evicting node and the holders of the copies the same question at the same time: for a digest over
+// a fresh nonce and 16 random ranges of 4 KiB of the image. Waits at most a second, or longer if shared
+// objects are read. A node that has only a fraction f of the image passes with probability f^16. A copy is
+// proven if its answer equals that of the evicting node.
 Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
                    const CallCredentials& credentials);
 
-// Asks the node to digest an accused replica again, and returns whether it matches its manifest. Blocks as
-// long as that takes.
+// Asks the node to digest an accused replica again, and returns whether the replica matches its manifest.
+// Blocks until the node has read the whole replica.
 absl::StatusOr<bool> AskToDigest(const RequestContext& context, const CopyToProve& accused,
                                  const CallCredentials& credentials);
 

@@ -22,11 +22,13 @@ class Credentials;
 namespace tensorcast::global_store {
 
 struct ServiceOptions {
-  // All nodes are on this host. Otherwise a node's address must be one that other hosts can connect to.
+  // True if all nodes are on this host. If false, a node's address must be one that other hosts can connect
+  // to.
   bool own_host_only = false;
-  std::shared_ptr<const rpc::Credentials> credentials;  // for the calls to daemons; null: they are in clear
+  std::shared_ptr<const rpc::Credentials> credentials;  // for the calls to daemons; null: unencrypted
   security::KeyRules key_rules;
-  // Adds the other stores and the size of the metadata; may block. Empty: there is only this global store.
+  // Adds the other stores and the size of the metadata to the response; may block. Empty: this is the only
+  // global store.
   std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> describe_stores;
 };
 

@@ -1,5 +1,5 @@
-// Holds the calls of version groups that wait for other members, and answers them when there is news. No
-// thread waits with a call. Announcements are made durable before a member hears of them.
+// Holds the calls of version groups that wait for other members, and answers them when there is news. Waiting
+// calls take no thread. Announcements are made durable before a member hears of them.
 //
 // Thread-safe. May block on the metadata store.
 #pragma once
@@ -25,18 +25,18 @@ namespace tensorcast::global_store {
 
 class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
  public:
-  // `coordinator` must outlive it.
+  // `coordinator` must outlive the result.
   static std::shared_ptr<GroupRounds> Create(Coordinator* coordinator);
   ~GroupRounds();
   GroupRounds(const GroupRounds&) = delete;
   GroupRounds& operator=(const GroupRounds&) = delete;
 
-  // `answer` is called once, on any thread: when there is news, when the call has waited for a third of
-  // GroupCall::lost_after or for kLongestWait, or when the context is cancelled or the store shuts down.
+  // Calls `answer` once, on any thread: when there is news, when the call has waited for a third of
+  // GroupCall::lost_after or for kLongestWait, when the context is cancelled, or when the store shuts down.
   using Answer = std::function<void(absl::StatusOr<GroupAnswer>)>;
   void Take(const RequestContext& context, const GroupCall& call, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Call it several times a second: it removes silent members, and answers calls that have waited long.
+  // Call this several times a second: removes silent members, and answers calls that have waited long.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
 
   static constexpr absl::Duration kLongestWait = absl::Seconds(5);
@@ -57,9 +57,10 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   explicit GroupRounds(Coordinator* coordinator) : coordinator_(*coordinator) {}
 
-  // Announces a version that the group agreed on, then answers its calls that have waited for that.
+  // Announces the version that the group agreed on, if any, then answers the group's calls that waited for
+  // it.
   void Advance(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A key was bound to a new version: its groups have one to prepare. Does not block.
+  // Call this when a key was bound to a new version, which its groups must prepare. Does not block.
   void NoteKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeDue(const std::string& name, const Directory& directory, SteadyTime now, std::vector<Due>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -32,8 +32,8 @@ class Handlers {
   ~Handlers() { cancel_readings_.Cancel(); }
 
   // handlers_nodes.cc
-  // `peer` as in CheckSpeaksFor (speaker.h). The node's name is the one in its certificate, and owns the node
-  // id from its first registration on: PERMISSION_DENIED where another name owns it.
+  // `peer`: see CheckSpeaksFor (speaker.h). The node's name is the one in its certificate. That name owns the
+  // node id from the first registration on: PERMISSION_DENIED if another name owns it.
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(std::string_view peer,
                                                         const v1::RegisterNodeRequest& request);
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
@@ -49,7 +49,7 @@ class Handlers {
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
                                                                 const v1::GetClusterStatusRequest& request);
 
-  // Whether this node may stream to this store. Called before the streamed data is kept; does not block.
+  // Whether this node may stream to this store. Call this before keeping streamed data; does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);
 
   // Collects the messages of an inventory. Thread-compatible.
@@ -66,7 +66,7 @@ class Handlers {
   struct Publication {
     std::optional<v1::PublishArtifactRequest> first;  // without its pieces
     rpc::PieceJoiner manifest;
-    rpc::PieceJoiner difference;  // empty: none
+    rpc::PieceJoiner difference;  // empty: no difference
     absl::Status Add(v1::PublishArtifactRequest message);
   };
   absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
@@ -108,7 +108,7 @@ class Handlers {
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(
       const RequestContext& context, const v1::ListReplicationTasksRequest& request);
-  // As WatchKeys.
+  // See WatchKeys.
   void WatchReplicationTasks(
       const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
       const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
@@ -119,7 +119,7 @@ class Handlers {
                                                           const v1::JoinBroadcastRequest& request);
 
  private:
-  // The call ends by the client's cancellation or the shutdown; the finisher takes the first.
+  // The client's cancellation or the shutdown ends the call; the finisher uses whichever comes first.
   template <class Watcher>
   void RunWatch(const RequestContext& context, const rpc::Finisher& finisher,
                 std::shared_ptr<Watcher> watcher,
@@ -163,7 +163,7 @@ class Handlers {
   }
 
   // handlers_trust.cc
-  // Asks for proofs of the copies and checks of the origins that the directory names.
+  // Decides an eviction: asks daemons for the proofs and checks that the directory names.
   absl::StatusOr<EvictionDecision> DecideEviction(const RequestContext& context, const NodeIdentity& node,
                                                   const std::string& replica_id);
   // Asks the holders to digest the replicas accused since the last call. Returns at once.
@@ -171,8 +171,8 @@ class Handlers {
   void DigestOne(const CopyToProve& accused);
   // Asks the nodes of these origins to check them, and records the findings. True when one is intact.
   bool CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
-  // As the coordinator's RequestGrant; checks origins that decide the answer, and has one read if nothing
-  // else helps.
+  // Calls the coordinator's RequestGrant. Checks the origins that decide the answer, and starts the reading
+  // of an origin if there is no other source.
   absl::StatusOr<GrantOffer> RequestGrant(const RequestContext& context, const std::string& key,
                                           const GrantRequest& wanted);
   void NoteReading(const OriginToCheck& origin, const absl::Status& read);
@@ -183,8 +183,8 @@ class Handlers {
   // handlers_keys.cc
   absl::StatusOr<v1::Key> FindKey(const std::string& name);
 
-  // A key for a request id with its content, since one id may go with several calls of one job. Empty when
-  // the call has no id.
+  // An idempotency key from the request id, method and content, since one job may use the same id for several
+  // calls. Empty when the call has no id.
   static std::string RequestKey(std::string_view request_id, std::string_view method,
                                 std::string_view content);
 

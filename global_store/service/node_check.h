@@ -1,4 +1,4 @@
-// Checks a node's description of itself when it enters the global store: others connect to its addresses, and
+// Checks a node's description of itself at registration, because other nodes connect to its addresses, and
 // logs and terminals show its texts. Stateless.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace tensorcast::global_store {
 // checks for missing ids and for labels.
 absl::Status CheckNodeDescription(const v1::Node& node);
 
-// A node's explanation for people, made printable and cut to 1000 bytes: a bad text is not a reason to refuse
-// a heartbeat.
+// Makes a node's explanation for people printable and cuts it to 1000 bytes: a bad text is not a reason to
+// refuse a heartbeat.
 std::string ExplanationOf(std::string_view text);
 
 }  // namespace tensorcast::global_store

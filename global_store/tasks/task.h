@@ -13,7 +13,7 @@
 
 namespace tensorcast::global_store {
 
-// A task's place: its artifact, node and location. Tasks are listed in this order.
+// A task's place: its artifact, node and location. Listings are sorted by this key.
 std::string TaskKeyOf(const TaskRecord& task);
 
 struct TaskTarget {
@@ -21,11 +21,12 @@ struct TaskTarget {
   Location location;
 };
 
-// Whether GPUs get the artifact by a broadcast: where that is expected to be faster, always, or never.
+// Whether GPUs get the artifact by a broadcast: if that is expected to be faster (kAuto), always (kNccl), or
+// never (kPull).
 enum class TaskLane : uint8_t { kAuto, kNccl, kPull };
 
 struct TaskRequest {
-  std::string request_id;  // unique: the tasks are named after it
+  std::string request_id;  // unique: the ids of the tasks are made from it
   std::string artifact_id;
   std::vector<TaskTarget> targets;
   std::string asked_by;
@@ -35,7 +36,7 @@ struct TaskRequest {
 
 enum class TaskProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
 
-// A task and its progress. A report of its node counts here at once, even before it is durable.
+// A task and its progress. A node's report counts here at once, even before it is durable.
 struct TaskView {
   TaskRecord record;
   TaskProgress progress = TaskProgress::kWaiting;
@@ -44,7 +45,7 @@ struct TaskView {
   uint64_t bytes_total = 0;
 };
 
-// The new state of a task, or its last state when it is gone.
+// The new state of a task; its last state if the task is gone.
 struct TaskChange {
   TaskView task;
   bool gone = false;
@@ -58,7 +59,7 @@ struct TaskPlacement {
   std::optional<TaskView> task;
 };
 
-// A planned group: GPUs of several nodes, to all of which an artifact is broadcast from one of them.
+// A planned broadcast group: GPUs of several nodes (groups.h).
 struct GroupPlan {
   struct Rank {
     std::string node_id;
@@ -67,7 +68,7 @@ struct GroupPlan {
   std::string group_id;
   std::string artifact_id;
   std::vector<Rank> ranks;            // by rank; the ranks of a node are consecutive
-  std::string root_node;              // the node that has the root among its ranks
+  std::string root_node;              // the node with the root among its ranks
   std::vector<std::string> task_ids;  // tasks that the group fulfils
 };
 
@@ -77,7 +78,7 @@ struct TaskPlan {
   std::optional<GroupPlan> group;     // to add once the facts are applied
 };
 
-// A forming group as one of its nodes is told of it.
+// A forming group, as described to one of its nodes.
 struct NodeGroup {
   struct Rank {
     uint32_t rank = 0;
@@ -91,7 +92,7 @@ struct NodeGroup {
   absl::Duration forming;  // time left to form
 };
 
-// What a group's root gives to all nodes.
+// The values that a group's root gives to all nodes.
 struct GroupRoot {
   std::string communicator_id;
   uint32_t rank = 0;

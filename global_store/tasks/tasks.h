@@ -1,10 +1,10 @@
-// Tasks: which replicas have to be made where, kept until they are there. Heartbeats hand a node all tasks
-// that it has to work on, so a task is cancelled by leaving it out. A node's report is soft state until the
-// caller has made it durable. If the store restarts before that, it hands the task out again; where the
-// replica is already there, the task is done at once.
+// Tasks: replicas that nodes have to make, and where. A task is kept until its replica is made. The answer to
+// a heartbeat gives a node all tasks that it has to work on, so leaving a task out cancels it. A node's
+// report is soft state until the caller has made it durable. If the store restarts before that, it gives the
+// task to the node again; if the replica already exists, the task is done at once.
 //
-// Owns the tasks and their broadcast groups. Reads membership, catalog and inventory, which must outlive it.
-// Thread-compatible: one caller at a time.
+// Owns the tasks and their broadcast groups. Reads membership, catalog and inventory, which must outlive this
+// object. Thread-compatible: one caller at a time.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@
 namespace tensorcast::global_store {
 
 struct TaskOptions {
-  // The max number of tasks that a node is given at once.
+  // The max number of tasks that a node works on at a time.
   size_t at_once = 4;
-  // The pause before each further attempt at a task; when the attempt after the last pause fails, the task
-  // has failed.
+  // The pause before each further attempt at a task. If the attempt after the last pause fails, the task has
+  // failed.
   std::vector<absl::Duration> pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
   GroupOptions groups = {};
 };
@@ -49,17 +49,18 @@ class Tasks {
   void Apply(const TaskRecord& record, SteadyTime now);
   // Erases the tasks of a deleted artifact.
   void EraseOf(const std::string& artifact_id);
-  // Forgets ended tasks that are older.
+  // Forgets tasks that ended before this time.
   void Purge(absl::Time before);
 
-  // A replica that is already there needs no task, an open task stays as it is, and a task that failed, or
-  // lost its replica, is made anew. NOT_FOUND for an unknown artifact; the error of one target is in its
-  // place.
+  // Plans the tasks of a request. A replica that exists needs no task, an open task stays unchanged, and a
+  // task that failed, or lost its replica, is made anew. NOT_FOUND for an unknown artifact; the error of a
+  // single target is in its TaskPlacement.
   absl::StatusOr<TaskPlan> Prepare(const TaskRequest& request, absl::Time now) const;
-  // Forgets the artifact's open tasks at these places; no places: everywhere.
+  // Plans to forget the artifact's open tasks at these places. No targets: all places.
   CancelPlan PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
                            absl::Time now) const;
-  // The ended attempts that Note received and that have to be made durable.
+  // HasToSettle: whether Note received ended attempts that are not durable yet. PrepareSettle: the facts that
+  // make them durable.
   bool HasToSettle() const { return !to_settle_.empty(); }
   DurableFacts PrepareSettle(absl::Time now) const;
 
@@ -78,19 +79,19 @@ class Tasks {
   std::vector<TaskView> List(std::string_view artifact_id, std::string_view after, size_t limit) const;
   uint64_t CountOpen() const;
 
-  // Takes a node's reports on its tasks. A report on an unknown or ended task is ignored.
+  // Records a node's reports on its tasks. Ignores reports on unknown or ended tasks.
   absl::Status Note(const NodeIdentity& node, const std::vector<TaskReport>& reports);
-  // All tasks that the node has to work on now, first the ones that it already works on. A task that is
-  // missing here was cancelled. A draining node gets no new tasks.
+  // All tasks that the node has to work on now; those that it already works on come first. The node must stop
+  // work on any other task. A draining node gets no new tasks.
   absl::StatusOr<std::vector<TaskRecord>> Take(const NodeIdentity& node, SteadyTime now);
-  // The tasks that changed since the last call, each in its current state, including progress and the reason
-  // for waiting.
+  // The tasks that changed since the last call, each in its current state. A change of progress, or of the
+  // reason for waiting, counts too.
   bool HasChanged() const { return !changed_.empty(); }
   std::vector<TaskChange> TakeChanged();
 
-  // Call it when the node came, or its drain began or ended: its tasks now wait for another reason.
+  // Call this when the node came, or its drain began or ended: its tasks now wait for another reason.
   void NoteNode(std::string_view node_id);
-  // Call it after the node went: its tasks wait again, and its groups are over.
+  // Call this after the node is gone: its tasks wait again, and its groups are over.
   void NoteNodeGone(std::string_view node_id);
   void Tick(SteadyTime now);
 
@@ -101,11 +102,12 @@ class Tasks {
 
   struct HeldTask {
     TaskRecord record;
-    // Soft state: the node was told of the task, or reports on it. Ends with the attempt, and with the node.
+    // Soft state, which ends with the attempt or with the node. True: the node knows of the task, or reports
+    // on it.
     bool handed_out = false;
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;
-    SteadyTime due = SteadyTime::InfinitePast();  // not handed out before this time, after a failure
+    SteadyTime due = SteadyTime::InfinitePast();  // after a failure: not given to the node before this time
     std::optional<absl::Status> ended;            // how the attempt ended, until that is durable
   };
   class NodeNames;
@@ -116,7 +118,7 @@ class Tasks {
   void NoteChange(const HeldTask& task, bool gone = false);
   TaskView ViewOf(const HeldTask& task) const;
   std::string WhatItWaitsFor(const TaskRecord& task) const;
-  // Settles ended attempts at tasks of followers, which wait for no commit.
+  // Settles ended attempts at followers' tasks, which need no commit.
   void SettleFollowed(SteadyTime now);
   // Null: the task is unknown.
   HeldTask* FindById(std::string_view task_id);
@@ -134,7 +136,7 @@ class Tasks {
   absl::btree_map<std::string, HeldTask>
       tasks_;  // by place (TaskKeyOf), so the tasks of an artifact are adjacent
   absl::flat_hash_map<std::string, std::string> place_of_;  // by task id
-  // Node id -> its open tasks in the order of handing out: time made, and place.
+  // Node id -> its open tasks, in the order in which the node gets them: by creation time, then place.
   absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_;
   std::set<std::string> to_settle_;                   // places of durable tasks with an ended attempt
   std::vector<std::string> followed_ends_;            // places of tasks of followers with an ended attempt

@@ -1,4 +1,4 @@
-// Grants: permissions to pull a replica; with the requests for them and the answers. Plain values.
+// Grants (permissions to pull a replica), the requests for them, and the answers. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,16 @@ struct GrantRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  // Given up before, or held and now giving nothing: offered when no other source is left.
+  // Replicas that the transfer gave up before, or that it holds and that deliver nothing now. They are
+  // offered only when no other source is left.
   std::vector<std::string> slow_replicas;
-  absl::Duration timeout;  // the max time that the receiver expects to take; zero: unknown
+  absl::Duration timeout;  // the max duration of the transfer that the receiver expects; zero: unknown
   std::string required_lane;
   // The number of sources that the transfer wants, including `held_grants`. A receiver that takes over the
-  // pulls into its zone may be given as many besides those that it holds.
+  // pulls into its zone may get this many in addition to those that it holds.
   uint32_t sources = 1;
   uint64_t received_mbit = 0;  // rate of the transfer so far, in Mbit/s; 0: not known
-  // Grants that this transfer has: their replicas are not offered to it again.
+  // Grants that this transfer holds: their replicas are not offered to it again.
   std::vector<std::string> held_grants;
   // Shared origins, by place: the one that this transfer reads, and those that it could not read.
   std::string held_origin = {};
@@ -39,7 +40,7 @@ struct GrantRequest {
   // The id of the receiver's replica that the transfer fills whole; empty: no other node can read it yet.
   std::string fills = {};
 
-  // Whether the receiver reads files that its own node imported, where it has such.
+  // Whether the receiver may read files that its own node imported.
   bool ReadsOwnFiles() const { return required_lane.empty() || required_lane == kDiskLane; }
 };
 
@@ -53,27 +54,26 @@ struct Grant {
   std::string lane;
   SteadyTime issued;
   SteadyTime expires;            // extended by the receiver's heartbeats
-  absl::Duration token_expires;  // when the token for opening the pull ends, counted from when the source's
-                                 // key was given; fixed
+  absl::Duration token_expires;  // of the token that opens the pull; from when the source got its key
   std::string into_zone;         // the receiver's zone if the source is in another zone; else empty
-  uint32_t slot_parts = 0;       // of one of the source's upload slots; kSlotParts: the whole slot
+  uint32_t slot_parts = 0;       // parts of an upload slot of the source; kSlotParts: a whole slot
   uint32_t share = 0;            // the lowest free number among the replica's grants when this one was issued
 };
 
-// A new grant with what its holder needs to use it.
+// A new grant, and the values that the receiver needs to use it.
 struct OfferedGrant {
   Grant grant;
   NodeView source;
   ReplicaInfo replica;
   std::string source_key;  // signs the token
   absl::Duration ttl;
-  // The number `share` of this receiver among the replica's `shares` receivers: each requests other chunks
-  // first.
+  // This receiver is number `share`, from 0, of the replica's `shares` receivers. Each receiver first
+  // requests other chunks.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
 
-// A shared origin that several receivers read, each its own share of the chunks first.
+// A shared origin that several receivers read; each first reads its own share of the chunks.
 struct SharedReading {
   Origin origin;
   uint32_t share = 0;
@@ -82,25 +82,26 @@ struct SharedReading {
 
 struct GrantOffer {
   std::vector<OfferedGrant> granted;  // of different replicas, best first
-  // When the transfer should ask for more sources, from now: set if there were fewer than it wants.
+  // The pause before the transfer should ask for more sources. Set if it got fewer than it wants.
   absl::Duration look_again = absl::InfiniteDuration();
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // files on live nodes, and shared objects
-  // To be read beside the granted sources: no node has the whole image.
+  // Set if the transfer should read this origin in parallel with the granted sources, because no node has the
+  // whole image.
   std::optional<SharedReading> shared;
-  // When not granted, for people: what may become a source. Ask again after `retry_after`; zero: the time is
-  // not known.
+  // When not granted, for people: the nodes that may become a source. Ask again after `retry_after`; zero:
+  // the time is not known.
   std::vector<std::string> waiting_for;
   absl::Duration retry_after;
-  // When not granted, at most one of these is set. origin_to_read: only the files of an import can give the
-  // bytes; ask their node to make a replica of them, and report the outcome (Transfers::NoteReading).
-  // origin_to_check: this may be so, or the receiver's own files may have the bytes; check them
-  // (Directory::NoteOrigin) and ask again.
+  // When not granted, at most one of these is set. origin_to_read: only the files of an import have the
+  // bytes; ask their node to make a replica from them, and report the outcome (Transfers::NoteReading).
+  // origin_to_check: these files, or the receiver's own, may have the bytes; check them, record the finding
+  // (Directory::NoteOrigin), and ask again.
   std::optional<OriginToCheck> origin_to_read;
   std::optional<OriginToCheck> origin_to_check;
 };
 
-// How a grant ended; each ends exactly once.
+// How a grant ended. Each grant ends exactly once.
 enum class GrantEnd : uint8_t { kSucceeded, kFailed, kCancelled, kOvertaken, kExpired, kRevoked };
 std::string_view GrantEndName(GrantEnd end);
 

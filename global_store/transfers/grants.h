@@ -1,9 +1,9 @@
-// The table of grants: each is given once, renewed by its receiver's heartbeats, and ends exactly once. If an
-// end was not brought about by the node at one end of the grant, that node's heartbeat responses report it,
-// for one node time to live.
+// The table of grants. A grant is given once, renewed by its receiver's heartbeats, and ends exactly once. A
+// node that did not end the grant itself learns of the end in the answers to its heartbeats, for one node
+// TTL.
 //
-// Soft state. Reads membership, which must outlive it. A grant ends before one of its nodes, its replica or
-// its artifact is removed. Thread-compatible.
+// Soft state. Reads membership, which must outlive this object. A grant ends before one of its nodes, its
+// replica or its artifact is removed. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -25,50 +25,48 @@ namespace tensorcast::global_store {
 
 class Grants {
  public:
-  // An ended grant that a node is told of.
+  // An ended grant that heartbeat answers report to a node.
   struct Revoked {
-    SteadyTime until;     // when to stop telling it
+    SteadyTime until;     // when to stop reporting it
     uint32_t served = 0;  // heartbeats in which the node still served it
   };
   // The grants of one node.
   struct OfNode {
     std::vector<const Grant*> serving;                   // grants with this node as source, oldest first
-    absl::flat_hash_map<std::string, uint32_t> uploads;  // parts of slots that `serving` takes, by artifact
-                                                         // id
+    absl::flat_hash_map<std::string, uint32_t> uploads;  // slot parts that `serving` takes, by artifact id
     std::vector<const Grant*> receiving;                 // grants with this node as receiver
     absl::btree_map<std::string, Revoked> revoked;       // by grant id
-    // A receiver of a grant got nothing from this node in time: until then other sources are asked first.
+    // A receiver got nothing from this node in time. Until this time other sources are offered first.
     SteadyTime overtaken_until = SteadyTime::InfinitePast();
     absl::Duration overtaken_rest = absl::ZeroDuration();  // the last rest; zero: the node has served since
 
-    // The upload slots that are taken.
+    // The number of upload slots in use.
     uint32_t UploadsOf(std::string_view artifact_id) const;
   };
 
-  // `ttl`: how long a grant lives without a heartbeat of the receiver, in a small fleet. `secrets` must
-  // outlive the grants.
+  // `ttl`: how long a grant lives without a heartbeat of the receiver; longer in a large fleet (liveness.h).
+  // `secrets` must outlive the grants.
   Grants(absl::Duration ttl, const Membership& nodes, Secrets* secrets)
       : ttl_(ttl), nodes_(nodes), secrets_(secrets) {}
 
-  // A grant counts from here, not from its pull, so that many simultaneous requests are spread over the
-  // sources.
+  // Makes a grant. It counts against the source's slots from now on, not from the pull on, so that many
+  // simultaneous requests are spread over the sources.
   const Grant& Give(const GrantRequest& request, const Node& source, const std::string& replica_id,
                     std::string lane, SteadyTime now);
   // Renews the receiver's grants that its heartbeat names.
   void Renew(std::string_view receiver, const std::vector<std::string>& grant_ids, SteadyTime now);
-  // The grants under which the node serves pulls, as its heartbeat names them. Returns violations, for
-  // people, each once: a grant that the node still serves after it was told several times that the grant
-  // ended.
+  // Records the grants under which the node serves pulls, as its heartbeat names them. Returns violations,
+  // for people, each once: grants that the node still serves although several answers reported their end.
   std::vector<std::string> NoteServed(const std::string& node_id, const std::vector<std::string>& grant_ids);
-  // Call it when the node's rate changed: recomputes the parts of slots that its grants take.
+  // Call this when the node's rate changed: recomputes the slot parts that its grants take.
   void Reweigh(std::string_view node_id);
-  // Ends a grant as its receiver reports. The source is told too, although the receiver closes the pull
-  // itself: that call may be lost. REQUIRES: the grant exists.
+  // Ends a grant as its receiver reports. Reports the end to the source too, although the receiver closes the
+  // pull itself, because that call may be lost. REQUIRES: the grant exists.
   void Complete(std::string_view grant_id, GrantEnd end, SteadyTime now);
-  // Ends grants without a report of their receivers, and tells both nodes.
+  // Ends grants without a report of their receivers, and reports the end to both nodes.
   void EndAll(const std::vector<std::string>& grant_ids, GrantEnd end, SteadyTime now);
   void EndOfArtifact(std::string_view artifact_id, SteadyTime now);
-  // Call it before the node is removed.
+  // Call this before the node is removed.
   void EndOf(std::string_view node_id, SteadyTime now);
   void Tick(SteadyTime now);
   void ExtendLiveness(absl::Duration gap);
@@ -77,18 +75,18 @@ class Grants {
   const OfNode& Of(std::string_view node_id) const;
   // The grants by which nodes of the zone pull the artifact from other zones, oldest first.
   const std::vector<const Grant*>& Into(std::string_view zone, std::string_view artifact_id) const;
-  // Ids of ended grants that the node is told of.
+  // The ids of the ended grants to report to the node.
   std::vector<std::string> RevokedOf(std::string_view node_id) const;
   // The grants that ended since the last call, each once.
   std::vector<EndedGrant> TakeEnded() { return std::exchange(ended_, {}); }
   size_t size() const { return grants_.size(); }
-  // The lifetime of a grant: receivers renew grants with heartbeats, and one heartbeat may be lost.
+  // The lifetime of a grant without a heartbeat of its receiver. One heartbeat may be lost.
   absl::Duration Ttl() const;
 
  private:
   friend class DirectoryInvariants;  // tests
 
-  // Records what the end of a grant says about its source.
+  // Updates the source's rest after the end of a grant.
   static void NoteServing(OfNode& source, GrantEnd end, SteadyTime now);
   void Weigh(Grant& grant);
   void End(const std::string& grant_id, GrantEnd end);

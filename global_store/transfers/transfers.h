@@ -1,9 +1,10 @@
-// Transfers: which receiver may pull which replica from where, and what a receiver is told when nothing can
-// give it bytes now. The scheduler chooses the sources from a sample of bounded size.
+// Transfers: decides which receiver may pull which replica from where, and what a receiver waits for when no
+// source can deliver bytes now. The scheduler chooses the sources from a sample of bounded size.
 //
 // Owns the grants and the waits; all of it is soft state. Reads membership and catalog, and accuses replicas.
-// It writes the pace of filling replicas to the inventory, measured rates of nodes to the membership, and
-// requests, grants and completions to the log of rollouts. All of these must outlive it. Thread-compatible.
+// Writes the pace of filling replicas to the inventory, measured rates of nodes to the membership, and
+// requests, grants and completions to the log of rollouts. All of these must outlive this object.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@ struct TransferOptions {
   // A node that serves this many grants of an artifact is offered only to receivers that would otherwise have
   // no source.
   uint32_t soft_grants_per_source = 7;
-  // Lanes over which filling replicas serve; none: they are not sources.
+  // Lanes over which filling replicas serve; empty: filling replicas are not sources.
   std::vector<std::string> filling_lanes = {};
   // The simulator of tests/scale/fan_out leaves one rule out to show its effect. Must outlive the room.
   std::span<const SourceRule> source_rules = SourceRules();
@@ -42,7 +43,7 @@ struct TransferOptions {
 
 class Transfers {
  public:
-  // `origin_finding_age` as in Evictions.
+  // `origin_finding_age`: see DirectoryOptions.
   Transfers(const TransferOptions& options, absl::Duration origin_finding_age, Secrets* secrets,
             Membership* nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations,
             RolloutLog* rollouts)
@@ -57,22 +58,24 @@ class Transfers {
         waits_(*nodes, *inventory, grants_) {}
 
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
-  // The same offer again while its grant lives; nullopt afterwards.
+  // The offer of this grant again, while the grant lives; nullopt afterwards.
   std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
-  // `end`: how the receiver says the grant ended. OK for a grant that is unknown or has ended. The source is
-  // told too: a call that opened its pull may reach it only after the receiver gave up, and the call that
-  // closes it may never arrive. `receipt`: what came under the grant.
+  // Ends a grant at its receiver's report. `end`: how the receiver says the grant ended. `receipt`: the bytes
+  // that came under the grant. OK for a grant that is unknown or has ended. Reports the end to the source
+  // too: the call that opens the pull may arrive after the receiver gave up, and the call that closes it may
+  // never arrive.
   absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
                              bool source_corrupt, SteadyTime now, const GrantReceipt& receipt = {});
-  // Records the outcome of reading an origin (GrantOffer::origin_to_read). Until this call, or for an hour,
-  // receivers wait for it; an origin that could not be read is tried again after some seconds.
+  // Records the outcome of reading an origin (GrantOffer::origin_to_read). Until this call, but at most for
+  // an hour, receivers wait for the reading. An origin that could not be read is tried again after some
+  // seconds.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
-  // Call it after a node reported its replicas and the inventory changed.
+  // Call this after a node reported its replicas and the inventory changed.
   void NoteReported(const std::string& node_id, const InventoryChange& change, SteadyTime now);
-  // Call it before the node is removed.
+  // Call this before the node is removed.
   void EndOfNode(std::string_view node_id, SteadyTime now) { grants_.EndOf(node_id, now); }
-  // Call it after the artifact was deleted.
+  // Call this after the artifact was deleted.
   void EndOfArtifact(const std::string& artifact_id, SteadyTime now);
   void Tick(SteadyTime now);
 
@@ -96,7 +99,7 @@ class Transfers {
     std::vector<SourceRef> sources;  // with the same indices
     size_t elsewhere = 0;            // replicas on other nodes, in any state
   };
-  // A node of the receiver's host or zone that was just given sources outside of it.
+  // A node of the receiver's host or zone that was just given sources outside that host or zone.
   struct Mate {
     std::string name;
     bool of_host = true;  // false: of the receiver's zone
@@ -107,13 +110,13 @@ class Transfers {
   SourceQuery QueryOf(const GrantRequest& request, const Node& receiver,
                       const ArtifactRecord& artifact) const;
   Candidates FindCandidates(const Asking& asking) const;
-  // Whether the node was recently given sources on other hosts, for its host.
+  // Whether the node was recently given sources on other hosts and now pulls for its host.
   bool HasTurn(const Node& node, const Asking& asking) const;
-  // The node that the receiver waits for: the receiver leaves the network to a hostmate, and the links to
-  // other zones to a node of its zone. nullopt: no node has its turn, or the receiver has waited long enough.
+  // The node that the receiver waits for: a hostmate that uses the network, or a node of its zone that uses
+  // the links to other zones. nullopt: no such node pulls now, or the receiver has waited long enough.
   std::optional<Mate> FindPullingMate(const Asking& asking);
-  // A grant, issued after that time, by which another node pulls the artifact into the receiver's zone and
-  // can serve the receiver; null: there is none.
+  // A grant, issued after `issued_after`, by which another node pulls the artifact into the receiver's zone
+  // and can serve the receiver; null: there is none.
   const Grant* FindZonePuller(const Asking& asking, SteadyTime issued_after) const;
   // Whether one of the names is a replica of the artifact on the node.
   bool HasReplicaNamed(const std::vector<std::string>& names, const Node& node,
@@ -123,8 +126,8 @@ class Transfers {
   ZoneRole RoleInZone(const Asking& asking, const Candidates& candidates) const;
 
   // shared_origins.cc
-  // Lets the receiver read a shared origin beside its grants, in shares with others, while no node has the
-  // whole image or its sources give nothing.
+  // Lets the receiver read a share of a shared origin in parallel with its grants, while no node has the
+  // whole image or its sources deliver nothing.
   void OfferShared(const Asking& asking, GrantOffer& offer);
 
   // transfers.cc
@@ -135,20 +138,20 @@ class Transfers {
   OfferedGrant Offer(const Grant& grant, SteadyTime now) const;
   std::vector<Origin> LiveOrigins(const Catalog::Artifact& artifact) const;
   GrantOffer RefuseDraining(const Asking& asking);
-  // For a receiver without a source: adds the alternatives.
+  // For a receiver without a source: adds origins and waits to the offer.
   void OfferOther(const Asking& asking, const Candidates& candidates, GrantOffer& offer);
 
   // offers_to_wait.cc
-  // Writes in the offer what may become a source for this receiver, if anything may, and records that the
-  // receiver was told to wait.
+  // If some node may become a source for this receiver, names it in the offer and records that the receiver
+  // waits.
   void OfferToWait(const Asking& asking, size_t elsewhere, GrantOffer& offer);
   void AddFilling(const Asking& asking, Waits::Waiting& waiting, GrantOffer& offer) const;
   std::vector<std::string> NodesThatWillReport(const Asking& asking) const;
   std::vector<std::string> NodesAwayWith(const Asking& asking) const;
   // The nodes that could serve this receiver if they were reachable.
   std::vector<std::string> UnreachableNodesWith(const Asking& asking) const;
-  // Asks for an origin on another node to be read, if the receiver has none itself. Returns the nodes to wait
-  // for; none: there is nothing to wait for.
+  // If the receiver has no origin itself, asks in the offer for an origin on another node to be read. Returns
+  // the nodes to wait for; empty: there is nothing to wait for.
   std::vector<std::string> OfferOrigins(const Asking& asking, GrantOffer& offer);
 
   const TransferOptions options_;

@@ -1,11 +1,11 @@
-// What will become a source: what each receiver was told to wait for, which nodes are about to fill a
-// replica, and which nodes read the files of an import or a shared origin.
+// Future sources: the nodes that each receiver was told to wait for, the nodes that are about to fill a
+// replica, and the nodes that read the files of an import or a shared origin.
 //
-// Filling replicas may wait for each other. A receiver is therefore told to wait for a node only if the
-// sources and waits of that node lead, without the receiver, to a node that can make the bytes (IsRooted). No
-// chain of waits is thus circular.
+// Filling replicas may wait for each other. Therefore a receiver is told to wait for a node only if the
+// sources and waits of that node lead, without the receiver, to a node that can make the bytes (IsRooted). So
+// no chain of waits is circular.
 //
-// Soft state. Reads membership, inventory and grants, which must outlive it. Thread-compatible.
+// Soft state. Reads membership, inventory and grants, which must outlive this object. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +25,27 @@ namespace tensorcast::global_store {
 
 class Waits {
  public:
-  // What a receiver was told to wait for: until it asks again, or is late to ask and has no filling replica.
+  // The nodes that a receiver was told to wait for. Ends when the receiver asks again, or when it is late to
+  // ask and has no filling replica.
   struct Waiting {
-    std::vector<std::string> nodes;  // any of these
-    bool reports = false;            // or nodes that have not reported yet
+    std::vector<std::string> nodes;  // the receiver waits for any of these
+    bool reports = false;            // the receiver waits for nodes that have not reported yet
     SteadyTime until;
   };
   // The read of an origin for other nodes, or its failure.
   struct Reading {
-    std::string error;  // empty: under way
-    SteadyTime until;   // after this time it counts as not tried
+    std::string error;  // empty: the read is under way
+    SteadyTime until;   // after this time the origin counts as not tried
     bool IsUnderWay(SteadyTime now) const { return until > now && error.empty(); }
     bool HasFailed(SteadyTime now) const { return until > now && !error.empty(); }
   };
-  // A node that reads a shared origin: while its replica fills, or until it should have reported the replica.
+  // A node that reads a shared origin. It counts while its replica fills, or until `until`, by when it should
+  // have reported the replica.
   struct Reader {
     uint32_t share = 0;
     SteadyTime until;
   };
-  using Beginning = std::map<std::string, SteadyTime>;  // node id -> assumed to fill until
+  using Beginning = std::map<std::string, SteadyTime>;  // node id -> until when it is assumed to fill
   // A search for a root, on behalf of one receiver at one moment.
   struct Search {
     const Node* receiver = nullptr;
@@ -58,37 +60,38 @@ class Waits {
   void Begin(const std::string& artifact_id, const std::string& node_id, Waiting waiting) {
     waiting_[artifact_id][node_id] = std::move(waiting);
   }
-  // The receiver does not wait any more, as far as is known.
+  // The receiver no longer waits.
   void End(std::string_view artifact_id, std::string_view node_id);
-  // Null: the node was not told to wait, or does not wait any more.
+  // Null: the node does not wait.
   const Waiting* Find(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
-  // The node was just told from where to fill a replica. Until it has reported the replica, no receiver could
-  // otherwise know that one is coming.
+  // Call this when a node was just given sources to fill a replica. Until it reports the replica, this is the
+  // only record that a replica is coming.
   void NoteFills(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void NoteReported(std::string_view artifact_id, const std::string& node_id);
   const Beginning& BeginningOf(std::string_view artifact_id) const;
 
-  // The read of an artifact's origin on that node; made if missing.
+  // The entry for the read of an artifact's origin on that node; made if missing.
   Reading& ReadingOf(const std::string& artifact_id, const std::string& node_id) {
     return readings_[artifact_id][node_id];
   }
   // Records the outcome of reading an origin.
   void NoteReading(const std::string& artifact_id, const std::string& node_id, const absl::Status& read,
                    SteadyTime now);
-  // Call it when the artifact is gone.
+  // Call this when the artifact is gone.
   void ForgetReadings(const std::string& artifact_id) { readings_.erase(artifact_id); }
 
-  // The node reads a shared origin of the artifact from now on, or still. Returns its share: the lowest one
-  // without a reader, or kMaxReaders where there is none.
+  // Records that the node reads, or still reads, a shared origin of the artifact. Returns its share: the
+  // lowest share without a reader, or kMaxReaders if all are taken.
   uint32_t NoteReads(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void EndReads(std::string_view artifact_id, std::string_view node_id);
   bool Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
-  // Whether a chain of grants, and of nodes that grantless nodes were told to wait for, leads from this node
-  // to one that can make the bytes without the receiver.
+  // Whether a chain leads from this node to a node that can make the bytes, without the receiver of `search`.
+  // A step goes from a node to the source of one of its grants or, if it has no grant, to a node that it was
+  // told to wait for.
   bool IsRooted(const Node& node, std::string_view artifact_id, Search& search) const;
-  // As IsRooted, but only by the node's waits, without its grants.
+  // Like IsRooted, but the first step uses only the node's waits, not its grants.
   bool LeadsOn(const Node& node, std::string_view artifact_id, Search& search) const;
   void Tick(SteadyTime now);
 
@@ -100,7 +103,7 @@ class Waits {
   friend class DirectoryInvariants;  // tests
 
   bool FillsAt(std::string_view artifact_id, std::string_view node_id) const;
-  // Whether the node has the artifact, makes it from local data, or is about to ask for it.
+  // Whether the node has the artifact, makes it from local data, or is about to ask for sources.
   bool HasOwnWay(std::string_view artifact_id, const Node& node, SteadyTime now) const;
 
   const Membership& nodes_;

@@ -11,16 +11,16 @@
 
 namespace tensorcast::global_store {
 
-// The name of a group with its key. A group has no '/' in its own name, so two pairs never have one name.
+// A name for the pair of group and key. A group's own name has no '/', so two pairs never have the same name.
 std::string VersionGroupName(std::string_view group, std::string_view key);
 
 class Announcements {
  public:
-  // No facts if this revision, or a newer one, was announced: two callers may find that a version is agreed
-  // on.
+  // The facts that announce a version. No facts if this revision, or a newer one, is already announced: two
+  // callers may both find the agreement.
   DurableFacts Prepare(const AnnouncementRecord& record) const;
   void Apply(const AnnouncementRecord& record);
-  // Forgets announcements that are older, as the metadata store's Purge does.
+  // Forgets announcements from before this time, as the metadata store's Purge does.
   void Purge(absl::Time before);
   // Null: the group has announced nothing. `name` as from VersionGroupName.
   const AnnouncementRecord* Find(std::string_view name) const;

@@ -1,9 +1,10 @@
 // Version groups: processes that switch to a new version of a key together, such as the ranks of an engine.
-// The members report which version they have prepared. Once all have prepared the same one it may be
-// announced, which the caller makes durable (Announcements). The rules are in README.md.
+// The members report which version they have prepared. Once all members have prepared the same version, it
+// may be announced; the caller makes the announcement durable (Announcements). README.md has the rules.
 //
-// Soft state: members report again, with what they have prepared, in their next calls. No clock, no threads.
-// Reads the catalog and the announcements that callers pass. Thread-compatible: one caller at a time.
+// Soft state: after a restart of the store, members report their prepared version again in their next calls.
+// No clock, no threads. Reads the catalog and the announcements that callers pass. Thread-compatible: one
+// caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,8 @@ struct GroupCall {
   uint32_t size = 0;  // number of members
   OnLostMember on_lost = OnLostMember::kWait;
   absl::Duration lost_after;  // a member that is silent for longer is lost
-  std::string member;         // its name in the group
-  std::string instance;       // of the process; new each time that the member starts anew
+  std::string member;         // the member's name in the group
+  std::string instance;       // names the process; new at each start of the member
   GroupVersion prepared;      // the last version that it prepared
   uint64_t preparing = 0;     // the revision that it prepares now; 0: none
   uint64_t known = 0;         // the last revision that it knows to be announced
@@ -47,21 +48,20 @@ struct GroupCall {
 };
 
 struct GroupAnswer {
-  std::optional<GroupVersion> announced;  // newer than the announcement that the member knows
-  std::optional<GroupVersion> prepare;    // the version that the group prepares, if the member has another
-                                          // one
+  std::optional<GroupVersion> announced;  // set if it is newer than the announcement that the member knows
+  std::optional<GroupVersion> prepare;    // that the group prepares; set if the member has another
   std::vector<std::string> waits_for;     // for people: what an announcement waits for
 };
 
 class VersionGroups {
  public:
   // Takes a member's report. INVALID_ARGUMENT if it describes the group differently from the others; ABORTED
-  // where the group ended without it (kFail), or another process took its place.
+  // if the group ended (kFail), or if another process took the member's place.
   absl::Status Note(const GroupCall& call, const Announcements& announcements, SteadyTime now);
-  // The version that all members have prepared, to announce; nullopt: none. `name` as from VersionGroupName.
+  // The version to announce, which all members have prepared; nullopt: none. `name` as from VersionGroupName.
   std::optional<AnnouncementRecord> ToAnnounce(std::string_view name, const Catalog& catalog,
                                                const Announcements& announcements, SteadyTime now);
-  // The answer to the member; nullopt: none yet. ABORTED as Note.
+  // The answer to the member; nullopt: there is no news yet. ABORTED as for Note.
   absl::StatusOr<std::optional<GroupAnswer>> AnswerTo(const GroupCall& call, const Catalog& catalog,
                                                       const Announcements& announcements, SteadyTime now);
   // What the group waits for, for people.
@@ -73,7 +73,7 @@ class VersionGroups {
 
  private:
   struct Member {
-    std::string instance;  // empty: known only from the last announcement, from before this store took over
+    std::string instance;  // empty: only known from an announcement before this store took over
     GroupVersion prepared;
     uint64_t preparing = 0;
     uint64_t known = 0;
@@ -81,7 +81,7 @@ class VersionGroups {
   };
   struct Ended {
     absl::Status why;
-    SteadyTime until;  // until when it is remembered
+    SteadyTime until;  // forgotten after this time
   };
   struct Group {
     std::string key;
@@ -95,7 +95,7 @@ class VersionGroups {
     bool was_complete = false;
     SteadyTime incomplete_since;
 
-    // Without members that were not heard yet since this store took over.
+    // The number of members that were heard since this store took over.
     size_t Seats() const;
     bool IsSilent(const Member& member, SteadyTime now) const { return now - member.heard > lost_after; }
     bool IsComplete(SteadyTime now) const;
@@ -107,7 +107,7 @@ class VersionGroups {
   static bool ExpireOne(Group& group, SteadyTime now);
   // Ends the group for its present members.
   static void End(Group& group, const std::string& cause, SteadyTime now);
-  // Makes a seat for a process, which takes the place of an earlier one with the same name. Null: there is no
+  // Adds a process as a member. It replaces an earlier process with the same name. Null: the group has no
   // room yet.
   static Member* Seat(Group& group, const GroupCall& call, SteadyTime now);
   static void ChooseCandidate(Group& group, const Catalog& catalog, const AnnouncementRecord* announced,
