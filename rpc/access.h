@@ -1,10 +1,10 @@
-// Decides whether a caller may make a call. A server with certificates, or with a socket that grants only
-// some roles, has an AccessControl. Its interceptor asks before each call, and a refused call ends before its
-// handler runs.
+// Decides whether a caller may make a call. A server has an AccessControl if it has certificates, or a socket
+// that grants only some roles. The server's interceptor asks it before each call, and a refused call ends
+// before its handler runs.
 //
-// A process that calls on behalf of another sends that name (metadata `tc-caller`). Only nodes may do that,
-// and such calls have the rights of a client, never of an operator: no process can delete or drain with a
-// node's certificate.
+// A process that calls on behalf of another caller sends that caller's name (metadata `tc-caller`). Only
+// nodes may do that. Such calls have the rights of a client, never of an operator, so no process can delete
+// or drain with a node's certificate.
 //
 // Internal to this folder; thread-safe.
 #pragma once
@@ -34,9 +34,9 @@ class AccessControl {
  public:
   struct Options {
     std::shared_ptr<const Credentials> credentials;  // null: the server only has unix sockets
-    security::RoleSet unix_roles;                    // of callers over a unix socket
-    std::string unix_socket;                         // its path, for messages
-    std::string operator_socket;                     // this and `admit`: see ServerOptions
+    security::RoleSet unix_roles;                    // the roles of callers over a unix socket
+    std::string unix_socket;                         // the socket's path, for messages
+    std::string operator_socket;                     // see ServerOptions, also for `admit`
     std::function<absl::Status()> admit;
   };
   explicit AccessControl(Options options);
@@ -44,11 +44,12 @@ class AccessControl {
   struct Decision {
     Caller caller;
     absl::Status refused;                  // PERMISSION_DENIED, UNAUTHENTICATED, or the error of `admit`
-    Credentials::Certificate certificate;  // null: the caller has none
+    Credentials::Certificate certificate;  // null: the caller has no certificate
   };
   // The current result of `admit`.
   absl::Status Admit() const { return options_.admit != nullptr ? options_.admit() : absl::OkStatus(); }
-  // `label` is "GlobalStore/BindKey"; `on_behalf_of` is the metadata, empty without it.
+  // `label`: for example "GlobalStore/BindKey". `on_behalf_of`: the value of `tc-caller`; empty if the call
+  // has none.
   Decision Decide(const grpc::ServerContextBase& call, std::string_view label,
                   std::string_view on_behalf_of) const;
 
@@ -63,13 +64,13 @@ class AccessControl {
   };
   void CancelOverdue();
 
-  // Why the caller may not make the call, and what to do.
+  // The error for a caller that may not make the call, with the remedy.
   absl::Status Refusal(std::string_view label, const Caller& caller, security::RoleSet wanted) const;
 
   const Options options_;
   absl::Mutex mutex_;
   std::unordered_map<const void*, Running> running_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<TaskLoop> sweep_;  // last: it uses the other members
+  std::unique_ptr<TaskLoop> sweep_;  // last: its task uses the other members
 };
 
 }  // namespace tensorcast::rpc

@@ -1,10 +1,10 @@
 // Decides in which order an overloaded server runs its calls, and which calls it refuses.
 //
-// A task waits in the line of its class. Lines are served in the order of the classes; one task in
-// kTurnOfOthers is the oldest of all lines, so that no class starves. A line that is full, or has a first
-// task that waited too long, refuses further tasks with UNAVAILABLE and RetryAfter (retry_after.h). Each
-// refused caller gets a later time, at the rate at which tasks end, so that refused callers return one after
-// the other. Thread-safe.
+// A task waits in the line of its class. Lines are served in the order of the classes. Every kTurnOfOthers-th
+// task is the oldest of all lines, so that no class starves. A line refuses further tasks if it is full, or
+// if its first task has waited too long. The error is UNAVAILABLE with RetryAfter (retry_after.h). Each
+// refused caller gets a later time to return, spaced by the duration of a task, so that refused callers
+// return one after the other. Thread-safe.
 #pragma once
 
 #include <array>
@@ -31,16 +31,16 @@ class AdmissionQueue {
 
   struct Options {
     size_t max_waiting = 4096;  // tasks in each line
-    // A line refuses further tasks while its first task has waited this long. Callers give up later than
-    // that.
+    // A line refuses further tasks while its first task has waited this long. Must be shorter than the
+    // callers' timeouts.
     absl::Duration max_wait = absl::Seconds(2);
-    // The range of delays for refused callers.
+    // The min and max delay for refused callers.
     absl::Duration min_delay = absl::Milliseconds(100);
     absl::Duration max_delay = absl::Seconds(10);
     std::function<SteadyTime()> clock = SteadyNow;
   };
 
-  // The number of waiting tasks that `executor` must allow for a queue with these options.
+  // The number of waiting tasks that the executor must allow for a queue with these options.
   static size_t RoomFor(const Options& options) { return kClasses * options.max_waiting; }
 
   // `executor` must outlive the queue's last task.
@@ -51,8 +51,8 @@ class AdmissionQueue {
   // The line for the calls of a class. Lives as long as the queue.
   TaskRunner& line(Class of) { return lines_[static_cast<size_t>(of)]; }
 
-  // The longest wait of a node's waiting call (all classes but kCall); at least max_wait if one was refused
-  // since the previous call. Zero: the server keeps up.
+  // How far the server is behind with nodes' calls (all classes but kCall): the longest wait of such a call
+  // now, and at least max_wait if one was refused since the previous TakeLag. Zero: the server keeps up.
   absl::Duration TakeLag();
 
  private:
@@ -82,7 +82,7 @@ class AdmissionQueue {
   absl::Mutex mutex_;
   std::array<Line, kClasses> lines_;  // their waiting tasks are guarded by mutex_
   size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The time between two ends of tasks while others waited; a moving average.
+  // The time between the ends of two tasks while others waited; a moving average.
   absl::Duration interval_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(1);
   SteadyTime last_end_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };

@@ -1,12 +1,12 @@
-// Calling a service: blocking helpers that use the RequestContext. Its deadline and cancellation become the
-// call's, its trace and request id travel as metadata, and errors are returned as absl::Status.
+// Calling a service: blocking helpers that use the RequestContext. The call gets its deadline and
+// cancellation, its trace and request id travel as metadata, and errors are returned as absl::Status.
 //
 //   TC_ASSIGN_OR_RETURN(v1::BindKeyResponse response,
 //                       rpc::CallUnary(*stub, &v1::GlobalStore::Stub::BindKey, context, request));
 //
 // Only UNAVAILABLE is retried, with jittered backoff, within the limits of the options and the deadline. That
 // is safe for mutations because every attempt carries the same request id. A stream is retried only while
-// none of its responses arrived. Thread-safe, as stubs are. Channels come from MakeChannel.
+// none of its responses arrived. Thread-safe, like stubs. MakeChannel makes the channels.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -33,11 +33,11 @@ namespace tensorcast::rpc {
 struct CallOptions {
   // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
   absl::Duration retry_for = absl::Seconds(10);
-  // Short, since a caller waits: a restarted server, or its successor, must be found soon.
+  // The max is short, since a caller waits: it must find a restarted server, or its successor, soon.
   Backoff::Options backoff = {.max = absl::Milliseconds(200)};
   const char* what = "call";    // names the work in errors of these helpers
-  std::string on_behalf_of;     // for a forwarded call: the name that asked (Caller::asking); else empty
-  EpochFence* fence = nullptr;  // answers have to pass it; must outlive the call
+  std::string on_behalf_of;     // for a forwarded call: the caller's name (Caller::asking); else empty
+  EpochFence* fence = nullptr;  // checks the epoch of answers; must outlive the call
 };
 
 // One attempt of work that is repeated while it is UNAVAILABLE.
@@ -50,8 +50,8 @@ struct Attempt {
 // Records on `span` that this attempt is not the first, and why.
 void NoteRetry(otel::Span& span, const Attempt& attempt);
 
-// The gRPC context of one attempt, tied to a RequestContext, which must outlive it. The helpers below make
-// one; use it directly for calls that they do not cover.
+// The gRPC context of one attempt, tied to a RequestContext, which must outlive it. The helpers below use it;
+// use it directly only for calls that they do not cover.
 class ClientCall {
  public:
   explicit ClientCall(const RequestContext& context, const Attempt& attempt = {},
@@ -63,12 +63,12 @@ class ClientCall {
   grpc::ClientContext* get() { return &call_; }
   // Tells the server the number of messages in this client's stream.
   void AnnounceMessages(size_t count);
-  // Whether the server's responses may be used: FAILED_PRECONDITION when it has another protocol version,
-  // UNAVAILABLE when it does not pass the fence. REQUIRES: the first response was read.
+  // Whether the server's responses may be used. FAILED_PRECONDITION if the server has another protocol
+  // version, UNAVAILABLE if the fence refuses its epoch. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
-  // The result of a call that gRPC reports as ended: its error, or that of CheckServer. CANCELLED that this
-  // process did not request becomes UNAVAILABLE: a server that ends cancels its running calls. Any error of a
-  // server that does not pass the fence becomes UNAVAILABLE too.
+  // The result of a call that gRPC reports as ended: its error, or that of CheckServer. If this process did
+  // not cancel the call, CANCELLED becomes UNAVAILABLE, because a server that shuts down cancels its running
+  // calls. Any error from a server with a refused epoch becomes UNAVAILABLE too.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
@@ -78,8 +78,8 @@ class ClientCall {
   Cancellation::Registration cancel_;
 };
 
-// Repeats `work` until it returns anything but UNAVAILABLE. If the attempts end without an answer, the last
-// error includes the first one.
+// Repeats `work` while it returns UNAVAILABLE, within `options` and the deadline. If no attempt gets an
+// answer, the last error includes the first error.
 absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& options,
                               absl::FunctionRef<absl::Status(Attempt&)> work);
 
@@ -97,8 +97,7 @@ absl::StatusOr<Response> CallUnary(
   return *std::move(response);
 }
 
-// A callback type that does not take part in deducing the helpers' template arguments, so that lambdas can be
-// passed.
+// A callback type that is not used to deduce the helpers' template arguments, so that lambdas can be passed.
 template <class Signature>
 using Callback = std::type_identity_t<absl::FunctionRef<Signature>>;
 
@@ -121,7 +120,7 @@ absl::Status ReadAll(Stream& stream, ClientCall& call,
   return consumed.ok() ? status : consumed;
 }
 
-// Writes all messages, or stops when the server ended the call: its status then tells why.
+// Writes all messages. Stops early if the server ended the call; the call's status has the reason.
 template <class Request, class Stream>
 void WriteAll(Stream& stream, size_t count, absl::FunctionRef<Request(size_t)> make_request) {
   for (size_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
 // Maps each gRPC call to its RequestContext. Interceptors and handlers have only the call's gRPC context in
-// common, so the RequestContext is stored under the address of that while the call lives:
+// common. So the RequestContext is stored under that object's address while the call lives:
 //   server: the interceptor stores it, the handler helpers look it up;
 //   client: the call helpers store it, the interceptor looks it up and sends it as metadata.
 // Thread-safe.
@@ -28,21 +28,21 @@ namespace tensorcast::rpc {
 inline constexpr char kTraceparentKey[] = "traceparent";
 inline constexpr char kTracestateKey[] = "tracestate";
 inline constexpr char kRequestIdKey[] = "tc-request-id";
-// The session of the calling client: one value from its connection to its end.
+// The session of the calling client: one value for the life of a client object.
 inline constexpr char kSessionIdKey[] = "tc-session-id";
-// The number of the attempt at the same call, from the second on.
+// The number of the attempt at the same call; sent from the second attempt on.
 inline constexpr char kAttemptKey[] = "tc-attempt";
-// The name that the call is made for (access.h).
+// The name of the caller that a node makes the call for (access.h).
 inline constexpr char kCallerKey[] = "tc-caller";
-// The number of messages in a client stream. A server cannot otherwise tell a stream that ended from one that
-// was cut off by a cancellation.
+// The number of messages in a client stream. Without it a server cannot distinguish a stream that ended from
+// one that a cancellation cut off.
 inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";
 
 inline constexpr size_t kMaxRequestIdBytes = 128;
 
 // The caller, as the server determined it (access.h).
 struct Caller {
-  std::string peer;    // the URI name in the peer's certificate; empty: it has none
+  std::string peer;    // the URI name in the peer's certificate; empty: no certificate
   std::string asking;  // the name that asked: the peer, or the name that the peer calls for; "operator"
                        // or "client" for callers of this host. Empty if callers are not checked
 };
@@ -55,7 +55,7 @@ class CallContexts {
   struct Entry {
     RequestContext context;
     Caller caller;         // for servers that check their callers (access.h); else empty
-    absl::Status refused;  // why the call may not be made
+    absl::Status refused;  // why the call may not be made; OK: it may
   };
   void File(const void* call, Entry entry);
   std::optional<Entry> Find(const void* call) const;
@@ -72,8 +72,8 @@ class CallContexts {
 };
 
 // The context of a call being served: deadline, trace, request id, and the cancellation that the handler
-// helpers trigger. A server made without rpc::Server has stored none; then returns a fresh one with the
-// call's deadline.
+// helpers trigger. A server that was not made by rpc::Server has not stored one; then returns a new one with
+// the call's deadline.
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
 // The caller of a call at a server that checks its callers (access.h); empty for others.
@@ -82,8 +82,8 @@ Caller CallerOf(const grpc::ServerContextBase& call);
 // The deadline of a call being served, InfiniteFuture when the client set none.
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call);
 
-// Converts a deadline for gRPC: by the monotonic clock, which gRPC uses anyway. A deadline by the wall clock
-// would move when that clock is set.
+// Converts a deadline to gRPC's monotonic clock. A deadline on the wall clock would move when that clock is
+// set.
 gpr_timespec ToGrpcDeadline(SteadyTime deadline);
 
 }  // namespace tensorcast::rpc

@@ -1,8 +1,8 @@
-// The telemetry of a call: one span and the tc_rpc_* metrics at either end, the ids in its request, and a
-// line in the server's log when it fails. Handlers only return their errors.
+// The telemetry of a call: on both ends, one span with the ids in the request, and the tc_rpc_* metrics; on
+// the server, a log line if the call fails. So handlers only return their errors.
 //
 // An interceptor owns a CallObserver. The hooks of one call run one after the other, so no lock is needed.
-// With telemetry off it costs a branch.
+// With telemetry off, each hook costs a branch.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +37,12 @@ MethodName ParseMethod(std::string_view path);
 class CallObserver {
  public:
   CallObserver() = default;
-  // A call without a status was cancelled.
+  // A call that End was not called for counts as cancelled.
   ~CallObserver();
 
-  // `method`, in gRPC's form, must outlive the observer. The span is a child of the context's trace and
-  // replaces it. `attempt`: the text in the metadata; empty for the first. `session`: the client's, from the
-  // metadata; empty: none.
+  // `method`, in gRPC's form, must outlive the observer. The span is a child of `context->trace` and replaces
+  // it there. `attempt`: the number of the attempt as text; empty for the first. `session`: the client's
+  // session; empty: none.
   void Begin(CallSide side, const char* method, std::string_view attempt, std::string_view session,
              RequestContext* context) {
     if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
@@ -83,18 +83,20 @@ class CallObserver {
 };
 
 // Sets the ids in a request as attributes of its call's span: artifact, key, replica, node, grant, location
-// and device. They are found by the fields' names, which are equal in all our messages, so handlers need no
-// code for them. Empty and unset fields are left out. Thread-safe; the fields are looked up once per message
-// type.
+// and device. Finds them by the names of the fields, which are the same in all messages of proto/, so
+// handlers need no code for them. Empty and unset fields are left out. Thread-safe; the fields are looked up
+// once per message type.
 void SetRequestAttributes(const google::protobuf::Message& request, otel::Span& span);
 
-// Whether a server's status means that the server failed, rather than that the request was impossible: then
-// its span is an error too. Follows OpenTelemetry's conventions for gRPC.
+// Whether a status means that the server failed, not that the request was impossible. Only then is the
+// server's span an error. Follows OpenTelemetry's semantic conventions for gRPC
+// (https://opentelemetry.io/docs/specs/semconv/rpc/grpc/).
 bool IsServersFault(absl::StatusCode code);
 
-// `method`: "GlobalStore/BindKey". A call that its caller cancelled is not a failure. Outside text cannot add
-// lines to the log. A flood of failures is limited to some lines per second, with their number; faults of the
-// server are counted separately from faults of callers.
+// Logs one line for a failed call. `method`: for example "GlobalStore/BindKey". Does not log a call that its
+// caller cancelled. Text from the caller cannot add lines to the log. Many failures are limited to a few
+// lines per second, which name the number of the others; server faults and caller faults have separate
+// limits.
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status);
 
 }  // namespace tensorcast::rpc

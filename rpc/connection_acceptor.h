@@ -1,7 +1,7 @@
-// Accepts the connections of a server and passes them on. gRPC 1.51's own listener stops for good when the
-// process once has no descriptor left. This one reserves some descriptors, limits the connections at each
-// address, tells refused peers the reason, and never stops listening. Connections by TCP leave descriptors to
-// unix sockets (base/posix/process_limits.h).
+// Accepts the connections of a server and passes them on. gRPC 1.51's own listener stops forever if the
+// process has no free descriptor at one moment. This class never stops listening: it reserves some
+// descriptors, limits the connections at each address, and tells refused peers the reason. TCP connections
+// leave some descriptors to unix sockets (base/posix/process_limits.h).
 //
 // One thread per server; it never blocks on a peer. Internal to this folder; thread-compatible.
 #pragma once
@@ -33,20 +33,19 @@ class Credentials;
 class ConnectionAcceptor {
  public:
   struct Options {
-    std::vector<std::string> listen;  // as for ListeningSockets
+    std::vector<std::string> listen;  // see ListeningSockets::Open
     std::vector<gid_t> unix_groups;
     int max_connections;                             // at each address
-    std::shared_ptr<const Credentials> credentials;  // for connections that are not by a unix path; may be
-                                                     // null
+    std::shared_ptr<const Credentials> credentials;  // for connections at host:port; may be null
   };
-  // Gets a connection and the socket that accepted it. Runs on the acceptor's thread and must not block.
+  // Receives a connection and the socket that accepted it. Runs on the acceptor's thread and must not block.
   using Handler = std::function<void(int listener, UniqueFd connection)>;
 
-  // Listens. Connecting peers wait until Start.
+  // Listens. Peers that connect wait until Start.
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const Options& options);
   ~ConnectionAcceptor() { Stop(); }
 
-  // Call it at most once.
+  // Call this at most once.
   void Start(Handler handler);
   // Stops listening and removes the files of unix sockets; the handler is not called any more. Idempotent.
   void Stop();
@@ -56,11 +55,11 @@ class ConnectionAcceptor {
 
   // In the order of `listen`, with the chosen ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
-  // A call of this peer was admitted, so that its connection counts as admitted. Thread-safe.
+  // Call this when a call of this peer was admitted: its connection then counts as admitted. Thread-safe.
   void Admitted(std::string_view peer);
 
  private:
-  // An address with its connections, so that a full address leaves the others their room.
+  // An address with its own table of connections, so that a full address does not affect the others.
   struct Endpoint {
     ListeningSockets listening;
     std::unique_ptr<ConnectionTable> table;
@@ -73,15 +72,16 @@ class ConnectionAcceptor {
   void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
   // Refuses as many queued connections as there is room for, oldest first.
   void RefuseConnections();
-  // The number of connections to accept at once. None at an address with certificates while the server is
-  // behind with the handshakes of earlier ones: handshakes that all progress together all end too late, and
-  // peers that give up start again, forever. A peer in the kernel's queue costs the server nothing.
+  // The number of connections to accept now. At an address with certificates it is 0 while the server is
+  // behind with earlier handshakes. Otherwise all handshakes would progress together, all would end too late,
+  // and the peers would give up and start again, forever. A peer in the kernel's queue costs the server
+  // nothing.
   int AcceptsAtOnce(Endpoint& endpoint) const;
-  // OK: there is room for another connection with this descriptor, perhaps because the oldest unadmitted
-  // connection was ended for it.
+  // OK if there is room for another connection with this descriptor. May end the oldest unadmitted connection
+  // to make room.
   absl::Status MakeRoom(Endpoint& endpoint, int connection) const;
 
-  // A connection to refuse that was not told so yet.
+  // A connection that is refused, but was not told the reason yet.
   struct RefusedConnection {
     int listener;
     UniqueFd connection;

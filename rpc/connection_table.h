@@ -1,5 +1,5 @@
 // The connections passed to gRPC that are still open. gRPC owns their descriptors and does not report when it
-// closes one, but the kernel tells whether a descriptor is still the same socket.
+// closes one. So the table asks the kernel whether a descriptor is still the same socket.
 //
 // A TCP connection is unadmitted until a call on it was admitted; the oldest unadmitted connection is ended
 // when there is no room for another one. Internal to this folder; thread-safe.
@@ -28,22 +28,22 @@ class ConnectionTable {
   explicit ConnectionTable(int max_connections);
   ~ConnectionTable();
 
-  // Whether one more connection would be too many. Checking thousands of connections takes a while: when it
-  // found none closed, it is not repeated for a multiple of the time that it took.
+  // Whether one more connection would be too many. The check of thousands of connections takes a while. If it
+  // finds the table still full, it is not repeated for a multiple of the time that it took.
   bool Full();
   void Add(int socket);
   // The number of open connections.
   int Count();
-  // The share of connections, by a sample, with bytes that wait to be read: almost none if the server keeps
-  // up. Zero if there are few connections, where a share would mean nothing.
+  // The share of connections with unread bytes, estimated from a sample. Almost zero if the server keeps up.
+  // Zero if there are too few connections for an estimate.
   double UnreadShare();
 
-  // Adds a TCP connection of this peer, by gRPC's name for it (TcpPeerOf); it is unadmitted at first.
+  // Adds a TCP connection, which is unadmitted at first. `peer`: gRPC's name of the peer (TcpPeerOf).
   void AddUnadmitted(int socket, std::string peer);
-  // How many of the newest unadmitted connections have bytes that wait to be read, counted up to `max`: on a
-  // server with certificates each is a handshake that the server has not begun.
+  // The number of the newest unadmitted connections with unread bytes, at most `max`. On a server with
+  // certificates each of them is a handshake that the server has not begun.
   int UnreadHandshakes(int max);
-  // A call of this peer was admitted. Cheap: called for each call.
+  // Call this when a call of this peer was admitted. Cheap, since it runs for each call.
   void Admitted(std::string_view peer);
   // Shuts down the oldest unadmitted connection that is at least this old; gRPC then closes it. False if
   // there is none.
@@ -62,7 +62,7 @@ class ConnectionTable {
   };
 
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False if it was no longer unadmitted.
+  // Marks the connection's peer as admitted or gone. False if it already was.
   bool Forget(const UnadmittedConnection& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int max_connections_;

@@ -1,8 +1,9 @@
-// Secures the connections of one process to other hosts: mutual TLS by its certificate, the servers that a
-// channel accepts, and the name of a server's caller. The only place where gRPC uses certificates.
+// Secures the connections of one process to other hosts: configures mutual TLS with its certificate,
+// restricts the servers that a channel accepts, and reads the certificate of a server's caller. No other code
+// gives certificates to gRPC.
 //
-// A process without certificates has no Credentials; its ports and channels are in clear. Unix sockets always
-// are: there the kernel identifies the peer. Thread-safe.
+// A process without certificates has no Credentials; its ports and channels are unencrypted. Unix sockets are
+// always unencrypted: there the kernel identifies the peer. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -28,7 +29,7 @@ namespace tensorcast::rpc {
 
 class Credentials {
  public:
-  // gRPC reads the identity's files itself, and again when they change; open connections stay.
+  // gRPC reads the identity's files itself, and again when they change. Open connections stay.
   explicit Credentials(std::shared_ptr<security::Identity> identity);
   ~Credentials();
   Credentials(const Credentials&) = delete;
@@ -36,15 +37,15 @@ class Credentials {
 
   const security::Identity& identity() const { return *identity_; }
 
-  // For a channel to a server with one of these roles and, unless it is empty, this name; a connection to any
-  // other server fails.
+  // For a channel to a server with one of these roles and, unless `name` is empty, with this name. A
+  // connection to any other server fails.
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(security::RoleSet servers,
                                                          const std::string& name) const;
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
 
   using Certificate = std::shared_ptr<const security::Certificate>;
-  // The certificate of a served call's peer; null if the connection is not TLS. Errors as
-  // Identity::CheckPeer: the peer of an open connection may have lost its access since.
+  // The certificate of a served call's peer; null if the connection does not use TLS. Errors are those of
+  // Identity::CheckPeer, because the peer of an open connection may have lost its access.
   absl::StatusOr<Certificate> CallerOf(const grpc::ServerContextBase& call) const;
 
  private:
@@ -52,7 +53,8 @@ class Credentials {
 
   const std::shared_ptr<security::Identity> identity_;
   const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  // By PEM text. A certificate comes with each call, and decoding one takes longer than a call.
+  // Decoded certificates by PEM text: each call brings a certificate, and decoding it takes longer than a
+  // call.
   mutable absl::Mutex mutex_;
   mutable std::unordered_map<std::string, Certificate> described_ ABSL_GUARDED_BY(mutex_);
 };

@@ -17,15 +17,15 @@ class Credentials;
 struct EndpointAccess {
   std::string endpoint;   // the address, "unix:/path" or "host:port"
   std::string callers;    // for people: "user root (uid 0), mode 0600"
-  std::string role;       // for people: their rights
+  std::string role;       // for people: the role and its rights
   bool in_clear = false;  // a TCP port without certificates
 
   // For a log line: "unix:/run/daemon.sock: user root (uid 0), mode 0600: operator, every call".
   std::string ToString() const;
 };
 
-// The access to a gRPC address. At a unix socket, this process's user and members of `unix_groups` have
-// `unix_roles`. If `credentials` is null, a TCP port is in clear.
+// Describes the access to a gRPC address. At a unix socket, this process's user and members of `unix_groups`
+// have `unix_roles`. If `credentials` is null, a TCP port is unencrypted.
 EndpointAccess AccessOf(const std::string& address, const std::vector<gid_t>& unix_groups,
                         security::RoleSet unix_roles, const Credentials* credentials);
 
@@ -34,7 +34,8 @@ std::string UserText(uid_t user);
 
 // The users that can use a unix socket: this process's, root, and the members of these groups.
 std::string CallersOfSocket(const std::string& path, const std::vector<gid_t>& groups);
-// The callers of a TCP port: holders of certificates; every process if it is in clear.
+// The callers of a TCP port: holders of certificates; every process if the port is unencrypted.
+// `certified_as`: words for the holders of certificates.
 std::string CallersOfPort(const std::string& address, std::string_view certified_as,
                           const Credentials* credentials);
 

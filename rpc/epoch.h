@@ -1,5 +1,5 @@
-// Epochs: which of a cluster's successive leaders a server is. The server sends its epoch with each answer,
-// as gRPC metadata; a caller that knows a later one no longer trusts it. A server that is not one of several
+// An epoch numbers the successive leaders of a cluster. A server sends its epoch with each answer, as gRPC
+// metadata. A caller that knows a later epoch no longer trusts the server. A server without standby servers
 // sends none.
 #pragma once
 
@@ -31,13 +31,13 @@ struct Epoch {
 // nullopt for a text that ToText does not write.
 std::optional<Epoch> ParseEpoch(std::string_view text);
 
-// The latest known epoch, over all calls that share this object. An epoch of another cluster replaces it,
-// with a warning: epochs of two clusters cannot be compared. Thread-safe.
+// The latest known epoch of all calls that share this object. An epoch of another cluster replaces it, with a
+// warning, because epochs of two clusters cannot be compared. Thread-safe.
 class EpochFence {
  public:
   // UNAVAILABLE when the answer's epoch is earlier than the latest one. REQUIRES: the call has ended.
   absl::Status Check(const grpc::ClientContext& call) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same for an epoch that `server` sent.
+  // The same check for an epoch that `server` sent.
   absl::Status Check(const Epoch& epoch, std::string_view server) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

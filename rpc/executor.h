@@ -1,5 +1,5 @@
-// A pool of threads for handlers that may block. It grows on demand up to a max number; threads that are idle
-// for a while end. Thread-safe.
+// A pool of threads for handlers that may block. It grows on demand up to a max number of threads. Threads
+// that are idle for a while end. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class TaskRunner {
   using Task = absl::AnyInvocable<void() &&>;
   virtual ~TaskRunner() = default;
 
-  // UNAVAILABLE, and the task is destroyed without running, if there is no room for it.
+  // UNAVAILABLE if there is no room for the task, which is then destroyed without running.
   virtual absl::Status Schedule(Task task) = 0;
 };
 
@@ -37,13 +37,14 @@ class Executor final : public TaskRunner {
 
   Executor() : Executor(Options{}) {}
   explicit Executor(const Options& options);
-  // Runs the queued tasks, then joins. Must outlive the rpc::Server with handlers that use it.
+  // Runs the queued tasks, then joins the threads. The executor must outlive the rpc::Server with handlers
+  // that use it.
   ~Executor() override;
 
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // UNAVAILABLE when max_queued tasks already wait.
+  // UNAVAILABLE when max_queued tasks already wait, or when there is no thread and none can be started.
   absl::Status Schedule(Task task) override;
 
   int threads() const;
@@ -59,7 +60,7 @@ class Executor final : public TaskRunner {
   mutable absl::Mutex mutex_;
   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<std::thread::id, std::thread> running_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> left_ ABSL_GUARDED_BY(mutex_);  // to be joined; they hold no lock any more
+  std::vector<std::thread> left_ ABSL_GUARDED_BY(mutex_);  // ended threads, to be joined
   size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -9,9 +9,9 @@
 //   }
 //
 // A request and a response live until the handler has returned (in the asynchronous forms, until Finish). The
-// context's cancellation fires when the client cancels, goes away, or its deadline passes, on a gRPC thread:
-// its callbacks must not block. A handler does not run if its caller is gone before it starts. Errors: a full
-// Executor ends the call with UNAVAILABLE.
+// context's cancellation fires when the client cancels, when it goes away, or when the deadline passes. It
+// fires on a gRPC thread, so its callbacks must not block. A handler does not run if its caller is gone
+// before it starts. A full Executor ends the call with UNAVAILABLE.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -33,14 +33,14 @@ namespace tensorcast::rpc {
 grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, TaskRunner& executor,
                                       std::function<absl::Status(const RequestContext&)> handler);
 
-// The handler runs on the executor too, but the call ends only when the Finisher ends it: waiting for a
-// transfer needs no thread.
+// The handler also runs on the executor, but the call ends only when the Finisher ends it. So a call that
+// waits for a transfer needs no thread.
 grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, TaskRunner& executor,
                                            std::function<void(const RequestContext&, Finisher)> handler);
 
 // A stream of requests, one response. `on_message` runs on a gRPC thread for each message in turn and must
-// not block; its error ends the call. `on_end` runs on the executor once the whole stream has arrived, never
-// for a stream that was cut off.
+// not block; its error ends the call. `on_end` runs on the executor after the whole stream has arrived; it
+// does not run for a stream that was cut off.
 template <class Request>
 grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
                                                    std::function<absl::Status(Request&&)> on_message,
@@ -50,8 +50,8 @@ grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* 
                                                   bounds);
 }
 
-// One request, a stream of responses, which ends when the Finisher ends it: for streams that live long
-// (watches) or wait for a transfer. The writer may be kept past the end of the call; it is then closed.
+// One request, a stream of responses, which the Finisher ends. For streams that live long (watches) or wait
+// for a transfer. The writer may be kept after the end of the call; it is then closed.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
     grpc::CallbackServerContext* call, TaskRunner& executor,
@@ -59,7 +59,7 @@ grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
   return new internal::WriteStreamReactor<Response>(call, executor, std::move(handler));
 }
 
-// One request, a stream of responses, which ends with the handler's status.
+// One request, a stream of responses. The stream ends when the handler returns, with its status.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStream(
     grpc::CallbackServerContext* call, TaskRunner& executor,
@@ -68,7 +68,7 @@ grpc::ServerWriteReactor<Response>* HandleWriteStream(
                                           internal::FinishingWith<Response>(std::move(handler)));
 }
 
-// A stream of requests, all read before `on_end` answers with a stream of responses.
+// A stream of requests, then a stream of responses: `on_end` runs after all requests were read.
 template <class Request, class Response>
 grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
     grpc::CallbackServerContext* call, TaskRunner& executor,

@@ -1,6 +1,6 @@
-// The interceptors at both ends of every call: they carry the RequestContext as metadata. MakeChannel and
-// Server install them. They also make the spans and metrics of calls (call_observer.h), so that handlers and
-// call sites need no code for them.
+// The interceptors at both ends of every call. They pass the RequestContext as metadata. They also make the
+// spans and metrics of calls (call_observer.h), so that handlers and call sites need no code for them.
+// MakeChannel and Server install them. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,13 +25,13 @@ class AccessControl;
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
     std::string session_id, const std::string& server);
 
-// Stores a RequestContext made from the call's metadata and deadline: in the caller's trace or, if the caller
-// sent no well-formed one, as a new root. The call's span has the ids in the request, and a failed call is
-// logged (call_observer.h).
+// Makes a RequestContext from the call's metadata and deadline, and stores it. Its trace is the caller's, or
+// a new root if the caller sent no well-formed trace. The call's span has the ids in the request, and a
+// failed call is logged (call_observer.h).
 //
 // `access` decides which caller may make a call, and must outlive the last call; null: every call is allowed.
-// `epoch` is sent with each answer, unless its number is 0. `on_admitted` gets the peer of each admitted
-// call; may be empty.
+// `epoch` is sent with each answer, unless its number is 0. `on_admitted` is called with the peer of each
+// admitted call; may be empty.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
     AccessControl* access, const Epoch& epoch, std::function<void(std::string_view peer)> on_admitted);
 

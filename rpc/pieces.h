@@ -22,7 +22,7 @@ size_t PieceCount(uint64_t bytes, size_t piece_bytes = kPieceBytes);
 // REQUIRES: index < PieceCount(bytes.size(), piece_bytes).
 std::string_view Piece(std::string_view bytes, size_t index, size_t piece_bytes = kPieceBytes);
 
-// A manifest as a sequence of messages with a piece in each, for StreamWriter::WriteRest. `holder` keeps
+// A manifest as a sequence of messages with one piece each, for StreamWriter::WriteRest. `holder` keeps
 // `manifest` alive.
 template <class Message>
 std::function<std::optional<Message>()> ManifestPieces(std::shared_ptr<const void> holder,
@@ -40,7 +40,7 @@ class PieceJoiner {
  public:
   explicit PieceJoiner(uint64_t max_bytes = kMaxManifestBytes) : max_bytes_(max_bytes) {}
 
-  // RESOURCE_EXHAUSTED when the sum would exceed the max; the pieces joined before are kept.
+  // RESOURCE_EXHAUSTED when the sum would exceed the max; the earlier pieces are kept.
   absl::Status Add(std::string_view piece);
   const std::string& bytes() const { return bytes_; }
   std::string Take() { return std::move(bytes_); }

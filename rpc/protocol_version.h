@@ -1,9 +1,10 @@
 // The version of the contracts in proto/, which all processes of a cluster share. Each call carries its
 // caller's version and each answer its server's, as gRPC metadata. A process refuses another version before a
-// handler runs, or before an answer is used. A mismatch is thus one clear error, rather than the effects of
-// fields with another meaning. Pure functions.
+// handler runs, or before an answer is used. So a mismatch is one clear error, and fields are never read with
+// another meaning. Pure functions.
 //
-// Errors are not checked: they have the same meaning in every version.
+// The version of an answer that is an error is not checked, because errors have the same meaning in every
+// version.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr char kProtocolKey[] = "tc-protocol";  // metadata, in both directions
 inline constexpr char kProtocolText[] = "2";
 
-// FAILED_PRECONDITION unless the caller of a served call has our version.
+// FAILED_PRECONDITION unless the caller of a served call has this process's version.
 absl::Status CheckCallersVersion(const grpc::ServerContextBase& call);
 // The same check for the server that answered. REQUIRES: its initial metadata have arrived.
 absl::Status CheckServersVersion(const grpc::ClientContext& call);

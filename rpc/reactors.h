@@ -1,5 +1,5 @@
 // The gRPC reactors behind the handlers (handlers.h), and the Finisher with which an asynchronous handler
-// ends its call. All but Finisher and StreamBounds is internal to this folder.
+// ends its call. Everything except Finisher and StreamBounds is internal to this folder.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -22,8 +22,8 @@ namespace tensorcast::rpc {
 
 // Ends a call from any thread, at any later time: an asynchronous handler gets one and returns.
 //
-// Copies share one call. The first Finish counts, later ones do nothing; when the last copy is destroyed
-// without one, the call ends with INTERNAL, so no call is left open. Thread-safe. The call's request and
+// Copies share one call. The first Finish counts, and later ones do nothing. If the last copy is destroyed
+// before any Finish, the call ends with INTERNAL, so no call stays open. Thread-safe. The call's request and
 // response must not be touched after Finish.
 class Finisher {
  public:
@@ -40,15 +40,16 @@ class Finisher {
 struct StreamBounds {
   uint64_t max_messages = uint64_t{1} << 20;
   uint64_t max_bytes = uint64_t{1} << 30;
-  // Over all streams that this process receives at a time: they take several times that in memory.
+  // The max sum over all streams that this process receives at a time; they need several times that in
+  // memory.
   uint64_t max_bytes_together = uint64_t{1} << 30;
 };
 
-// A reactor owns itself: gRPC calls OnDone last, after the call was finished and every operation has
-// returned.
+// A reactor owns itself: OnDone deletes it. gRPC calls OnDone last, after the call was finished and every
+// operation has ended.
 namespace internal {
 
-// Counts one stream's messages, and tells whether all of the stream arrived. Its destructor releases the
+// Counts one stream's messages, and checks whether the whole stream arrived. The destructor releases the
 // stream's part of the common limit. Thread-compatible.
 class StreamCounter {
  public:
@@ -59,7 +60,8 @@ class StreamCounter {
 
   // RESOURCE_EXHAUSTED above a limit of the stream, UNAVAILABLE above the common limit.
   absl::Status Count(uint64_t message_bytes);
-  // Call it at the end: CANCELLED when the client announced more messages than came, or cancelled.
+  // Call this at the end of the stream. CANCELLED if the client announced more messages than arrived, or
+  // cancelled.
   absl::Status CheckComplete(const grpc::CallbackServerContext& call) const;
 
  private:
@@ -69,11 +71,11 @@ class StreamCounter {
   uint64_t bytes_ = 0;
 };
 
-// Not OK for a caller with another protocol version: its call reaches no handler.
+// The refusal of a caller with another protocol version, or of a caller without access; OK for other callers.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
-// Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason if it cannot run.
-// Exactly one of the two is called.
+// Runs `task` on the executor, unless the caller is gone by then. If it cannot run, calls `fail` with the
+// reason. Calls exactly one of the two.
 void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail);
 
@@ -161,8 +163,8 @@ StreamHandler<Response> FinishingWith(
                                         Finisher finisher) { finisher.Finish(handler(context, *writer)); };
 }
 
-// A run of the handler that owns all its arguments: after Finish the reactor may be destroyed while the
-// handler still returns.
+// A run of the handler that owns all its arguments, because after Finish the reactor may be destroyed while
+// the handler still runs.
 template <class Response>
 std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWriter<Response>> writer,
                              StreamHandler<Response> handler) {

@@ -1,7 +1,7 @@
-// Tells refused peers why a server does not accept them, in gRPC's protocol: each call on such a connection
-// ends at once with the reason, and the connection ends a second later. (If it were closed at once, the peer
-// would only see "connection reset", and gRPC's clients may wait five seconds; after an immediate GOAWAY they
-// would reconnect without pause.)
+// Tells refused peers, in gRPC's protocol, why a server does not accept them. Each call on such a connection
+// ends at once with the reason, and the connection ends a second later. If the connection were closed at
+// once, the peer would only see "connection reset", and gRPC's clients may then wait five seconds. After an
+// immediate GOAWAY they would reconnect without pause.
 //
 // Internal to this folder; one owner thread.
 #pragma once
@@ -28,26 +28,27 @@ class Credentials;
 
 class RefusingServer {
  public:
-  // `credentials` as for ConnectionAcceptor; null: every connection is in clear.
+  // `credentials`: see ConnectionAcceptor; null: every connection is unencrypted.
   static absl::StatusOr<std::unique_ptr<RefusingServer>> Start(const Credentials* credentials);
   ~RefusingServer();
 
-  // Refuses a connection; `listener` is the socket that accepted it. Only the latest few are open at a time,
-  // since they use reserved descriptors; the oldest makes room. REQUIRES: credentials, with `tls`.
+  // Refuses a connection; `listener` is the socket that accepted it. Only a few refused connections are open
+  // at a time, since they use reserved descriptors; a new one ends the oldest. REQUIRES: if `tls`, Start had
+  // credentials.
   void Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason);
-  // When the oldest will have had time to learn the reason, so that it may make room; InfinitePast if there
-  // is room.
+  // When the oldest refused connection has had time to get the reason, so that it may be ended; InfinitePast
+  // if there is room.
   SteadyTime RoomAt() const;
   bool empty() const { return refused_.empty(); }
-  // Ends the connections that had their second. Returns when to call it again; InfiniteFuture when there is
-  // none.
+  // Ends the connections that are a second old. Returns when to call this again; InfiniteFuture if no
+  // connection is left.
   SteadyTime EndOverdue();
 
  private:
   class Service;
   RefusingServer();
 
-  // The connection by a descriptor of ours: gRPC may close its own at any time.
+  // The connection, by a second descriptor that this class owns: gRPC may close its own at any time.
   struct Refused {
     UniqueFd socket;
     SteadyTime end;

@@ -1,4 +1,4 @@
-// Retries: which errors are worth a retry, and how long to wait between attempts.
+// Decides which errors are worth a retry, and how long to wait between attempts.
 #pragma once
 
 #include <string_view>
@@ -10,17 +10,17 @@
 
 namespace tensorcast::rpc {
 
-// UNAVAILABLE is worth another attempt, unless the status says otherwise (WithoutRetry). Thread-safe, as are
-// the next two.
+// UNAVAILABLE is worth a retry, unless it carries the mark of WithoutRetry. Thread-safe, like the next two
+// functions.
 bool IsWorthRetrying(const absl::Status& status);
 
-// The same error, marked as not to be retried: the process that returns it has waited as long as makes sense.
+// Marks the error as not worth a retry, because the process that returns it has already waited long enough.
 // OK stays OK. The mark travels with the status from server to client (DoNotRetry in proto/types.proto), so
-// that not every process on the way waits in turn.
+// that the processes on the way do not all wait.
 absl::Status WithoutRetry(absl::Status status);
 
-// Returns OK after `duration`; at once DEADLINE_EXCEEDED if the context's deadline comes before that, and
-// CANCELLED as soon as it is cancelled. `what` names the work for the message.
+// Sleeps for `duration`, and returns OK. Returns DEADLINE_EXCEEDED at once if the context's deadline is
+// earlier, and CANCELLED as soon as the context is cancelled. `what` names the work in the message.
 absl::Status SleepFor(const RequestContext& context, absl::Duration duration, std::string_view what);
 
 // The wait before each next attempt: exponential, with jitter. Thread-compatible.
@@ -35,7 +35,7 @@ class Backoff {
   Backoff() : Backoff(Options{}) {}
   explicit Backoff(const Options& options) : options_(options), next_(options.initial) {}
 
-  // Between half and all of the current step; each call makes the next step longer.
+  // A random duration between half and all of the current step. Each call makes the next step longer.
   absl::Duration Next();
   void Reset() { next_ = options_.initial; }
 

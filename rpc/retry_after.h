@@ -1,5 +1,5 @@
-// An overloaded server says when it wants to be asked again: UNAVAILABLE with the detail RetryAfter of
-// proto/types.proto. Servers write it, and every caller that retries obeys it. Thread-safe functions.
+// An overloaded server says when to retry: UNAVAILABLE with the detail RetryAfter of proto/types.proto. Every
+// caller that retries obeys it. Thread-safe functions.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace tensorcast::rpc {
 
-// Callers wait no longer than this, whatever a server writes.
+// The max delay that callers obey.
 inline constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
-// The error of a server that did not begin the call: the caller retries after `delay` at the earliest.
+// The error of a server that did not begin the call: the caller must wait at least `delay` before it retries.
 absl::Status RetryLater(std::string_view message, absl::Duration delay);
 // The delay in the error of RetryLater, between zero and kMaxRetryAfter; nullopt if the error has none.
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// How long to wait after this error: 1 to 1.5 times the delay that the server asked for; the backoff's next
-// step if the error has no delay.
+// How long to wait after this error: a random duration of 1 to 1.5 times the delay in the error. If the error
+// has no delay, the backoff's next step.
 absl::Duration WaitAfter(const absl::Status& error, Backoff& backoff);
 
 }  // namespace tensorcast::rpc

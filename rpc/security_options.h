@@ -1,5 +1,5 @@
-// The security of a server: its identity, the peers that it trusts, and whether TCP ports may be in clear.
-// From the section `security` of the configuration.
+// The security of a server: its identity, the peers that it trusts, and whether TCP ports may be unencrypted.
+// Read from the section `security` of the configuration.
 //
 // Thread-compatible.
 #pragma once
@@ -15,18 +15,18 @@
 
 namespace tensorcast::rpc {
 
-// An address host:port that a server listens on, and the key that names it.
+// An address host:port that a server listens on, and the configuration key that sets it.
 struct ListenEndpoint {
   std::string_view key;
   std::string listen;
-  bool advertised = false;  // others are told an address that the operator chose
+  bool advertised = false;  // the operator configured another address for peers
 };
 
 struct SecurityOptions {
-  security::Identity::Files files;                     // all empty: host:port is in clear
+  security::Identity::Files files;                     // all empty: host:port is unencrypted
   std::shared_ptr<const Credentials> credentials;      // made from the files; null: none, or the files cannot
                                                        // be loaded
-  bool insecure = false;                               // TCP ports may be in clear
+  bool insecure = false;                               // TCP ports may be unencrypted
   security::KeyRules key_rules;                        // which callers may bind which keys
   security::RoleSet own_roles = security::kEveryRole;  // roles that this server's certificate may have
 

@@ -41,19 +41,20 @@ struct ServerOptions {
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
   // Max connections at each address. A further connection is refused with UNAVAILABLE and the reason, and so
-  // is a connection for which only reserved descriptors are left. Over TCP the oldest connection without an
-  // admitted call is ended first to make room.
+  // is a connection for which only reserved descriptors are left. Before that, the oldest TCP connection
+  // without an admitted call is ended to make room.
   int max_connections = kMaxConnections;
   // For host:port; null: connections there have no TLS, and every peer may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;
   // The roles of callers over a unix path.
   security::RoleSet unix_roles = security::kEveryRole;
-  // Path of the socket that grants the operator role, told to callers that `unix_roles` refuse; may be empty.
+  // Path of the socket that grants the operator role; errors name it if `unix_roles` refuse a caller. May be
+  // empty.
   std::string operator_socket;
-  // Runs before each call to our services, and again before the call is answered. An error that it returns
-  // ends the call. Empty: all calls are admitted.
+  // Runs before each call to `services`, and again before the call is answered. If it returns an error, the
+  // call ends with that error. Empty: all calls are admitted.
   std::function<absl::Status()> admit;
-  Epoch epoch;  // sent with each answer of our services; number 0: not sent
+  Epoch epoch;  // sent with each answer of `services`; number 0: not sent
 };
 
 // Thread-safe.
@@ -62,13 +63,13 @@ class Server {
   // ALREADY_EXISTS when a process already listens on a unix path, UNAVAILABLE when an address cannot be
   // bound, INVALID_ARGUMENT for a text that is not an address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
-  // Shuts down at once. Returns when every call has ended; the Executor of the calls must still exist.
+  // Shuts down at once. Blocks until every call has ended, so the Executor of the calls must still exist.
   ~Server();
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Refuses new calls; running ones may end until the deadline and are then cancelled. Idempotent.
+  // Refuses new calls. Running calls may finish until the deadline and are then cancelled. Idempotent.
   void Shutdown(SteadyTime deadline);
   // Blocks until Shutdown.
   void Wait();
@@ -83,7 +84,7 @@ class Server {
  private:
   Server();
 
-  // The remaining time of the certificate, if there is one.
+  // The gauge of the certificate's remaining time; not set without a certificate.
   std::optional<otel::GaugeRegistration> certificate_gauge_;
   std::unique_ptr<AccessControl> access_;  // used by the server's calls; null: callers are not checked
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;

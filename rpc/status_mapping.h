@@ -1,5 +1,5 @@
 // Conversions between absl::Status and grpc::Status: code, message, and payloads as the details of a
-// google.rpc.Status (gRPC's trailer `grpc-status-details-bin`), where other tools read them too.
+// google.rpc.Status (gRPC's trailer `grpc-status-details-bin`), where other tools can read them.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,9 @@ class Status;
 namespace tensorcast::rpc {
 
 // Trailing metadata has a small limit, and a call with larger trailers fails with an error that hides the
-// real one. Longer messages are therefore cut; with payloads, which repeat the message, to half of that.
-// Payloads that are larger together are left out.
+// real one. Therefore messages longer than kMaxErrorMessageBytes are cut; messages with payloads are cut to
+// half of that, because the details repeat the message. Payloads are left out if together they exceed
+// kMaxDetailsBytes.
 inline constexpr size_t kMaxErrorMessageBytes = 2048;
 inline constexpr size_t kMaxDetailsBytes = 1024;
 

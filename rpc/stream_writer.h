@@ -1,5 +1,5 @@
-// Sends the responses of one server stream to the client. Handlers write from any thread; gRPC takes one
-// message at a time; a limited number waits in between.
+// Sends the responses of one server stream to the client. Handlers write from any thread, gRPC takes one
+// message at a time, and a bounded queue lies between them.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -33,7 +33,7 @@ class StreamSink {
 };
 
 // Thread-safe. Messages are sent in the order in which they were written, except that WriteLatest replaces a
-// waiting one.
+// waiting message in its place.
 template <class Response>
 class StreamWriter {
  public:
@@ -41,18 +41,19 @@ class StreamWriter {
   StreamWriter(StreamSink<Response>* sink, RequestContext context)
       : sink_(sink), context_(std::move(context)) {}
 
-  // For messages that the client must see. Blocks while kMaxWaiting such messages wait, until the call's
-  // deadline or cancellation (CANCELLED, DEADLINE_EXCEEDED). OK means queued: a client may still go away.
+  // For messages that the client must see. Blocks while kMaxWaiting such messages wait; CANCELLED or
+  // DEADLINE_EXCEEDED when the call ends meanwhile. OK means that the message is queued; the client may still
+  // go away.
   absl::Status Write(Response message) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For news that a later message makes worthless (progress, a key's revision). Never blocks. Replaces a
-  // waiting message of the same slot, so a slow client misses intermediate ones, never the latest.
+  // For messages that a later one makes obsolete (progress, a key's revision). Never blocks. Replaces a
+  // waiting message of the same slot, so a slow client may miss intermediate messages, but never the latest.
   void WriteLatest(Response message, std::string_view slot = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For any number of last messages of the stream. `next` is called whenever the client has taken the
-  // previous message, until it returns nullopt. No thread waits meanwhile, so `next` must not block. It is
-  // called by one thread at a time, possibly after the handler has returned, and destroyed at the end of the
-  // stream. REQUIRES: called once, and nothing is written afterwards.
+  // For the last messages of the stream, any number of them. `next` is called whenever the client has taken
+  // the previous message, until it returns nullopt. No thread waits meanwhile, so `next` must not block. It
+  // is called by one thread at a time, possibly after the handler has returned, and destroyed at the end of
+  // the stream. REQUIRES: called once, and nothing is written afterwards.
   void WriteRest(std::function<std::optional<Response>()> next) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // True once the client no longer reads.
@@ -63,9 +64,9 @@ class StreamWriter {
 
   // Sends the waiting messages, then ends the call. The handler helpers call it with the handler's status.
   void Finish(const absl::Status& status);
-  // The client went away: drops the waiting messages.
+  // Call this when the client went away: drops the waiting messages.
   void Close();
-  // gRPC took the message, or (`ok` false) the stream is broken.
+  // Call this when gRPC took the message; `ok` false: the stream is broken.
   void OnWritten(bool ok);
 
   static constexpr int kMaxWaiting = 4;
@@ -84,7 +85,8 @@ class StreamWriter {
   void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the next message into in_flight_; false when there is none now.
   bool TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives the sink its next operation, if it has none. gRPC may call back from within, so no lock is held.
+  // Gives the sink its next operation, if none is in flight. gRPC may call back from within, so no lock is
+  // held.
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
 
   StreamSink<Response>* const sink_;

@@ -104,7 +104,7 @@ struct TaskRecord {
   absl::Status error;     // of the last failed attempt
   absl::Time created;
   absl::Time updated;
-  bool cancelled = false; // so the fact is deleted
+  bool cancelled = false;  // so the fact is deleted
   // The key of the follower that made the task. Such a task is not durable: it follows from the key and its
   // followers.
   std::string follows = {};
@@ -123,7 +123,7 @@ struct FollowerRecord {
   std::string node_name;  // for people, while the node is away
   std::string asked_by;   // see TaskRecord::asked_by
   absl::Time created;
-  bool removed = false; // so the fact is deleted
+  bool removed = false;  // so the fact is deleted
   friend bool operator==(const FollowerRecord&, const FollowerRecord&) = default;
 };
 

@@ -13,14 +13,14 @@
 
 namespace tensorcast::rpc {
 
-// Times, in both directions, are within the years 1 to 9999.
+// In both directions, times are clamped to the years 1 to 9999.
 google::protobuf::Timestamp ToProto(absl::Time time);
-google::protobuf::Duration ToProto(
-    absl::Duration duration);  // at most 100 years, which also stand for infinity
+// At most 100 years, which also stands for infinity.
+google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Time FromProto(const google::protobuf::Timestamp& time);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
-// Leaves out the device's UUID: a Location does not have it.
+// Leaves out the device's UUID, which a Location does not have.
 v1::Location ToProto(const Location& location);
 // An unset kind means CPU.
 absl::StatusOr<Location> FromProto(const v1::Location& location);

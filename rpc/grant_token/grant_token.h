@@ -16,12 +16,13 @@
 
 namespace tensorcast::rpc {
 
-// Allows for whole seconds, and for clocks that run differently between two heartbeats.
+// The tolerance in VerifyGrant, for rounding to whole seconds and for the drift of clocks between two
+// heartbeats.
 inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
 
-// The key that the global store gave a source at its registration. Both count time from that moment, each by
-// a clock that is never set, and the source corrects its count by every heartbeat's answer: no two clocks are
-// ever compared.
+// The key that the global store gave a source at its registration. Both count time from that moment, each on
+// its own steady clock, and the source corrects its count with every heartbeat's answer. So no two clocks are
+// compared.
 struct GrantKey {
   std::string bytes;  // empty: not registered yet
   SteadyTime given;
@@ -36,7 +37,7 @@ struct GrantClaims {
   std::string lane;
   absl::Duration expires;  // deadline for opening the pull, since the key was given; an open pull ends with
                            // its grant
-  // The names of the nodes, from their certificates if they have some (security/name.h).
+  // The names of the nodes, from their certificates if they have any (security/name.h).
   std::string receiver_name;
   std::string source_name;
   uint64_t epoch = 0;  // of the global store that gave the grant
