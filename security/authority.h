@@ -1,7 +1,7 @@
-// A certificate authority in two files, for trials and tests: used by `tensorcast certs`. A cluster with an
-// authority of its own (SPIRE, cert-manager, Vault) uses that one.
+// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster that has its own
+// authority (SPIRE, cert-manager, Vault) uses that one.
 //
-// Keys are ECDSA over P-256. Thread-safe; a value.
+// Keys are ECDSA over P-256. Pure values and functions; thread-safe.
 #pragma once
 
 #include <string>
@@ -19,17 +19,18 @@ struct CertifiedKey {
   std::string key;  // a secret
 };
 
-// The validity of a certificate; both are whole seconds of the wall clock.
+// The validity of a certificate, in whole seconds of the wall clock.
 struct Validity {
   absl::Time from;
   absl::Time until;
 };
 
-// Makes a new authority, named after a trust domain. Each process accepts only names of its own domain
+// Makes a new authority for a trust domain. Each process accepts only names of its own trust domain
 // (identity.h). INVALID_ARGUMENT for an invalid trust domain.
 absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const Validity& validity);
 
-// The trust domain in an authority's certificate. INVALID_ARGUMENT for one that MakeAuthority did not make.
+// The trust domain in an authority's certificate. INVALID_ARGUMENT if MakeAuthority did not make the
+// certificate.
 absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate);
 
 // Issues a certificate for `name` with a new key, valid for both ends of a connection. INVALID_ARGUMENT when

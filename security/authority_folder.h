@@ -1,7 +1,7 @@
-// A certificate authority in a folder: ca.pem and ca.key, and a certificate and a key for each name that it
-// issued. `tensorcast certs` keeps one, and tests and benchmarks make their own.
+// A certificate authority in a folder: ca.pem and ca.key, and a certificate and a key for each issued name.
+// `tensorcast certs` uses it; tests and benchmarks make their own.
 //
-// Thread-compatible. Only this process's user may read its files, except the certificates. Errors of files as
+// Thread-compatible. Only this process's user may read the keys. Errors of file operations are those of
 // ErrnoStatus.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace tensorcast::security {
 
-// Valid for this long, from a little before now, since other clocks may be behind.
+// A validity of this duration. It begins a little before now, since other hosts' clocks may be behind.
 Validity ValidFor(absl::Duration duration);
 
 class AuthorityFolder {
@@ -30,8 +30,8 @@ class AuthorityFolder {
     Files files;
   };
 
-  // Makes the folder if it is missing, and an authority in it. ALREADY_EXISTS if there is one: no process
-  // would accept its certificates any more.
+  // Makes the folder if it is missing, and an authority in it. ALREADY_EXISTS if the folder has an authority:
+  // replacing it would make all its certificates invalid.
   static absl::StatusOr<AuthorityFolder> Make(const std::string& folder, std::string_view trust_domain,
                                               const Validity& validity);
   // Opens an existing authority.
@@ -40,8 +40,8 @@ class AuthorityFolder {
   const std::string& trust_domain() const { return trust_domain_; }
   Files files() const;  // of the authority itself
 
-  // Issues a certificate for "node/a", in node-a.pem and node-a.key; replaces one with the same name. A
-  // concurrent reader finds a key that is at least as new as its certificate.
+  // Issues a certificate for a name such as "node/a", in node-a.pem and node-a.key. Replaces an earlier
+  // certificate of that name. A concurrent reader finds a key that is at least as new as its certificate.
   absl::StatusOr<Issued> Issue(std::string_view name, const Validity& validity) const;
 
  private:

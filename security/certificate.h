@@ -1,5 +1,5 @@
-// The content of a certificate, for people and for our checks: its name and its validity. TLS decides whether
-// it is trusted (identity.h). Stateless; thread-safe.
+// The parts of a certificate that people and checks need: its name and its validity. TLS decides whether the
+// certificate is trusted (identity.h). Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -22,12 +22,12 @@ struct Certificate {
   std::string serial_number;  // in hexadecimal digits
 };
 
-// INVALID_ARGUMENT unless the certificate has exactly one URI name, in our form.
+// INVALID_ARGUMENT unless the certificate has exactly one URI name, in the form of name.h.
 absl::StatusOr<Certificate> DescribeCertificate(const x509_st& certificate);
 // The same for the first certificate of a PEM text.
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem);
 
-// The text of a file of certificates, a key or names.
+// The text of a file with certificates, a key or names. Errors are those of ErrnoStatus.
 absl::StatusOr<std::string> ReadPemFile(const std::string& path);
 
 // The certificate's URI name. INVALID_ARGUMENT when it has none, or several.

@@ -1,10 +1,10 @@
-// The identity of this process and the peers that it trusts: its certificate with its key, its authority, and
-// the names that it refuses. One per process; every connection between hosts uses it.
+// The identity of this process, and the peers that it trusts: a certificate with its key, the trusted
+// authorities, and the refused names. There is one per process; every connection between hosts uses it.
 //
 // A thread reads the files again when they change: new connections use the new files, existing connections
 // stay. Invalid files are logged and change nothing.
 //
-// Thread-safe. Returned objects may outlive it.
+// Thread-safe. Returned objects may outlive the Identity.
 #pragma once
 
 #include <memory>
@@ -25,18 +25,19 @@ namespace tensorcast::security {
 
 class Identity {
  public:
-  // Paths of PEM files, except the last two.
+  // `ca`, `certificate` and `key` are paths of PEM files.
   struct Files {
     std::string ca;           // the trusted authorities
-    std::string certificate;  // of this process, followed by the certificates up to the authority
+    std::string certificate;  // of this process, followed by intermediate certificates
     std::string key;
     std::string denied;        // file of refused names, one per line, # begins a comment; empty: none
-    std::string trust_domain;  // of the accepted names; empty: that of this process's certificate
+    std::string trust_domain;  // of the accepted names; empty: the domain of `certificate`
   };
 
-  // INVALID_ARGUMENT when the files do not belong together: the key does not fit the certificate, or the
-  // certificate is not from that authority, has no name of our form, has a name of another domain, or is not
-  // valid now. PERMISSION_DENIED when every user can read the key; otherwise as ErrnoStatus.
+  // INVALID_ARGUMENT when the files do not fit together: the key does not belong to the certificate, or the
+  // certificate is not from `ca`, has no name in the form of name.h, has a name of another domain, or is not
+  // valid now. PERMISSION_DENIED when every user can read the key. Errors of file operations are those of
+  // ErrnoStatus. `look_every`: how often the thread checks the files for changes.
   static absl::StatusOr<std::shared_ptr<Identity>> Load(const Files& files,
                                                         absl::Duration look_every = absl::Seconds(1));
   ~Identity();
@@ -48,20 +49,21 @@ class Identity {
   // The certificate in the current files.
   Certificate self() const;
 
-  // OpenSSL's context for the next connection of either end, never null. Only TLS 1.3. Both sides present a
-  // certificate. A handshake fails when the peer's is not from our authority, is not valid now, has no name
-  // of our form in our trust domain, or has a denied name.
+  // OpenSSL's context for the next connection, as server or as client; never null. Allows only TLS 1.3. Both
+  // sides present a certificate. A handshake fails when the peer's certificate is not from a trusted
+  // authority, is not valid now, has no name of name.h's form in the accepted trust domain, or has a denied
+  // name.
   std::shared_ptr<ssl_ctx_st> ServerContext() const;
   std::shared_ptr<ssl_ctx_st> ClientContext() const;
-  // The peer of a connection made by one of these contexts. Checks again that the name is not denied and the
-  // certificate is valid: only this check covers a resumed or long-lived session. REQUIRES: the handshake is
-  // done. UNAUTHENTICATED and PERMISSION_DENIED as CheckPeer.
+  // The peer of a connection made with one of these contexts. Checks again that the name is not denied and
+  // the certificate is valid: no other check covers a resumed or long-lived session. REQUIRES: the handshake
+  // is done. Errors are those of CheckPeer.
   absl::StatusOr<Certificate> PeerOf(const ssl_st* connection) const;
 
   // Whether a peer with this certificate is accepted now; TLS has verified its chain. PERMISSION_DENIED for
   // another trust domain and for a denied name, UNAUTHENTICATED when the certificate has expired.
   absl::Status CheckPeer(const Certificate& peer) const;
-  // As CheckPeer, for a name with a valid certificate.
+  // The check of CheckPeer for a name alone; the caller knows that its certificate is valid.
   absl::Status CheckName(const Name& peer) const;
 
  private:

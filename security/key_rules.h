@@ -1,6 +1,6 @@
-// Which callers may bind which keys (security.keys): each prefix has the names that may bind keys with that
-// prefix. The longest matching prefix decides. If no prefix matches a key, every caller that may bind keys
-// may bind it.
+// Which callers may bind which keys (security.keys): each rule has a prefix and the names that may bind keys
+// with that prefix. The longest matching prefix decides. If no prefix matches a key, every caller with the
+// right to call BindKey may bind it.
 //
 // A name is the part of a certificate's name after ".../tensorcast/": "client/trainer", "operator/ada".
 // "client" and "operator" without a further part are callers without a name, such as those of a host's
@@ -28,9 +28,10 @@ class KeyRules {
   static absl::StatusOr<KeyRules> Parse(std::span<const std::string> rules);
 
   // PERMISSION_DENIED, with the prefix and the allowed names, unless this caller may bind the key. `peer` is
-  // the name in the peer's certificate, empty if it has none; `asking` is the name that asked for the call,
-  // as in rpc::Caller. An operator that makes the call itself may bind every key. If a node calls for an
-  // operator, the operator's name must be in the rule, since any node can claim to call for an operator.
+  // the name in the peer's certificate; empty if it has none. `asking` is the name of the original caller
+  // (rpc::Caller::asking). An operator that makes the call itself may bind every key. If a node forwards the
+  // call of an operator, the operator's name must be in the rule, since any node can claim to call for an
+  // operator.
   absl::Status Check(std::string_view key, std::string_view peer, std::string_view asking) const;
 
   bool empty() const { return names_.empty(); }

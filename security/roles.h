@@ -1,5 +1,5 @@
-// The one table of which role may make which call, also shown in README.md. No role may make a call without a
-// row. Pure functions.
+// The only table of the roles that may make each call; README.md shows it too. No role may make a call that
+// has no row. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ std::span<const CallRow> CallTable();
 RoleSet RolesOf(std::string_view call);
 inline bool Contains(RoleSet roles, Role role) { return (roles & Only(role)) != 0; }
 
-// "node or operator"; "no role" where the set is empty.
+// For messages: "node or operator"; "no role" if the set is empty.
 std::string RolesText(RoleSet roles);
 
 }  // namespace tensorcast::security
