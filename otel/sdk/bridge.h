@@ -1,7 +1,7 @@
 // The bridge from otel/api to the OpenTelemetry SDK. Private to this folder.
 //
-// Sources that include OpenTelemetry's headers see the distribution's Abseil (cmake/README.md), so this
-// header, the border between the two, does not use Abseil.
+// Sources that include OpenTelemetry's headers see the distribution's Abseil (cmake/README.md); other sources
+// see TensorCast's. This header is between the two, so it uses neither.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ enum class ExporterKind : uint8_t { kOtlpGrpc, kOtlpHttp, kConsole };
 // kParentRatio: a child follows its parent, a root the ratio. kRatio: all spans follow the ratio.
 enum class SamplerKind : uint8_t { kParentRatio, kRatio, kAlwaysOn, kAlwaysOff };
 
-// Limits of one span; further items are dropped, and longer texts are cut.
+// The limits of one span: further items are dropped, and longer texts are cut.
 struct SpanLimits {
   size_t max_attributes = 0;
   size_t max_events = 0;
@@ -32,11 +32,11 @@ struct SpanLimits {
   size_t max_attribute_bytes = 0;
 };
 
-// Callers must set the limits, sizes and times that are 0 here: their defaults are in the configuration
-// (options.h).
+// Callers must set the limits, sizes and times that are 0 here, except `timeout`: their defaults are in the
+// configuration (options.h).
 struct BridgeOptions {
   ExporterKind exporter = ExporterKind::kOtlpGrpc;
-  std::array<bool, kSignals> on_console{};  // signals for the console instead of `exporter`
+  std::array<bool, kSignals> on_console{};  // signals that go to the console instead of `exporter`
   std::string endpoint;  // http(s)://host:port[/path]; empty: from OTEL_*, else the SDK's default
   std::vector<std::pair<std::string, std::string>> headers;
   std::string ca_file;
@@ -52,7 +52,7 @@ struct BridgeOptions {
   SamplerKind sampler = SamplerKind::kParentRatio;
   double sampling_ratio = 1.0;
   SpanLimits limits;
-  bool file_paths = false;  // keep them in error messages of spans
+  bool file_paths = false;  // keep file paths in error messages of spans
 
   bool traces = true;
   bool metrics = true;
@@ -73,7 +73,7 @@ struct BridgeOptions {
 };
 
 struct LogLine {
-  int severity = 0;  // absl::LogSeverity as a number: info, warning, error, fatal
+  int severity = 0;  // absl::LogSeverity as a number: 0 info, 1 warning, 2 error, 3 fatal
   std::string_view message;
   std::string_view file;
   int line = 0;
@@ -82,23 +82,24 @@ struct LogLine {
   TraceContext trace;
 };
 
-// One set of providers. Thread-safe.
+// The SDK's providers of traces, metrics and logs. Thread-safe.
 class Bridge {
  public:
   static std::shared_ptr<Bridge> Create(const BridgeOptions& options);
   virtual ~Bridge() = default;
 
-  // Null if the signal is off. Both live as long as the process.
+  // The sinks for otel/api; null if the signal is off. Both live as long as the process.
   virtual TraceSink* traces() = 0;
   virtual MetricSink* metrics() = 0;
 
   // Does nothing if logs are off. Never blocks.
   virtual void EmitLog(const LogLine& line) = 0;
 
-  // Exports what is queued. May take as long as the exporters' timeouts, whatever `timeout` is.
+  // Exports the queued items; false if that failed. May take as long as the exporters' timeouts, even if
+  // `timeout` is shorter.
   virtual bool Flush(std::chrono::milliseconds timeout) = 0;
 
-  // No export is tried after `when`; what is left then counts as dropped.
+  // No export is tried after `when`; items that are left then count as dropped.
   virtual void GiveUpAt(std::chrono::steady_clock::time_point when) = 0;
   // Exports the rest and ends the threads. May take as long as a stuck export. Idempotent.
   virtual void Shutdown() = 0;

@@ -1,8 +1,8 @@
-// The totals of one counter: a cell for each combination of label values.
+// The totals of one counter, in one cell for each combination of label values.
 //
-// For each addition, the SDK's synchronous counters build a hash of owned strings and take a spin lock,
-// several times a call, on every thread. Here an addition is a look-up and an atomic addition. The SDK reads
-// the totals when it collects, as for any observable counter. Standard library only.
+// The SDK's synchronous counters hash copied strings and take a spin lock at each addition. Here an addition
+// is a look-up and an atomic addition. The SDK reads the totals when it collects, as it does for any
+// observable counter. Standard library only.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ namespace tensorcast::otel::sdk {
 // Thread-safe; adding to an existing cell takes no lock.
 class CounterCells {
  public:
-  // Label values beyond this number share one more cell, with "other" for all labels, which takes a lock.
-  // With that cell there are as many as the SDK keeps apart: with more, it would sum the totals anew at each
-  // collection.
+  // Further combinations of label values share one more cell, with "other" for all labels; adding to it takes
+  // a lock. Together these are as many series as the SDK keeps separate. With more, the SDK would add the
+  // totals of the others again at each collection.
   static constexpr size_t kMaxCells = 1998;
 
   CounterCells();
@@ -38,7 +38,7 @@ class CounterCells {
   Cell* Find(size_t hash, LabelValues labels) const;
   Cell& FindOrMake(size_t hash, LabelValues labels);
 
-  // Heads of lists to which cells are only added, at the head.
+  // The heads of linked lists. Cells are only added, at the head, and never removed.
   std::array<std::atomic<Cell*>, 64> lists_{};
   std::mutex growing_;
   size_t cells_ = 0;  // guarded by growing_

@@ -1,4 +1,5 @@
-// Counters of telemetry itself. Standard library only: both sides of the bridge use them.
+// The counters of telemetry about itself. Standard library only, because sources on both sides of the bridge
+// use them.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ class LastError {
   std::string what_;
 };
 
-// Items are spans and log records; for metrics, whole collections.
+// Counts spans or log records; for metrics, whole collections.
 struct SignalCounters {
   std::atomic<int64_t> pending{0};  // queued or being exported
   std::atomic<uint64_t> exported{0};

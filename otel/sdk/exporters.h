@@ -1,8 +1,9 @@
-// The exporters of each signal, made from our options. Includes OpenTelemetry.
+// Makes the exporters of each signal from BridgeOptions. Includes OpenTelemetry.
 //
-// The SDK exports metrics to an OTLP collector. Spans and log records encode themselves (otlp_encoders.h),
-// and exporters of ours send those bytes: the SDK's exporters consume their items and do not say why a
-// collector refused them, so that no item could be sent again (guards.h, export_trouble).
+// The SDK's own exporters send metrics to an OTLP collector. Spans and log records encode themselves
+// (otlp_encoders.h), and exporters of this folder send those bytes. The SDK's exporters could not be used for
+// them: they consume their items and do not say why a collector refused them, so no item could be sent again
+// (guards.h, export_trouble).
 #pragma once
 
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace tensorcast::otel::sdk {
 
-// Null where the signal is off.
+// Each is null if its signal is off.
 struct Exporters {
   std::unique_ptr<opentelemetry::sdk::trace::SpanExporter> spans;
   std::unique_ptr<opentelemetry::sdk::metrics::PushMetricExporter> metrics;
@@ -24,13 +25,13 @@ struct Exporters {
 
 Exporters MakeExporters(const BridgeOptions& options);
 
-// The exporters for a collector over gRPC or HTTP (otlp_exporters.cc). Options that ours leave unset are the
-// SDK's, from the environment (OTEL_EXPORTER_OTLP_*). As thread-safe as the SDK's: one export of a signal at
-// a time.
+// The exporters for a collector over gRPC or HTTP (otlp_exporters.cc). Options that BridgeOptions leave unset
+// come from the SDK, which reads the environment (OTEL_EXPORTER_OTLP_*). Like the SDK's exporters, each
+// allows one export at a time.
 Exporters MakeGrpcExporters(const BridgeOptions& options);
 Exporters MakeHttpExporters(const BridgeOptions& options);
 
-// The resource of all items of this process.
+// The OpenTelemetry resource of all items of this process.
 opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options);
 
 // Bridge::Create with the caller's exporters, such as the in-memory ones of tests.

@@ -1,4 +1,4 @@
-// Limits and counts around queues and exporters: an item that finds its queue full is dropped and counted
+// Limits the queues and counts the items of the exporters. An item for a full queue is dropped and counted
 // here; the SDK would drop it silently. Includes OpenTelemetry.
 #pragma once
 
@@ -32,12 +32,12 @@ namespace otel_trace = opentelemetry::sdk::trace;
 using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
-// Further facts of the export that runs on this thread. The SDK's metrics exporter over HTTP returns success
-// when it failed, and only logs the failure (bridge.cc listens). The one over gRPC does not say why it
-// failed, so even an export that was refused for good is tried again.
+// Facts about the export that runs on this thread. The SDK's metrics exporter over HTTP returns success when
+// it failed, and only logs the failure, so bridge.cc reads the SDK's log. The one over gRPC does not say why
+// it failed, so even a permanently refused export is retried.
 struct ExportTrouble {
   bool failed = false;
-  bool final = false;                        // the collector refuses a retry
+  bool final = false;                        // a retry cannot succeed
   std::chrono::milliseconds retry_after{0};  // min time before a retry, as the collector asks
   std::string error;                         // the last message of the SDK's log or of our exporter
 };
@@ -53,14 +53,14 @@ class Guard {
         retry_for_(retry_for),
         complain_(std::move(complain)) {}
 
-  // Whether one more item may be queued.
+  // Counts one more item if it may be queued; otherwise counts it as dropped and returns false.
   bool Admit() {
     if (ended_) {
       ++counters_.dropped_shutdown;
       return false;
     }
-    // Never above the size, even for a moment: a refused item must neither take another's place nor be
-    // counted by DropRest.
+    // `pending` never exceeds the size, even for a moment: a refused item must not take another item's place,
+    // and DropRest must not count it.
     int64_t pending = counters_.pending.load(std::memory_order_relaxed);
     while (pending < queue_size_) {
       if (counters_.pending.compare_exchange_weak(pending, pending + 1, std::memory_order_relaxed)) {
@@ -75,23 +75,23 @@ class Guard {
   // From now on no item is admitted.
   void End() { ended_ = true; }
   bool ended() const { return ended_; }
-  // Call it once the queue is empty after End: items that threads added too late are dropped.
+  // Call this after End, once the queue is empty: counts items that threads added too late as dropped.
   void DropRest() {
-    // Negative if an export that counted its items ends meanwhile.
+    // Negative if a running export has already subtracted its items.
     if (const int64_t left = counters_.pending.exchange(0); left > 0) {
       counters_.dropped_shutdown += static_cast<uint64_t>(left);
     }
   }
 
-  // Ends the retries too: a shutdown tries once.
+  // Sets the time after which no export begins. Also ends retries, so a shutdown tries each export once.
   void GiveUpAt(std::chrono::steady_clock::time_point when) {
     const std::lock_guard lock(mutex_);
     give_up_at_ = when;
     giving_up_.notify_all();
   }
 
-  // Runs one export of `count` items unless it is too late, and repeats it with growing pauses while the
-  // collector may still accept them.
+  // Runs one export of `count` items, unless GiveUpAt's time has passed. Repeats it with growing pauses while
+  // a retry may succeed.
   template <class Export>
   otel_common::ExportResult Run(size_t count, const Export& do_export) {
     using Clock = std::chrono::steady_clock;
@@ -125,14 +125,14 @@ class Guard {
     return result;
   }
 
-  // For items that were not admitted one by one.
+  // Counts items that did not pass Admit.
   void CountIn(size_t count) { counters_.pending += static_cast<int64_t>(count); }
 
  private:
   static constexpr std::chrono::milliseconds kFirstPause{100};
   static constexpr std::chrono::milliseconds kLongestPause{2000};
 
-  // So that processes refused by a collector at the same time do not retry at the same time.
+  // Adds jitter, so that processes that a collector refused at the same time do not retry at the same time.
   static std::chrono::milliseconds Jittered(std::chrono::milliseconds pause) {
     thread_local std::minstd_rand random(std::random_device{}());
     return pause / 2 + std::chrono::milliseconds(random() % (pause.count() / 2 + 1));
@@ -189,7 +189,7 @@ class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
       : inner_(std::move(inner)), guard_(std::move(guard)) {}
 
   otel_common::ExportResult Export(const otel_metrics::ResourceMetrics& data) noexcept override {
-    // The SDK's HTTP exporter posts no empty collection, so it does not count as an export.
+    // The SDK's HTTP exporter does not post an empty collection, so an empty one does not count as an export.
     if (data.scope_metric_data_.empty()) return otel_common::ExportResult::kSuccess;
     const std::lock_guard lock(mutex_);  // the reader's thread and a flush may both call it
     guard_->CountIn(1);

@@ -1,5 +1,5 @@
 // Writes log lines with their span's ids: to stderr as text or JSON, and to the OpenTelemetry log pipeline.
-// Both are absl::LogSinks, beside the program's other ones.
+// Both are absl::LogSinks; the program's other sinks stay.
 //
 // The ids are those of the logging thread's otel::Scope; a line logged outside every scope has none.
 #pragma once
@@ -26,8 +26,8 @@ enum class LogFormat { kText, kJson };
 std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format);
 
 // From now on stderr shows lines of `min_severity` or above in this format, one write each. A FATAL line is
-// written twice, first without and then with the stack: in text by Abseil, in JSON here, with the stack as a
-// member. May be called again; the last call counts.
+// written twice, first without and then with the stack: as text by Abseil, as JSON by this sink, with the
+// stack as a member. May be called again; the last call counts. Thread-safe.
 void InstallStderrLog(LogFormat format, absl::LogSeverity min_severity);
 
 // Sends lines to the bridge; never blocks. Lines about telemetry itself are not sent.
@@ -42,7 +42,7 @@ class TelemetryLogSink final : public absl::LogSink {
   const absl::LogSeverity min_;
 };
 
-// While an object lives, lines that this thread logs are about telemetry.
+// While an object of this class lives, lines that its thread logs count as lines about telemetry.
 class AboutTelemetry {
  public:
   AboutTelemetry();

@@ -1,4 +1,4 @@
-// Makes the SDK's instruments for our catalogue. Includes OpenTelemetry.
+// Makes the SDK's instruments for the metrics of otel/api/metrics_catalogue.h. Includes OpenTelemetry.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@
 
 namespace tensorcast::otel::sdk {
 
-// Thread-safe, as NVML is.
+// Thread-safe, because NVML is.
 class Nvml {
  public:
   // Null when the library cannot be loaded, lacks a function, or finds no driver.
@@ -24,7 +24,7 @@ class Nvml {
   };
 
   int device_count() const { return static_cast<int>(devices_.size()); }
-  std::optional<double> Utilization(int gpu) const;  // 0 to 1
+  std::optional<double> Utilization(int gpu) const;  // 0 to 1; nullopt if NVML fails
   std::optional<Bytes> Memory(int gpu) const;
 
  private:

@@ -1,6 +1,6 @@
 // The options of telemetry: the section observability.otel of the configuration, resolved with the
-// environment. The keys, their help, limits and defaults are in proto/config.proto; an unset key (tests and
-// the client library set few) has its default.
+// environment. The keys, their help, limits and defaults are in proto/config.proto. An unset key has its
+// default.
 #pragma once
 
 #include <string>
@@ -30,12 +30,12 @@ struct Options {
   bool resource_metrics = true;
 };
 
-// INVALID_ARGUMENT, naming the key or the variable, for an invalid or unavailable value. Reads the
-// environment: TENSORCAST_OTLP_ENDPOINT, TENSORCAST_OTEL_DEBUG=1 (turns telemetry on, to the console,
-// whatever the configuration says), OTEL_SDK_DISABLED=true (turns it off), and the OTEL_* variables, which
-// the configuration overrides. With telemetry off their values are not checked, since they may be for other
-// programs. `resource` overrides the attributes that every process has; the environment and the configuration
-// override `resource`.
+// Combines the configuration with the environment: TENSORCAST_OTLP_ENDPOINT; TENSORCAST_OTEL_DEBUG=1, which
+// turns telemetry on, to the console, whatever the configuration says; OTEL_SDK_DISABLED=true, which turns it
+// off; and the OTEL_* variables, which the configuration overrides. INVALID_ARGUMENT, naming the key or the
+// variable, for an invalid or unavailable value. With telemetry off, the variables are not checked, since
+// they may be for other programs. `resource` overrides the attributes that every process has; the environment
+// and the configuration override `resource`.
 absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role,
                                        const ResourceAttributes& resource = {});
 

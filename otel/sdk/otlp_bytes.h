@@ -1,8 +1,7 @@
-// Writes OTLP's bytes (otlp_encoders.h): protobuf's wire format as far as OTLP needs it, with the SDK's
-// attribute values and ids. Fields are appended in any order, as the format allows. The length of a nested
-// message is known before it is written, so no byte is written twice. `String` is a std::string with any
-// allocator. Stateless. Includes OpenTelemetry. Specification:
-// https://protobuf.dev/programming-guides/encoding/.
+// Writes OTLP messages for otlp_encoders.h: the part of protobuf's wire format that OTLP needs, with the
+// SDK's attribute values and ids. The format allows fields in any order. The length of a nested message is
+// computed before it is written, so no byte is written twice. `String` is a std::string with any allocator.
+// Stateless. Includes OpenTelemetry. Specification: https://protobuf.dev/programming-guides/encoding/.
 #pragma once
 
 #include <bit>
@@ -89,7 +88,7 @@ enum : uint32_t { kString = 1, kBool, kInt, kDouble };
 
 inline std::string_view View(nostd::string_view text) { return {text.data(), text.size()}; }
 
-// A value without an OTLP scalar type is left out; all of ours are scalars.
+// An attribute's value. Values that are not scalars are left out; TensorCast's attributes are all scalars.
 struct AnyValue {
   uint32_t field = 0;
   uint64_t number = 0;  // a bool, an integer, or the bits of a double
@@ -118,7 +117,7 @@ struct AnyValue {
   }
 };
 
-// For both of the SDK's variants: views and owned values.
+// Converts the alternatives of the SDK's two variants: attribute values as views, and owned values.
 struct ToAnyValue {
   AnyValue operator()(bool value) const { return {any_value_field::kBool, value ? 1u : 0u, {}}; }
   AnyValue operator()(int32_t value) const { return (*this)(static_cast<int64_t>(value)); }

@@ -1,5 +1,5 @@
-// Spans and log records that encode themselves as OTLP bytes while they are filled. As with the SDK's
-// recordables, one thread at a time owns and writes each. Includes OpenTelemetry.
+// Spans and log records that encode themselves as OTLP bytes while they are filled. Like any Recordable of
+// the SDK, each is used by one thread at a time. Includes OpenTelemetry.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ namespace otel_api = opentelemetry;
 
 // A span. The SDK's recordable for OTLP builds a tree of protobuf messages: about twenty allocations per span
 // on the observed thread, all freed on the exporter's thread. In a daemon under load that cost 18 us of CPU
-// per span, a quarter of the control plane. This span is a single block, unless it is larger than a usual
-// span of an RPC.
+// per span, a quarter of the control plane. A SpanEncoder is a single block of memory, unless the span is
+// larger than a usual span of an RPC.
 class SpanEncoder final : public otel_api::sdk::trace::Recordable {
  public:
   SpanEncoder() { bytes_.reserve(kExpectedBytes); }
@@ -46,11 +46,12 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
       const otel_api::sdk::instrumentationscope::InstrumentationScope&) noexcept override {}
   void SetStartTime(otel_api::common::SystemTimestamp time) noexcept override;
   void SetDuration(std::chrono::nanoseconds duration) noexcept override;
-  // Numbers of attributes, events and links that the limits dropped; the SDK's interface lacks these setters.
+  // Sets the numbers of attributes, events and links that the limits dropped. The SDK's interface has no
+  // setters for them.
   void SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept;
 
  private:
-  // Enough for a span of an RPC; a longer span grows beyond `own_`.
+  // Enough for a span of an RPC; a longer span also allocates on the heap.
   static constexpr size_t kExpectedBytes = 384;
 
   std::array<std::byte, kExpectedBytes + 1> own_;
@@ -72,7 +73,7 @@ class LogEncoder final : public otel_api::sdk::logs::Recordable {
   void SetBody(const otel_api::common::AttributeValue& body) noexcept override;
   void SetAttribute(otel_api::nostd::string_view key,
                     const otel_api::common::AttributeValue& value) noexcept override;
-  void SetEventId(int64_t, otel_api::nostd::string_view) noexcept override {}  // ours have none
+  void SetEventId(int64_t, otel_api::nostd::string_view) noexcept override {} // ours have none
   void SetTraceId(const otel_api::trace::TraceId& id) noexcept override;
   void SetSpanId(const otel_api::trace::SpanId& id) noexcept override;
   void SetTraceFlags(const otel_api::trace::TraceFlags& flags) noexcept override;

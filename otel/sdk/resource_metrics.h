@@ -1,4 +1,4 @@
-// CPU, memory and GPUs of the process and its host, as gauges that are read when metrics are collected.
+// Gauges of CPU, memory and GPUs of the process and its host, which are read when metrics are collected.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct ResourceOptions {
   std::string nvml = "libnvidia-ml.so.1";  // loaded if possible; without it there are no GPU metrics
 };
 
-// The gauges report as long as the registrations live. Metrics of files that cannot be read are left out.
+// The gauges report as long as the registrations live. A metric from a file that cannot be read is left out.
 std::vector<GaugeRegistration> ObserveResources(const ResourceOptions& options = {});
 
 }  // namespace tensorcast::otel::sdk

@@ -1,5 +1,6 @@
 // Sends encoded messages of one kind to a collector, over gRPC or HTTP. This header uses neither gRPC,
-// OpenTelemetry nor Abseil: it separates sources that see one Abseil from sources that see the other.
+// OpenTelemetry nor Abseil, because it is between sources that see the distribution's Abseil and sources that
+// see TensorCast's (bridge.h).
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,7 @@ struct SendResult {
 class Sender {
  public:
   virtual ~Sender() = default;
-  // Blocks for the answer and ignores its content. Connects at the first message.
+  // Sends a message and blocks until the answer. Ignores the answer's content. Connects at the first message.
   virtual SendResult Send(const std::string& message) = 0;
 };
 

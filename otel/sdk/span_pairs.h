@@ -1,6 +1,6 @@
-// The two sides of the benchmark: the SDK set up once, used by its own calls or through our api. Separate
-// from the benchmark, because sources that include OpenTelemetry see the distribution's Abseil. Private to
-// it.
+// The two sides of otel_benchmark: one SDK, used by its own calls or through otel/api. Separate from the
+// benchmark, because sources that include OpenTelemetry see the distribution's Abseil. Only the benchmark
+// uses it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace tensorcast::otel::sdk {
 
 class SpanPair {
  public:
-  // Recorded spans are encoded as by the OTLP exporter (the SDK's, and ours) and then discarded. With
+  // Recorded spans are encoded as an OTLP exporter does (the SDK's and otel/sdk's), and then discarded. With
   // `sampled` false, the sampler's ratio is 0.
   static std::unique_ptr<SpanPair> Create(bool sampled);
   virtual ~SpanPair() = default;
@@ -20,7 +20,7 @@ class SpanPair {
   virtual void RootBySdk() = 0;
   // A child of `parent` with two attributes, by the SDK's own calls.
   virtual void ChildBySdk(const TraceContext& parent) = 0;
-  // The sink for our api.
+  // The sink for otel/api.
   virtual TraceSink* sink() = 0;
 };
 

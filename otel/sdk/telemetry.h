@@ -1,10 +1,10 @@
-// The telemetry of a process: on from InitTelemetry until the returned object is destroyed. For mains; once
-// per process.
+// The telemetry of a process: on from InitTelemetry until the returned object is destroyed. For `main`
+// functions; one object at a time.
 //
 //   TC_ASSIGN_OR_RETURN(const auto telemetry, otel::InitTelemetry(config, "daemon"));
 //
-// Instrumented code never waits for an exporter. What cannot be sent is dropped and counted (tc_telemetry_*);
-// the log gets one warning for each outage of the collector.
+// Instrumented code never waits for an exporter. Items that cannot be sent are dropped and counted
+// (tc_telemetry_*). The log gets one warning for each outage of the collector.
 #pragma once
 
 #include <memory>
@@ -18,20 +18,21 @@
 
 namespace tensorcast::otel {
 
-// Thread-safe. This base class is telemetry that is off: it does nothing.
+// Thread-safe. This base class stands for telemetry that is off: it does nothing.
 class Telemetry {
  public:
   // Shuts down.
   virtual ~Telemetry() = default;
 
   virtual bool enabled() const { return false; }
-  // Exports what is queued now. False when that takes longer than `timeout`; it then goes on.
+  // Exports the items that are queued now. False if that takes longer than `timeout`; the export then goes
+  // on.
   virtual bool Flush(absl::Duration /*timeout*/) { return true; }
-  // Flushes within observability.otel.shutdown_timeout, then ends, whatever the collector does. An export
-  // that is stuck for longer is left to a thread that ends with the process. Idempotent.
+  // Flushes within observability.otel.shutdown_timeout, then turns telemetry off, whatever the collector
+  // does. An export that is stuck for longer stays on a thread that ends with the process. Idempotent.
   virtual void Shutdown() {}
-  // When the collector does not accept what is sent: what to check, which setting to change, and the last
-  // error. "" while nothing failed.
+  // Advice for people when the collector does not accept exports: what to check, which setting to change, and
+  // the last error. "" if nothing failed.
   virtual std::string Advice() const { return ""; }
   const sdk::Counters& counters() const { return *counters_; }
 
@@ -40,8 +41,8 @@ class Telemetry {
 };
 
 // `role`: "global-store", "daemon", "client". `resource`: further attributes of this process; a server sets a
-// service.instance.id that outlives restarts, so that its series continue. INVALID_ARGUMENT names the key
-// that is wrong; FAILED_PRECONDITION when telemetry is already on.
+// service.instance.id that outlives restarts, so that its series continue. INVALID_ARGUMENT names the wrong
+// key or variable; FAILED_PRECONDITION when telemetry is already on.
 absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config, std::string_view role,
                                                          const ResourceAttributes& resource = {});
 

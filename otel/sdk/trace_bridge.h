@@ -1,4 +1,4 @@
-// Passes our spans to the SDK's span pipeline. Includes OpenTelemetry.
+// Passes the spans of otel/api to the SDK's span pipeline. Includes OpenTelemetry.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace tensorcast::otel::sdk {
 
-// What all spans of one process share.
+// The state that all spans of one process share.
 struct SpanPipeline {
   std::shared_ptr<opentelemetry::sdk::trace::SpanProcessor> processor;
   std::shared_ptr<Guard> guard;  // of the processor's queue
@@ -20,12 +20,12 @@ struct SpanPipeline {
   std::shared_ptr<opentelemetry::sdk::trace::Sampler> sampler;  // of kind sampler_kind
   opentelemetry::sdk::resource::Resource resource;
   SpanLimits limits;
-  bool file_paths = false;  // keep them in error messages
+  bool file_paths = false;  // keep file paths in error messages
 };
 
-// Drives the SDK's sampler, recordables and processor itself. The SDK's own tracer and span would take a lock
-// for each call, keep a record for each of any number of processors, and set the thread's current span. None
-// of this is needed here, and it doubled the cost of a span of an RPC.
+// The sink drives the SDK's sampler, recordables and processor directly, without the SDK's tracer and span.
+// Those take a lock for each call, keep a record for each of several processors, and set the thread's current
+// span. None of this is needed here, and it doubled the cost of a span of an RPC.
 //
 // The recorded data points into the sink: the sink must outlive its spans, including those in the processor's
 // queue.

@@ -1,4 +1,4 @@
-// Converts our attributes for OpenTelemetry. Includes OpenTelemetry.
+// Converts attributes of otel/api for OpenTelemetry. Includes OpenTelemetry. Thread-safe.
 #pragma once
 
 #include <span>
@@ -13,15 +13,15 @@
 
 namespace tensorcast::otel::sdk {
 
-// The instrumentation scope of all that we record.
+// The instrumentation scope of all spans, metrics and log records of TensorCast.
 inline constexpr const char* kScopeName = "tensorcast";
 inline constexpr const char* kScopeVersion = TENSORCAST_VERSION;
-// The version of OpenTelemetry's conventions from which our attribute names are.
+// The version of OpenTelemetry's semantic conventions that defines the attribute names in use.
 inline constexpr const char* kSchemaUrl = "https://opentelemetry.io/schemas/1.30.0";
 
 inline opentelemetry::nostd::string_view ToNostd(std::string_view text) { return {text.data(), text.size()}; }
 
-// Calls `take` with the value; strings are cut to `max_bytes` and made valid UTF-8, which OTLP demands.
+// Calls `take` with the value. Strings are cut to `max_bytes` and made valid UTF-8, which OTLP requires.
 template <class Take>
 auto WithValue(const AttributeValue& value, size_t max_bytes, const Take& take) {
   using Value = opentelemetry::common::AttributeValue;

@@ -1,5 +1,6 @@
-// One OTLP export call at a gRPC server, of any of the three services. The method's name identifies the call:
-// the services are not compiled in, since the SDK's own OTLP messages are in the same process.
+// One OTLP export call at a gRPC server, for any of the three services. The method's name identifies the
+// service: the services' generated code is not linked, since the SDK's own OTLP messages are in the same
+// process.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -14,21 +15,23 @@
 
 namespace tensorcast::otel {
 
-// Owns itself: it is deleted when gRPC no longer uses it. Its functions run on gRPC's threads.
+// Owns itself: deletes itself when gRPC no longer uses it. Its functions run on gRPC's threads.
 class ExportCall : public grpc::ServerGenericBidiReactor {
  public:
-  // Reads the request; the read begins when gRPC gets the call, when the derived object is complete.
+  // Starts to read the request. gRPC begins the read only after the CallFactory returned, when the derived
+  // object is complete.
   explicit ExportCall(const grpc::GenericCallbackServerContext& context) : method_(context.method()) {
     StartRead(&request_);
   }
 
  protected:
-  // The request is here. The override must lead to exactly one call of Accept or Finish, now or later.
+  // Called when the request has arrived. The override must lead to exactly one call of Accept or Finish, now
+  // or later.
   virtual void OnRequest() = 0;
 
   const std::string& method() const { return method_; }
   std::string request() const;
-  // Answers with an empty message, as the services do.
+  // Answers with an empty message, which means success in all three services.
   void Accept();
 
  private:
@@ -44,7 +47,8 @@ class ExportCall : public grpc::ServerGenericBidiReactor {
 // waits for them.
 class ExportServer {
  public:
-  // Called on gRPC's threads; the objects that a call refers to must outlive the server.
+  // Makes the object of one call. Runs on gRPC's threads. Objects that a call refers to must outlive the
+  // server.
   using CallFactory = std::function<ExportCall*(const grpc::GenericCallbackServerContext&)>;
 
   // `listen`: host:port; port 0 picks one. UNAVAILABLE when it cannot listen.

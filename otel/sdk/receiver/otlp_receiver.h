@@ -1,5 +1,5 @@
-// A receiver of OTLP over gRPC in this process, which keeps what it receives: `tensorcast otel-smoke` checks
-// it, and `tensorcast bench collector` counts it. Thread-safe.
+// A receiver of OTLP over gRPC in this process, which keeps the received telemetry. `tensorcast otel-smoke`
+// checks that telemetry, and `tensorcast bench collector` counts it. Thread-safe.
 #pragma once
 
 #include <memory>

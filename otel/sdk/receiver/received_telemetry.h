@@ -22,7 +22,7 @@ struct ReceivedEvent {
 };
 
 struct ReceivedLink {
-  std::string trace_id;  // hex, as all ids here
+  std::string trace_id;  // in hexadecimal digits, like all ids here
   std::string span_id;
   StringMap attributes;
 };
@@ -40,7 +40,7 @@ struct ReceivedSpan {
   StringMap attributes;
   std::vector<ReceivedEvent> events;
   std::vector<ReceivedLink> links;
-  uint32_t dropped_attributes = 0;  // cut by the span's limits, like the next two
+  uint32_t dropped_attributes = 0;  // numbers of items that the span's limits cut
   uint32_t dropped_events = 0;
   uint32_t dropped_links = 0;
   bool error = false;
@@ -71,12 +71,12 @@ struct ReceivedLog {
 
 class ReceivedTelemetry {
  public:
-  // kMetrics: spans and log records are accepted without being decoded.
+  // kMetrics: accepts spans and log records without decoding them.
   enum class Keep { kAll, kMetrics };
   explicit ReceivedTelemetry(Keep keep = Keep::kAll) : keep_(keep) {}
 
-  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name; its service tells
-  // the signal). False when the bytes are not such a message.
+  // Adds the content of `request`, the bytes of one export call to `method` (gRPC's name, in which the
+  // service gives the signal). False if the bytes are not such a message.
   bool Take(std::string_view method, const std::string& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::vector<ReceivedSpan> spans() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -84,7 +84,8 @@ class ReceivedTelemetry {
   std::vector<ReceivedMetric> metrics() const ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<ReceivedLog> logs() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until `condition` holds; checks it again after each Take and Wake. It may call the functions above.
+  // Waits until `condition` holds; false after `timeout`. Checks the condition again after each Take and
+  // Wake. `condition` may call the functions above.
   bool WaitFor(absl::Duration timeout, absl::FunctionRef<bool()> condition) ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes waiting threads check their conditions again.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
