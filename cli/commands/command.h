@@ -20,28 +20,28 @@ class App;
 
 namespace tensorcast::cli {
 
-// What a flag's value must be, beyond its type. Any other value ends the program with code 2 and an error.
+// The rules for a flag's value, beyond its type. A value that breaks a rule ends the program with code 2 and
+// an error.
 struct FlagRules {
   bool required = false;
-  bool show_default = false;  // in --help
+  bool show_default = false;  // show the default value in --help
   bool not_empty = false;     // for a text
-  bool path = false;          // for a text: it names a file or a folder, which shells complete
-  bool size = false;          // for a text: ParseSize reads it, and it has a unit
+  bool path = false;          // for a text: a path, which shells complete
+  bool size = false;          // for a text: a size with a unit (ParseSize)
   std::optional<double> min;  // for a duration: in seconds
   std::optional<double> max;
   std::vector<std::string> choices;
 };
 
-// Binds variables to the command line; they must live until the command has run. A name that begins with "--"
-// is an option, any other is an argument by its position, in the order of the calls. A bool is true when its
-// option is given; a vector's option is given once for each item.
+// Binds variables to the command line. The variables must live until the command has run. A name that begins
+// with "--" is an option. Any other name is a positional argument, in the order of the calls of Add. A bool
+// is true if its option is given. The option of a vector is given once for each item.
 class Flags {
  public:
   explicit Flags(CLI::App* command) : command_(command) {}
 
   // For bool, int, uint64_t, double, std::string, absl::Duration, std::vector<std::string>, and std::optional
-  // of uint32_t, uint64_t and std::string. A duration has a unit on the command line ("30s"); a bare number
-  // is refused.
+  // of uint32_t, uint64_t and std::string. A duration must have a unit on the command line ("30s").
   template <class T>
   void Add(const std::string& name, T& value, const std::string& help, const FlagRules& rules = {});
 
@@ -49,31 +49,31 @@ class Flags {
   CLI::App* const command_;
 };
 
-// Returns the process's exit code (termination.h has the codes of errors).
+// Runs a command. Returns the process's exit code (termination.h has the codes of errors).
 using Run = std::function<int(const CommonFlags& common)>;
 
 enum class Role : uint8_t {
-  kServer,  // runs until it is told to end; the files that it makes are for its own user
+  kServer,  // runs until a signal ends it; only its own user may read the files that it makes
   kClient,  // talks to the daemon that --daemon or client.daemon names
   kLocal,   // starts the processes that it talks to
-  kSilent,  // has no telemetry, or only its own, and may serve to find errors in the configuration
+  kSilent,  // has no common telemetry, so it also runs with an invalid configuration
 };
 
 struct Command {
   std::string name;
-  std::string help;  // empty: not for people, and not shown
+  std::string help;  // empty: for programs; not shown in --help
   Role role = Role::kClient;
-  // Consists of several operations without a common one: a span of the command makes them one trace.
+  // True if the command makes several separate operations: a span of the command makes them one trace.
   bool spanned = false;
-  // For a server: the attributes of its process beside its role (otel::ResourceAttributes).
+  // For a server: further attributes of its process (otel::ResourceAttributes).
   std::vector<std::pair<std::string, std::string>> (*resource)(const CommonFlags& common) = nullptr;
   std::string config_section;  // --help shows its keys; empty: none
   std::function<Run(Flags& flags)>
-      bind;                       // binds the flags; the returned function runs when the command is chosen
-  std::vector<Command> commands;  // makes this a group: one of them has to be named; a group has only a name
-                                  // besides
-  // The program that has this command; then only its name and help are listed here (OtherProgram). Empty:
-  // this program.
+      bind;  // binds the flags; the returned function runs when the command is chosen
+  // Not empty: a group, of which the user names one command. A group has only a name and these commands.
+  std::vector<Command> commands;
+  // The program that has this command, if it is not this one (OtherProgram); then only name and help are set
+  // here. Empty: this program.
   std::string program;
 };
 

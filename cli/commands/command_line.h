@@ -1,4 +1,5 @@
-// The command line: shows the commands, parses what the user wrote, and runs the chosen command.
+// The command line: shows the commands, parses the user's input, and runs the chosen command. Not
+// thread-safe: `main` calls these functions.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace tensorcast::cli {
 
-// The program that has the command of this command line (Command::program); empty: this program.
+// The name of the program that has the command in `argv` (Command::program); empty: this program.
 std::string OtherProgram(const std::vector<Command>& commands, int argc, const char* const* argv);
 
 inline constexpr char kAbout[] = "TensorCast: store model weights once and bring them to every node";
@@ -21,9 +22,9 @@ int ParseAndRun(const std::vector<Command>& commands, int argc, const char* cons
 
 // An option, or an argument by its position, as --help shows it.
 struct FlagDescription {
-  std::vector<std::string> names;    // "-h", "--help"; for an argument its one name
+  std::vector<std::string> names;    // "-h", "--help"; for an argument, its only name
   std::string value;                 // the kind of its value: "TEXT", "PATH", "DURATION"; empty: none
-  std::vector<std::string> choices;  // the accepted values; none: not a fixed list
+  std::vector<std::string> choices;  // the accepted values; empty: not a fixed list
   std::string default_value;         // if --help shows one
   std::string help;
   bool required = false;

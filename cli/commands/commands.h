@@ -1,5 +1,5 @@
 // All commands of the program, in the order in which --help lists them. To add one, write `Command
-// NameCommand()` in a source of its own, and add its line here.
+// NameCommand()` in a new source, and add its line here.
 #pragma once
 
 #include <vector>

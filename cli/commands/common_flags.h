@@ -1,4 +1,4 @@
-// The flags of every command, and the configuration that results from them.
+// The flags that every command has, and the configuration that they select.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,8 @@ struct CommonFlags {
   mutable std::shared_ptr<const absl::StatusOr<v1::Config>> loaded;
 };
 
-// Loads the configuration once, since a pipe can only be read once.
+// Loads the configuration once per `flags` and keeps the result, since a pipe can only be read once. Not
+// thread-safe.
 absl::StatusOr<v1::Config> LoadConfig(const CommonFlags& flags);
 
 }  // namespace tensorcast::cli

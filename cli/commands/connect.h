@@ -16,11 +16,12 @@ inline constexpr const char* kConfirmedHelp =
 inline constexpr const char* kPinHelp =
     "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
 
-// How to connect to the daemon that --daemon names, else client.daemon of the configuration, else the daemon
-// that client::FindDaemon finds. A termination signal ends the attempt. INVALID_ARGUMENT names the flag, the
-// key or the variable.
+// Options for connecting to a daemon: the one that --daemon names, else the one of client.daemon in the
+// configuration, else the one that client::FindDaemon finds. A termination signal ends the attempt to
+// connect. INVALID_ARGUMENT names the flag, the key or the variable.
 absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags);
-// Both return PERMISSION_DENIED, at once, when the daemon's socket is for other users.
+// Connect with these options. Both return PERMISSION_DENIED at once if this user may not use the daemon's
+// socket.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 

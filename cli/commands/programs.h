@@ -1,5 +1,5 @@
-// The programs of the package are in one folder; one starts the other by its name. Stateless;
-// thread-compatible, since PATH is read.
+// The programs of the package are in one folder, and each starts the other by its name. Stateless.
+// Thread-compatible, since it reads the environment variable PATH.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ inline constexpr char kWorkshop[] = "tensorcast-bench";
 // NOT_FOUND names the places where it is missing.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
-// Replaces this process with that program, which gets `argv` unchanged, and thus keeps the name, process id,
-// descriptors and environment. Returns only on error. REQUIRES: no other thread needs to end first; signals
-// are not blocked, since the program would inherit that.
+// Replaces this process with the other program, which gets `argv` unchanged (also its name) and keeps the
+// process id, descriptors and environment. Returns only on error. REQUIRES: no other thread has work to
+// finish; signals are not blocked, since the program would inherit that.
 absl::Status BecomeProgram(const std::string& name, char* const* argv);
 
 }  // namespace tensorcast::cli

@@ -1,5 +1,5 @@
-// Shared by `tensorcast replicate`, which makes tasks, and `tensorcast replication`, which works with them:
-// the places on their command lines, and how a task is shown.
+// Code that `tensorcast replicate` (makes tasks) and `tensorcast replication` (shows and cancels them) share:
+// places on their command lines, and the text of a task.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace tensorcast::cli {
 using ReplicationTarget = v1::ReplicateArtifactRequest::Target;
 using ReplicationTargets = google::protobuf::RepeatedPtrField<ReplicationTarget>;
 
-// Stands in place of a location: each GPU of a node.
+// Written instead of a location: each GPU of a node.
 inline constexpr std::string_view kAllGpus = "gpu:all";
 
 struct PlaceFlags {
@@ -29,14 +29,14 @@ struct PlaceFlags {
 };
 void AddPlaceFlags(Flags& flags, PlaceFlags& values);
 
-// Adds the location on that node, or each of its GPUs for gpu:all.
+// Adds the location on that node; for gpu:all, adds each of its GPUs.
 absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
                        const std::string& location, ReplicationTargets* targets);
 // Adds the places that --to names.
 absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFlags& flags,
                       ReplicationTargets* targets);
 
-// The id of an artifact that is named by its id or by a key. The global store confirms the key.
+// The id of the artifact that `artifact` names: an id or a key. The global store must confirm the key.
 absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact);
 

@@ -1,6 +1,6 @@
-// Makes the options of the servers from the configuration. A start and `config check` call the same function,
-// so that both refuse the same. The limits of the process are not checked here: those of a shell differ from
-// those of the unit that starts a server.
+// Makes the options of the servers from the configuration. A server's start and `config check` call the same
+// function, so that both report the same errors. It does not check the limits of the process, because those
+// of a shell differ from those of the unit that starts a server.
 #pragma once
 
 #include <memory>
@@ -14,26 +14,26 @@
 
 namespace tensorcast::cli {
 
-// The servers to start. A file that several hosts share also has sections for other servers.
+// The servers to start. A configuration file that several hosts share also has sections for other servers.
 enum class Roles { kAll, kGlobalStore, kDaemon };
 
-// The options of servers that are not started have their defaults.
+// Options of a server that `roles` leaves out have their defaults.
 struct ServerOptions {
-  global_store::GlobalStoreOptions store;  // for a daemon without daemon.global_store: the store within it
+  global_store::GlobalStoreOptions store;  // with a daemon without daemon.global_store: its embedded store
   daemon::DaemonOptions daemon;
 };
 
 // INVALID_ARGUMENT with a line for each fault: its key, its value, and what to do. Loads certificates and
-// checks this host (addresses, groups, folders, memory). Changes nothing, and asks no other process, except
-// to look up host names. Thread-safe.
+// checks this host (addresses, groups, folders, memory). Changes nothing, and calls no other process, except
+// a name server for host names. Thread-safe.
 absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles roles);
 
 // Restricts SQLite's file and its folder to this process's user. Makes both where they are missing.
 absl::Status MakeMetadataPrivate(const std::string& metadata_path);
 
-// Starts the global store of a daemon without daemon.global_store: in this process, on a socket in the
-// daemon's state folder, which is made if missing. Sets the store's address in the daemon's options. The
-// store must outlive the daemon.
+// Starts the global store of a daemon without daemon.global_store. It runs in this process, on a socket in
+// the daemon's state folder, which is made if it is missing. Sets the store's address in the daemon's
+// options. The store must outlive the daemon.
 absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedStore(ServerOptions& options);
 
 }  // namespace tensorcast::cli

@@ -1,7 +1,8 @@
-// How the program ends: the effect of Ctrl-C and SIGTERM on a command, and the exit code for an error.
+// Decides how the program ends: the effect of Ctrl-C and SIGTERM on a command, and the exit code for an
+// error.
 //
-// One thread waits for the signals from the start. The first signal cancels OnTerminationSignal(), and the
-// command then ends its work. The second signal ends the process at once.
+// A thread waits for the signals from HandleSignals on. The first signal cancels OnTerminationSignal(), and
+// the command then ends its work. The second signal ends the process at once.
 #pragma once
 
 #include <functional>
@@ -12,19 +13,19 @@
 
 namespace tensorcast::cli {
 
-// Call it before any other thread starts.
+// Call this before any other thread starts.
 void HandleSignals();
 Cancellation OnTerminationSignal();
 // A context that OnTerminationSignal() cancels.
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
 // Registers a file, such as a server's socket, that is removed when a second signal ends the process.
 void RemoveWhenTerminatedAgain(const std::string& path);
-// Registers a clean-up for more than one file. On the second signal `clean_up` runs on the thread of the
-// signals, while other threads still work. The process ends when `clean_up` returns.
+// Registers a clean-up for more than one file. On the second signal `clean_up` runs on the signal thread,
+// while other threads still run. The process ends when `clean_up` returns.
 void CallWhenTerminatedAgain(std::function<void()> clean_up);
 
 // Sets whether Fail also prints the error on stdout: {"error": {"code", "message", "details"}}, where the
-// details name the types of the error's payloads. Call it before another thread can fail.
+// details are the types of the error's payloads. Call this before another thread can fail.
 void PrintErrorsAsJson(bool as_json);
 // Prints the error on stderr and returns its exit code: 1, or 130 when the user interrupted.
 int Fail(const absl::Status& status);

@@ -13,11 +13,11 @@
 
 namespace tensorcast::cli {
 
-// Shows the result of a command on stdout: the message with --json, otherwise the result of `text`. Returns
+// Prints the result of a command on stdout: the message with --json, otherwise the result of `text`. Returns
 // OK.
 absl::Status Show(const CommonFlags& common, const google::protobuf::Message& message,
                   absl::FunctionRef<std::string()> text);
-// The same for a value: one line of JSON, in which bytes that are not UTF-8 are replaced, or the text.
+// Prints a JSON value in one line with --json, otherwise `text`. Replaces bytes that are not UTF-8.
 absl::Status Show(const CommonFlags& common, const nlohmann::json& json, std::string_view text);
 std::string LocationText(const v1::Location& location);  // "gpu:0"; "?" for an unknown kind
 // "cpu 1.03 GiB of 4.00 GiB (12.0 MiB in 2 parts), gpu:0 0 B of 80.0 GiB"

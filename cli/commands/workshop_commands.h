@@ -1,6 +1,5 @@
-// The commands for users that the program tensorcast-bench runs (tools/workshop), since the program
-// `tensorcast` does not link the clusters and models that these commands need. Both programs list these
-// names.
+// The commands for users that the program tensorcast-bench has (tools/workshop). The program `tensorcast`
+// does not link the clusters and models that they need. Both programs list these names.
 #pragma once
 
 namespace tensorcast::cli {

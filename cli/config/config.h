@@ -1,6 +1,6 @@
 // The configuration: one YAML file overrides the defaults, and single keys override both. Keys are the fields
-// of proto/config.proto, which declares them completely; they are found by reflection, so a new key needs no
-// code here.
+// of proto/config.proto, which declares them completely. This code finds them by reflection, so a new key
+// needs no code here.
 //
 // Errors are INVALID_ARGUMENT, one line for each fault: "file:line: key: what, did you mean ...?". Stateless;
 // thread-safe.
@@ -20,19 +20,19 @@ struct LoadOptions {
   std::vector<std::string> sets;  // "daemon.host_pool=64GiB"; lists as YAML: "daemon.lanes=[ucx, loopback]"
 };
 
-// The configuration that applies when nothing is configured.
+// The configuration with all defaults.
 v1::Config Defaults();
 
-// Loads the defaults, then the file, then the sets, and checks the result. NOT_FOUND when the file does not
+// Applies the defaults, then the file, then the sets, and checks the result. NOT_FOUND when the file does not
 // exist.
 absl::StatusOr<v1::Config> Load(const LoadOptions& options);
 
-// As Load, for a YAML text instead of a file; errors use `name` as the file name.
+// Like Load, for a YAML text instead of a file; errors use `name` as the file name.
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets);
 
-// The whole configuration, or one section, as YAML: every key with its help above it. Load reads the whole
-// one back.
+// The whole configuration, or one section, as YAML: every key with its help above it. Load can read the whole
+// configuration back.
 std::string ToYaml(const google::protobuf::Message& section);
 
 }  // namespace tensorcast::config

@@ -12,7 +12,7 @@ namespace tensorcast::config {
 
 class MessageReader final : public ConfigReader {
  public:
-  // `config` must outlive it.
+  // `config` must outlive the reader.
   explicit MessageReader(const v1::Config& config) : config_(config) {}
 
   void Read(std::string_view key, bool& value) override;

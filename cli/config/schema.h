@@ -1,6 +1,6 @@
-// Reads by reflection what proto/config.proto declares of a key beyond its type (proto/config_key.proto): the
-// default, the limits and the help. Writes valid values into a configuration. This code knows no key by name.
-// Private to this folder.
+// Reads by reflection the declaration of a key in proto/config.proto beyond its type
+// (proto/config_key.proto): the default, the limits and the help. Writes valid values into a configuration.
+// This code knows no key by name. Private to this folder.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -19,17 +19,17 @@ namespace tensorcast::config {
 
 const v1::ConfigKey& KeyOf(const google::protobuf::FieldDescriptor& field);
 
-// INVALID_ARGUMENT, with what is expected, when `text` is not a valid value of the key, or of an item of its
-// list. An empty text is valid where the default is empty: its meaning is in the key's help.
+// INVALID_ARGUMENT, with the expected form, if `text` is not a valid value of the key, or of an item of its
+// list. An empty text is valid if the default is empty; the key's help explains its meaning.
 absl::Status CheckText(const google::protobuf::FieldDescriptor& field, std::string_view text);
 
 // The help of a key with the form of its value: "... the daemon's buffers [a size, such as 64GiB]".
 std::string HelpOf(const google::protobuf::FieldDescriptor& field);
 
-// The defaults of all keys, with `state_folder` for $STATE.
+// The defaults of all keys, with $STATE replaced by `state_folder`.
 v1::Config DefaultsWith(std::string_view state_folder);
 
-// "there is no key "x" in y; did you mean z?"
+// The error for an unknown key: there is no key "x" in y; did you mean z?
 absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string_view section_path,
                         std::string_view key);
 
@@ -37,8 +37,8 @@ absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string
 absl::Status SetScalar(google::protobuf::Message& section, const google::protobuf::FieldDescriptor& field,
                        const std::string& text);
 
-// Does --set: `path` is such as "daemon.host_pool"; the text of a list is a YAML list, or items separated by
-// commas.
+// Applies one --set. `path`: for example "daemon.host_pool". The text of a list is a YAML list, or items
+// separated by commas.
 absl::Status SetByPath(google::protobuf::Message& config, std::string_view path, const std::string& text);
 
 }  // namespace tensorcast::config

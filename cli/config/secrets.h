@@ -1,4 +1,4 @@
-// Hides the secrets of a configuration, for people other than the owner of the process. Stateless;
+// Hides the secrets of a configuration before other people than the owner of the process see it. Stateless;
 // thread-safe.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tensorcast::config {
 
-// Values of keys that config.proto declares secret, and users with passwords in addresses, become "(hidden)".
-// Paths of files with secrets are kept, since the files are not read.
+// Replaces values of keys that config.proto declares secret, and users with passwords in addresses, by
+// "(hidden)". Keeps the paths of files with secrets, since the files are not read.
 v1::Config WithoutSecrets(v1::Config config);
 
 }  // namespace tensorcast::config

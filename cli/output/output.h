@@ -1,4 +1,5 @@
-// How commands print: tables, sizes, rates, a progress bar on a terminal, and messages as JSON.
+// The forms in which commands print: tables, sizes, rates, a progress bar on a terminal, and messages as
+// JSON. Pure functions, except Print and ProgressBar.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +27,16 @@ std::string FormatRate(double bytes_a_second);
 std::string FormatRate(uint64_t bytes, absl::Duration elapsed);  // "-" for zero time
 std::string FormatSeconds(absl::Duration elapsed);               // "0.123"
 
-// Prints a text to stdout that may contain text of other processes (addresses, lanes, errors): keeps line
-// feeds, escapes other control characters (base/text.h).
+// Prints a text to stdout. The text may contain parts from other processes (addresses, lanes, errors), so
+// control characters other than line feeds are escaped (base/text.h).
 void Print(std::string_view text);
 template <class... Arguments>
 void PrintF(const absl::FormatSpec<Arguments...>& format, const Arguments&... arguments) {
   Print(absl::StrFormat(format, arguments...));
 }
 
-// Columns are as wide as their widest cell; control characters in cells are escaped. Numbers (cells that
-// begin with a digit or are "-") are right-aligned.
+// A table in text. Columns are as wide as their widest cell. Control characters in cells are escaped. Numbers
+// (cells that begin with a digit or are "-") are right-aligned.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
@@ -47,8 +48,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Draws a bar on `out`, if that is a terminal, once a transfer has run for a second; its destructor erases
-// it. The callback may be called from any thread, one call at a time.
+// Draws a bar on `out` after a transfer has run for a second, if `out` is a terminal. The destructor erases
+// the bar. The callback may be called from any thread, one call at a time.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label, std::FILE* out = stderr,
@@ -67,8 +68,8 @@ void WarnUnconfirmed(const std::string& key, uint64_t revision);
 // One line per stage and source: "fetch tcp node-0: 1.03 GiB in 0.31 s ..."
 std::string DescribeStages(const TransferReport& report);
 
-// The message by protobuf's own mapping, so that field names are as in the .proto files; unset fields are
-// left out unless `every_field`; one line break at the end.
+// The message in protobuf's JSON mapping (https://protobuf.dev/programming-guides/json/), with the field
+// names of the .proto files. Leaves out unset fields unless `every_field`. Ends with one line break.
 std::string ToJson(const google::protobuf::Message& message, bool every_field = false);
 
 }  // namespace tensorcast::cli
