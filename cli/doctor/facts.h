@@ -1,4 +1,4 @@
-// The input of the checks, as `tensorcast doctor` collected it. Values.
+// The facts that `tensorcast doctor` collects for its checks. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 namespace tensorcast::doctor {
 
 struct NodeFacts {
-  v1::Node node = {};   // from the global store's list; else as its daemon describes itself
-  bool listed = false;  // by the global store, if it answers
+  v1::Node node = {};   // from the global store's list; else from the node's daemon
+  bool listed = false;  // true: the global store lists the node
   absl::StatusOr<v1::GetStatusResponse> status = absl::UnknownError("not asked");
   absl::Duration round_trip = {};  // of the call that returned the status
-  absl::Time asked = {};           // this host's clock half way through that call
+  absl::Time asked = {};           // this host's clock in the middle of that call
 };
 
 // One node's attempt to reach another one.
 struct ProbeFacts {
-  std::string from = {};  // names
+  std::string from = {};  // name of a node, like `to`
   std::string to = {};
-  absl::Status call = {};     // of the call to `from`
-  absl::Status outcome = {};  // where `call` is OK: of the attempt of `from`
+  absl::Status call = {};     // the result of the call to `from`
+  absl::Status outcome = {};  // if `call` is OK: the result of the attempt by `from`
   absl::Duration round_trip = {};
 };
 
@@ -50,7 +50,7 @@ struct Facts {
   std::string daemon = {};                             // the address that was tried; empty: none was found
   absl::Status answer = {};                            // of that daemon
   std::vector<SocketFolderFacts> socket_folders = {};  // searched if no daemon answers
-  // The daemon's disk, or why it is not known; none: the daemon is on another host.
+  // The daemon's disk, or the error of reading it; nullopt: the daemon is on another host.
   std::optional<absl::StatusOr<DiskFacts>> disk = {};
   std::vector<NodeFacts> nodes = {};  // the daemon's own node first
   size_t nodes_left_out = 0;

@@ -48,8 +48,8 @@ class Check {
 
 bool AnyFailed(const FindingList& findings);
 
-// Grouped by subject, in the order in which subjects first appear, the worst findings of each first; ok
-// findings only with `verbose`. The last line counts the findings.
+// The findings grouped by subject, in the order in which subjects first appear; within a subject the worst
+// findings come first. Shows ok findings only with `verbose`. The last line counts the findings.
 std::string ToText(const FindingList& findings, bool verbose);
 // A list of objects: level, subject, check, found, change.
 nlohmann::json ToJson(const FindingList& findings);

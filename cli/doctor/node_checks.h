@@ -1,5 +1,5 @@
-// Checks of one node, from its daemon's status. Each adds at least one finding where it applies. Pure
-// functions. REQUIRES: node.status is OK.
+// Checks of one node, from its daemon's status. Each check adds at least one finding to `out` if it applies
+// to the node. Pure functions. REQUIRES: node.status is OK.
 #pragma once
 
 #include "absl/time/time.h"
@@ -9,7 +9,7 @@
 namespace tensorcast::doctor {
 
 void CheckStoreLink(const NodeFacts& node, FindingList& out);
-// Compares with this host's clock. The duration of the call does not count against the node.
+// Compares the node's clock with this host's, and allows for the duration of the call.
 void CheckClock(const NodeFacts& node, FindingList& out);
 void CheckCertificate(const NodeFacts& node, absl::Time now, FindingList& out);
 void CheckDescriptors(const NodeFacts& node, FindingList& out);

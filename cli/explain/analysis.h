@@ -1,5 +1,5 @@
-// Where the time of a transfer went, from its report only. Pure functions; they accept any report, also of a
-// transfer that failed before it moved a byte.
+// Finds where the time of a transfer went, from its report only. Pure functions. They accept any report, even
+// of a transfer that failed before it moved a byte.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@
 
 namespace tensorcast::explain {
 
-// The wall time from the request to the end, split into parts that add up to it.
+// The wall time from the request to the end, split into parts. The parts add up to total().
 struct TransferParts {
   SteadyTime begin;  // start of the time axis: when the transfer was queued
   SteadyTime end;
-  absl::Duration queue;   // until its turn came
-  absl::Duration start;   // then, until the first byte: waiting for space and a source
+  absl::Duration queue;  // until its turn came
+  absl::Duration start;   // from then until the first byte: waiting for space and a source
   absl::Duration moving;  // at least one stage worked
-  // Between the first chunk and the last, with none under way: no source had a missing chunk.
+  // Between the first chunk and the last, with no chunk in any stage: no source had a missing chunk.
   absl::Duration starved;
-  absl::Duration gaps;    // between stages: searching another source
+  absl::Duration gaps;    // between stages: searching for another source
   absl::Duration finish;  // after the last stage
   absl::Duration total() const { return end - begin; }
 };
@@ -38,21 +38,22 @@ struct StageTotal {
 };
 std::vector<StageTotal> TotalsOf(const TransferReport& report);  // in the order fetch, verify, place
 
-// The average number of chunks in the stage at once: busy time over wall time. 0 for an empty interval.
+// The average number of chunks that were in the stage at the same time: busy time divided by wall time. 0 for
+// an empty interval.
 double AtOnce(const StageReport& stage);
 
-// The part that bounds the transfer: "queue", "start", "fetch", "verify", "place", "starved", "gaps",
-// "finish", or "nothing" when it took no measurable time.
+// The part that limits the speed of the transfer: "queue", "start", "fetch", "verify", "place", "starved",
+// "gaps" or "finish"; "nothing" if the transfer took no measurable time.
 struct Bound {
   std::string part;
-  double share = 0;  // of the wall time: of the cause if there is one, else of the part
-  Cause cause;       // why a stage took its time, as far as the ends recorded it
+  double share = 0;  // share of the wall time, 0 to 1: the cause's if there is a cause, else the part's
+  Cause cause;       // why the stage was slow, if the ends recorded it
   std::string why;   // sentences for people
 };
 // `details`: the reports of the sources, for a transfer that is bound by fetching.
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
-// For a failed transfer the part "failed", and where it failed; for any other its bound.
+// For a failed transfer, the part "failed" and the place of the failure. For any other transfer, its bound.
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
 }  // namespace tensorcast::explain

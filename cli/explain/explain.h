@@ -1,5 +1,5 @@
-// A transfer's report as text: totals, a bar chart of its stages on one time axis, how busy each was, which
-// sources were given up, and what bounds the transfer. Pure functions.
+// Shows a transfer's report as text: totals, a bar chart of its stages on one time axis, how busy each stage
+// was, the sources that were given up, and the bound of the transfer. Pure functions.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace tensorcast::explain {
 
-// Facts beyond the report.
+// Facts that are not in the report.
 struct Beyond {
-  bool under_way = false;  // the transfer runs; this is its report so far
+  bool under_way = false;  // the transfer is still running, and the report is of the time until now
   std::vector<SourceDetails> sources;
   Route route;
 };
@@ -21,9 +21,8 @@ struct Beyond {
 // `bar_width` is the chart's width in characters; at least 10.
 std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond = {}, int bar_width = 50);
 
-// The same for programs:
-// {"bound": {"part", "cause", "share", "why"}, "seconds": {"total", "queue", "start", "moving", "starved",
-// "gaps", "finish"},
+// The same facts for programs, as JSON: {"bound": {"part", "cause", "share", "why"}, "seconds": {"total",
+// "queue", "start", "moving", "starved", "gaps", "finish"},
 //  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}],
 //  "sources": [{"source", "lane", "mapped", "known", "bytes", "requests", "reading_share", "problem"}],
 //  "bounding_hop": {"from", "to", "lane", "part", "cause", "why", "silent", "steps"} or null,

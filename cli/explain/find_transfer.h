@@ -1,4 +1,4 @@
-// Finds the transfer that a user names among those that a daemon remembers. Pure functions.
+// Finds the transfer that a user names, among those in a daemon's status. Pure functions.
 #pragma once
 
 #include <string_view>

@@ -1,8 +1,8 @@
-// The way of a transfer's bytes, and the hop that bounds the transfer: this node itself, the link to one of
-// its sources, or a hop further up, where a source was itself being filled.
+// The route of a transfer's bytes, and the hop that limits the transfer. This hop is the receiver itself, the
+// link to one of its sources, or a hop further up the route, if a source was itself being filled.
 //
-// No clocks of two nodes are compared: hops are distinguished by how fast each moved, and by how long it had
-// nothing to request. Pure functions; they accept any answer, also of malicious nodes.
+// The clocks of two nodes are never compared. Hops are compared by their rates, and by the time in which they
+// had nothing to request. Pure functions. They accept any answer, even of malicious nodes.
 #pragma once
 
 #include <optional>
@@ -16,11 +16,11 @@
 
 namespace tensorcast::explain {
 
-// One node on the way.
+// One node on the route.
 struct Hop {
   std::string node;
   std::string replica_id;
-  std::optional<TransferReport> transfer;  // made the replica there; nullopt: unknown, or none made it
+  std::optional<TransferReport> transfer;  // it made the replica there; nullopt: unknown or none
   bool under_way = false;
   std::vector<v1::ServeReport> servings;
   v1::Limits limits;
@@ -28,7 +28,7 @@ struct Hop {
 };
 
 struct Route {
-  std::vector<Hop> hops;  // the receiver first; empty: no daemon was asked
+  std::vector<Hop> hops;  // the receiver comes first; empty: no daemon was asked
   std::string left_out;   // the daemons not asked, for people
 };
 
@@ -37,29 +37,28 @@ Route RouteOf(const v1::ExplainTransferResponse& response);
 // The reports of the sources of a transfer to a node of the route, or why they are missing.
 std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& report);
 
-// Bytes per second during its search for sources and its moving; 0: there was no such time.
+// Bytes per second, over the time from the search for sources to the last byte; 0: there was no such time.
 double RateOf(const TransferReport& report);
 
 struct BoundingHop {
-  std::string from;  // its link to `to` is the hop; empty: `to` itself is
+  std::string from;  // the hop is the link from here to `to`; empty: the hop is `to` itself
   std::string to;
   std::string lane;
-  std::string part;        // as in Bound, of the transfer to `to`
-  std::string cause = {};  // as in Bound
+  std::string part;        // Bound::part of the transfer to `to`
+  std::string cause = {};  // the name of Bound::cause
   std::string why;         // further facts for people; may be empty
-  // A source that was being filled itself and does not report on it: its own sources may be the limit. Empty:
-  // none.
+  // A source that was being filled but sent no report: its own sources may be the limit. Empty: none.
   std::string silent;
-  // One line per node, from the receiver up: how fast it moved, and from which node.
+  // One line per node, from the receiver up the route: its rate, and the node that it read from.
   std::vector<std::string> steps;
 };
 // nullopt: the transfer had no source on another node, or failed.
 std::optional<BoundingHop> FindBoundingHop(const Route& route);
 
-// The steps, then the hop; empty for none, and for a transfer that failed.
+// The text of the steps and the hop; empty if there is no bounding hop.
 std::string RouteText(const Route& route);
 
-// For a failed transfer: which of the nodes that fed it failed themselves, and which did not answer.
+// For a failed transfer: the nodes on its route that failed themselves, and those that did not answer.
 std::string FailuresText(const Route& route);
 
 }  // namespace tensorcast::explain

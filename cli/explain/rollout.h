@@ -1,5 +1,5 @@
-// How an artifact reached the fleet, as text: the tree of its receivers, the path to the last of them, the
-// slowest ones with their cause, and the hop that delayed the end most. Pure functions.
+// Shows how an artifact reached the fleet, as text: the tree of its receivers, the path to the last receiver,
+// the slowest receivers with their causes, and the hop that delayed the end most. Pure functions.
 #pragma once
 
 #include <string>
@@ -16,13 +16,14 @@ struct SlowCause {
   std::string name;     // a cause (cause.h), or the part of the transfer that took the time; empty: unknown
   std::string at;       // "node-c", or "node-a -> node-c" for the link
   std::string why;      // sentences for people
-  std::string problem;  // why it is unknown
+  std::string problem;  // why the cause is unknown
 };
 
 // Reads the cause from a daemon's answer for the receiver's transfer.
 SlowCause CauseOf(const v1::ExplainTransferResponse& response);
 
-// `wanted`: the key or artifact id in the request. `causes`: of the slowest receivers, in their order.
+// `wanted`: the key or artifact id in the request. `causes`: those of the slowest receivers, in the order of
+// rollout's list of them.
 std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResponse& rollout,
                            const std::vector<SlowCause>& causes);
 // For programs: {"rollout": the message, "causes": [{"node", "cause", "at", "why", "problem"}]}.

@@ -1,6 +1,6 @@
-// The reports of the daemons that a transfer read from. The receiver's report only has its own side; only the
-// source knows whether it or the network made a fetch slow. Pure functions; cli/commands/explain.cc asks the
-// daemons.
+// The reports of the daemons that a transfer read from. The receiver's report only has the receiver's side;
+// only the source knows whether the source or the network made a fetch slow. Pure functions;
+// cli/commands/explain.cc asks the daemons.
 #pragma once
 
 #include <optional>
@@ -16,16 +16,17 @@ struct SourceDetails {
   std::string source;  // the daemon's name
   std::string lane;
   std::string grant_id;
-  bool mapped = false;  // the receiver attached to its memory: the source had no work, and no report
+  bool mapped = false;  // the receiver read the source's memory directly; the source has no report
   std::optional<v1::ServeReport> served;
   std::string problem;  // why there is no report
 };
 
-// One for each grant that the transfer fetched under, without reports (hops.h adds them).
+// One entry for each grant under which the transfer fetched. `served` is not set: hops.h adds the reports.
 std::vector<SourceDetails> SourcesOf(const TransferReport& report);
 
-// The share of the time from its first request to its last byte that the source spent reading a GPU or a
-// disk. 0 if it sent from host memory, or has no report; above 1 if reads overlapped.
+// The share of its serving time that the source spent reading a GPU or a disk. The serving time is from the
+// first request to the last byte. 0 if it sent from host memory, or has no report; above 1 if reads
+// overlapped.
 double ReadingShare(const SourceDetails& detail);
 
 // One line for each source.

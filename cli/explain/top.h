@@ -19,7 +19,7 @@
 namespace tensorcast::explain {
 
 struct NodeView {
-  v1::Node node;                                // as the global store knows it, or as it describes itself
+  v1::Node node;                                // from the global store, or from the node itself
   std::optional<v1::GetStatusResponse> status;  // the node's own report
   std::string problem;                          // why there is no status
 };
@@ -32,12 +32,12 @@ struct Seen {
 
 struct TopView {
   SteadyTime now;
-  absl::Duration window = absl::Seconds(10);            // throughput is measured over this time
+  absl::Duration window = absl::Seconds(10);            // throughput is an average over this time
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why it cannot be asked
   std::vector<NodeView> nodes;
   std::vector<KeyVersions> keys;  // the last bound keys that have earlier versions
-  // From the previous frame, by transfer id, and by grant id for each source; empty in the first frame.
+  // SeenIn of the previous frame: by transfer id, and by grant id for each source. Empty in the first frame.
   std::map<std::string, Seen> before;
 };
 
@@ -47,8 +47,8 @@ std::map<std::string, Seen> SeenIn(const TopView& view);
 // The bytes that one receiver got from one source over one lane within a window of time.
 struct Flow {
   std::string receiver, source, lane;
-  uint64_t bytes = 0;      // a fetch that is partly in the window counts in proportion
-  uint32_t transfers = 0;  // with fetches in the window
+  uint64_t bytes = 0;      // a fetch that is partly in the window counts proportionally
+  uint32_t transfers = 0;  // number of transfers with fetches in the window
   absl::Duration moving;   // time of their fetches in the window, summed
 };
 
@@ -64,7 +64,7 @@ struct TopLimits {
   size_t versions = 10;  // nodes per key
 };
 
-// Lines end with "\n"; no terminal codes.
+// The frame as text. Lines end with "\n"; there are no terminal codes.
 std::string RenderTop(const TopView& view, const TopLimits& limits = {});
 
 }  // namespace tensorcast::explain

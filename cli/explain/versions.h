@@ -1,5 +1,5 @@
-// Which version of a key each node has, how far it is behind, and which differences between versions are
-// kept. Pure functions; cli/commands/top.cc and the dashboard ask the global store.
+// Computes which version of a key each node has, how many revisions the node is behind, and the kept
+// differences between versions. Pure functions; cli/commands/top.cc and the dashboard ask the global store.
 #pragma once
 
 #include <cstdint>
@@ -29,20 +29,20 @@ struct KeptDifference {
 struct KeyVersions {
   std::string key;
   uint64_t revision = 0;                    // the current one
-  std::vector<NodeVersion> nodes;           // the furthest behind first, then by name
+  std::vector<NodeVersion> nodes;           // sorted: the furthest behind first, then by name
   std::vector<KeptDifference> differences;  // newest target first
 };
 
 // The current version of the key, then the kept earlier ones, newest first.
 std::vector<v1::KeyVersion> RevisionsOf(const v1::Key& key);
 
-// `versions`: the artifacts of RevisionsOf(key), with their replicas, without deleted ones. `names`: of
-// registered nodes, by id; replicas of other nodes are left out.
+// `versions`: the artifacts of RevisionsOf(key), except deleted ones, with their replicas. `names`: the names
+// of registered nodes, by id; replicas on other nodes are left out.
 KeyVersions VersionsOf(const v1::Key& key, const std::vector<v1::Artifact>& versions,
                        const std::map<std::string, std::string>& names);
 
-// For each key a table of nodes and a line of differences; at most `nodes` rows per key, and the number of
-// further ones. Empty if there is no key.
+// For each key, a table of nodes and a line of differences. Shows at most `nodes` rows per key, and the
+// number of further rows. Empty if there is no key.
 std::string VersionsText(const std::vector<KeyVersions>& keys, size_t nodes);
 
 // A JSON array, for programs.
