@@ -1,6 +1,7 @@
 #include "cli/dashboard/event_hub.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -73,7 +74,16 @@ std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Qu
     topic->key = key;
     topic->view = view;
     topic->query = query;
-    topic->poller = std::thread([this, polled = topic.get()] { Poll(*polled); });
+    try {
+      topic->poller = std::thread([this, polled = topic.get()] { Poll(*polled); });
+    } catch (const std::system_error& error) {
+      // The topic's tabs get a problem. The next topic of this view tries again.
+      const absl::MutexLock topic_lock(&topic->mutex);
+      topic->problem_number = 1;
+      topic->problem = std::make_shared<const std::string>(Event(
+          "problem", ToText(ErrorDocument(absl::ResourceExhaustedError(
+                         absl::StrCat("no thread could be started for this view: ", error.what()))))));
+    }
   }
   ++topic->tabs;
   return std::unique_ptr<Tab>(new Tab(*this, *topic));
@@ -99,7 +109,7 @@ void EventHub::Leave(Topic& topic) {
     const absl::MutexLock lock(&last->mutex);
     last->stopping = true;
   }
-  last->poller.join();
+  if (last->poller.joinable()) last->poller.join();
 }
 
 // Runs on the topic's own thread. `source_` is called and the events are made without a lock; the topic's
