@@ -1,8 +1,8 @@
-// Decides which requests the dashboard answers: those of a browser that presented a one-time token of this
-// host's user, to one of the names on which the server listens. Every local user and every web page can reach
-// a loopback port, so the address proves nothing.
+// Decides which requests the dashboard answers. The browser must have presented a one-time token of this
+// host's user, and the request must be to one of the server's own names. Every local user and every web page
+// can reach a loopback port, so the address proves nothing.
 //
-// Thread-safe. Its memory is bounded: the oldest entries are dropped.
+// Thread-safe. The memory is bounded: the oldest tokens and sessions are dropped.
 #pragma once
 
 #include <cstddef>
@@ -53,12 +53,12 @@ class Access {
 };
 
 // The allowed values of a request's Host, "host:port" in lower case; with port 80, or 443 with TLS, also
-// without the port. A page of another site that makes its name resolve to this host (DNS rebinding) sends its
-// own name.
+// without the port. A page of another site sends that site's name,
+// even where the site makes its name resolve to this host (DNS rebinding).
 std::vector<std::string> AllowedHosts(const std::vector<std::string>& names, uint16_t port, bool tls);
 
-// The path to which a login leads: `wanted` if it is a path of this server, else "/". A browser would take
-// "//host", "/\host" and "https:" for another server.
+// The path to which a login redirects: `wanted` if it is a path of this server, else "/". A browser would
+// treat "//host", "/\host" and "https:" as another server.
 std::string LocalPath(std::string_view wanted);
 
 }  // namespace tensorcast::dashboard

@@ -1,4 +1,4 @@
-// An answer that many tabs share: one of them at a time asks for it, and only when it is old. Thread-safe.
+// An answer that many tabs share. One thread at a time fetches it, and only if it is old. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@ class Cached {
  public:
   using Value = absl::StatusOr<std::shared_ptr<const T>>;
 
-  // The last answer, or the result of `fetch` now. An answer that took long to get is valid for longer, so
-  // that its server works on it for about 5 % of the time. An error is valid as long as an answer that took
-  // no time, so that the tabs do not all wait for the same server in turn.
+  // Returns the last answer if it is still valid, else the result of `fetch`. An answer that took long is
+  // valid for longer, so that its server spends only about 5 % of its time on it. An error is valid as long
+  // as the fastest answer, so that the tabs do not all wait for the same server in turn.
   Value Get(absl::FunctionRef<absl::StatusOr<T>()> fetch) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       const absl::MutexLock lock(&mutex_);
@@ -30,7 +30,7 @@ class Cached {
       if (value_.has_value() && SteadyNow() < good_until_) return *value_;
       idle_ = false;
     }
-    // No lock is held while a server is asked.
+    // No lock is held while `fetch` calls a server.
     const SteadyTime begin = SteadyNow();
     absl::StatusOr<T> fetched = fetch();
     Value value =

@@ -1,8 +1,9 @@
-// One accepted connection, in clear or with TLS, with blocking reads and writes that have deadlines. The
-// descriptor does not block: each wait is a poll, so that a slow or stalled peer cannot hold a thread past
-// the deadline.
+// One accepted connection, unencrypted or with TLS. Reads and writes block until a deadline. The descriptor
+// itself is non-blocking and each wait is a poll, so a slow or stalled peer cannot hold a thread past the
+// deadline.
 //
-// Has one owner thread; only Interrupt may be called on any thread. Functions return false for peer errors.
+// One owner thread; only Interrupt may be called on any thread. Functions return false for errors of the
+// peer.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +25,15 @@ namespace tensorcast::dashboard {
 
 // Paths of PEM files.
 struct TlsFiles {
-  std::string certificate;  // followed by the certificates up to its authority; empty: no TLS
+  std::string certificate;  // followed by intermediate certificates; empty: no TLS
   std::string key;
-  std::string client_ca;  // the authorities of client certificates; empty: clients are not asked for one
+  std::string client_ca;  // the authorities of client certificates; empty: no client certificates
 };
 
-// Makes connections TLS. Thread-safe.
+// The TLS configuration of connections. Thread-safe.
 class TlsContext {
  public:
-  // INVALID_ARGUMENT, naming the flag, for files that are invalid or do not belong together.
+  // INVALID_ARGUMENT, naming the flag, for files that are invalid or do not fit together.
   static absl::StatusOr<std::unique_ptr<TlsContext>> Load(const TlsFiles& files);
   // The DNS names and addresses in the certificate.
   std::vector<std::string> Names() const;
@@ -50,7 +51,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Does the TLS handshake; without TLS it does nothing. False when it failed.
+  // Does the TLS handshake; with `tls` null, does nothing. False when the handshake failed.
   bool Start(const TlsContext* tls, SteadyTime deadline);
   // Whether the peer presented a certificate of a trusted authority.
   bool HasClientCertificate() const;
@@ -61,8 +62,8 @@ class Connection {
   bool Write(std::string_view bytes, SteadyTime deadline);
   // Whether the peer may still read: it has neither closed nor failed.
   bool IsOpen() const;
-  // Ends the answer, and reads what the peer still sends until it closes: closing with unread bytes would
-  // reset the connection, and the peer would lose the answer.
+  // Ends the answer, and reads the peer's remaining bytes until the peer closes. Closing with unread bytes
+  // would reset the connection, and the peer would lose the answer.
   void Finish(SteadyTime deadline);
   // Ends running and later reads and writes.
   void Interrupt();

@@ -1,5 +1,5 @@
-// The dashboard's server: the login, the pages, the documents and their events, at one address. README.md
-// describes the HTTP interface.
+// The dashboard's server: serves the login, the pages, the documents and their events at one address.
+// README.md describes the HTTP interface.
 //
 // Thread-safe. The destructor ends every connection.
 #pragma once
@@ -35,13 +35,14 @@ class Dashboard {
     DocumentSource documents;
     absl::Duration min_interval = absl::Seconds(1);  // between two polls of a view
   };
-  // INVALID_ARGUMENT for an address beyond loopback without TLS; otherwise as HttpServer::Listen.
+  // INVALID_ARGUMENT for an address beyond loopback without TLS. Other errors are those of
+  // HttpServer::Listen.
   static absl::StatusOr<std::unique_ptr<Dashboard>> Start(Options options);
   Dashboard(const Dashboard&) = delete;
   Dashboard& operator=(const Dashboard&) = delete;
 
   uint16_t port() const { return server_->port(); }
-  // An address that logs in one browser, once.
+  // A new URL that logs in one browser, once.
   std::string NewLoginAddress();
   size_t pollers() const { return hub_.pollers(); }
 
@@ -55,7 +56,7 @@ class Dashboard {
   HttpResponse Events(const HttpRequest& request, const std::string& session);
   void WriteEvents(const std::string& view, const Query& query, const std::string& session,
                    ResponseStream& stream);
-  // False if Host or Origin is not one of this server.
+  // False if Host or Origin is not a name of this server.
   bool IsOwn(const HttpRequest& request) const;
 
   const Options options_;

@@ -25,27 +25,28 @@
 
 namespace tensorcast::dashboard {
 
-inline constexpr absl::Duration kDocumentTimeout = absl::Seconds(8);  // for the calls of one document
+inline constexpr absl::Duration kDocumentTimeout = absl::Seconds(8);  // max for the calls of one document
 
-// Protobuf's own JSON, as the commands print it. The text is parsed, since documents are joined and compared.
+// The message in protobuf's JSON mapping, as the commands print it, parsed so that documents can be joined
+// and compared.
 template <class Message>
 nlohmann::json ToDocument(const Message& message) {
   return nlohmann::json::parse(cli::ToJson(message), nullptr, /*allow_exceptions=*/false);
 }
 
 nlohmann::json Problem(std::string subject, const absl::Status& status);
-// "" if the node has no such label.
+// The value of the node's label; "" if it has no such label.
 std::string LabelOf(const v1::Node& node, const char* name);
-// Whether the node was silent for longer than a healthy node ever is.
+// Whether the node was silent for longer than a healthy node can be.
 bool IsLate(const v1::Node& node);
-// Whether the node has the zone and rack in the query, as far as the query names them.
+// Whether the node has the zone and rack in the query; a parameter that the query lacks matches every node.
 bool IsIn(const Query& query, const v1::Node& node);
-// The store's message, without times that change at each look although nothing happened.
+// The store's message, without times that change at each poll although nothing happened.
 nlohmann::json NodeRow(v1::Node node);
-// A node's rings can be long: each is halved until the message fits. Facts of the host that change at each
-// look although nothing happened are left out.
+// A node's status. Long rings are halved until the message fits. Leaves out facts of the host that change at
+// each poll although nothing happened.
 nlohmann::json StatusRow(v1::GetStatusResponse status);
-// Bytes per second between two readings of a counter.
+// The rate between two readings of a byte counter, in bytes per second.
 double RateOf(uint64_t now, uint64_t before, absl::Duration between);
 
 class Documents::Maker {
@@ -60,8 +61,8 @@ class Documents::Maker {
 
   absl::StatusOr<std::shared_ptr<client::AdminClient>> Own();
 
-  // Makes a call to the daemon or store that the dashboard is beside. If it is away, the next call looks it
-  // up again: its successor may have another address.
+  // Makes a call to the daemon or store that the dashboard belongs to. If that is away, the next call looks
+  // up its address again, since its successor may have another one.
   template <class Call>
   auto Ask(Call call)
       -> decltype(call(std::declval<client::AdminClient&>(), std::declval<const RequestContext&>())) {
@@ -75,7 +76,8 @@ class Documents::Maker {
     return answer;
   }
 
-  // Asks the daemon, once per connection: a global store has no such call, and would log each one.
+  // The daemon's status. Asks a global store only once per connection, because it has no such call and would
+  // log each one.
   Shared<v1::GetStatusResponse> Daemon();
   // The cluster, with the nodes sorted by name.
   Shared<v1::GetClusterStatusResponse> Cluster();
@@ -83,12 +85,13 @@ class Documents::Maker {
   Shared<v1::ListKeysResponse> AllKeys();
   Shared<v1::ListReplicationTasksResponse> AllTasks();
 
-  // The registered nodes; if the global store does not answer, only the daemon's own, and `problems` says so.
+  // The registered nodes. If the global store does not answer, only the daemon's own node, and `problems`
+  // says so.
   absl::StatusOr<std::vector<v1::Node>> KnownNodes(nlohmann::json* problems);
   // Finds a node by its name or id; an id takes precedence over an equal name of another node.
   absl::StatusOr<v1::Node> FindNode(const std::string& wanted, nlohmann::json* problems);
   absl::StatusOr<std::map<std::string, v1::Node>> NodesById();
-  // The statuses of the first kMaxAskedNodes of `nodes`.
+  // The statuses of the first kMaxAskedNodes of `nodes`, in their order.
   std::vector<Cached<NodeStatus>::Value> AskNodes(const std::vector<v1::Node>& nodes);
   void KnowOwn();
 

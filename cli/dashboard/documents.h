@@ -1,7 +1,7 @@
-// The JSON documents of the dashboard, from the answers of daemons and the global store: the messages of the
-// commands' --json, paged and joined. README.md describes each.
+// The JSON documents of the dashboard, made from the answers of daemons and the global store. They have the
+// messages of the commands' --json, paged and joined. README.md describes each.
 //
-// Thread-safe. Every call takes a bounded time; data that several views need is requested once. Errors:
+// Thread-safe. Every call takes a bounded time. Data that several views need is requested once. Errors:
 // NOT_FOUND for a view, node, artifact or key that does not exist, INVALID_ARGUMENT for a parameter,
 // otherwise the error of a server.
 #pragma once
@@ -22,8 +22,8 @@ inline constexpr size_t kMaxDocumentBytes = 2 << 20;
 class Documents {
  public:
   struct Options {
-    // How to connect to the daemon or global store that the dashboard is beside; called for each new
-    // connection, since none needs to run when the dashboard starts.
+    // The options for connecting to the daemon or global store of the dashboard. Called for each new
+    // connection, because no server needs to run when the dashboard starts.
     std::function<absl::StatusOr<client::ClientOptions>()> connect;
     std::string version;  // of this program
   };

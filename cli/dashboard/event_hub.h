@@ -1,8 +1,8 @@
 // The changes of documents, for any number of tabs. Tabs with the same view and parameters share one poller,
-// which runs on its own thread while at least one of them watches: 64 tabs cost as much as one.
+// which runs on its own thread while at least one of them watches. So 64 tabs cost as much as one.
 //
-// A tab has no queue, only the number of its current document: a tab that reads slowly gets the newest
-// document, and misses those between. Thread-safe; a Tab has one owner thread and must not outlive its hub.
+// A tab has no queue, only the number of its current document. So a tab that reads slowly gets the newest
+// document and misses earlier ones. Thread-safe; a Tab has one owner thread and must not outlive its hub.
 #pragma once
 
 #include <functional>
@@ -23,15 +23,15 @@ namespace tensorcast::dashboard {
 using DocumentSource =
     std::function<absl::StatusOr<nlohmann::json>(const std::string& view, const Query& query)>;
 
-// {"error": {"code", "message", "details"}}, as commands print it with --json.
+// {"error": {"code", "message", "details"}}, the form that commands print with --json.
 nlohmann::json ErrorDocument(const absl::Status& status);
-// One line; bytes that are not UTF-8 are replaced.
+// The document as one line; replaces bytes that are not UTF-8.
 std::string ToText(const nlohmann::json& document);
 
 class EventHub {
  public:
-  // `interval` is the time between two polls of a view. A view that takes longer than a twentieth of it is
-  // polled less often, so that no view keeps a server busy for more than about 5 % of the time.
+  // `interval` gives the time between two polls of a view. If a poll takes longer than a twentieth of that,
+  // the view is polled less often, so that no view keeps a server busy for more than about 5 % of the time.
   EventHub(DocumentSource source, std::function<absl::Duration(const std::string& view)> interval);
   ~EventHub();
   EventHub(const EventHub&) = delete;

@@ -26,16 +26,16 @@ struct HttpRequest {
   Query query;
   std::map<std::string, std::string> headers;  // by name in lower case
 
-  // Both are empty if the request has none.
+  // The value of a header or cookie; empty if the request has none of that name.
   std::string_view Header(std::string_view name) const;
   std::string Cookie(std::string_view name) const;
 };
 
-// Writes a response without an end.
+// Writes a response that has no fixed end.
 class ResponseStream {
  public:
   virtual ~ResponseStream() = default;
-  // False when the peer does not accept it in time, or is gone.
+  // False when the peer does not accept the bytes in time, or is gone.
   virtual bool Write(std::string_view bytes) = 0;
   virtual bool IsOpen() const = 0;
 };
@@ -45,15 +45,15 @@ struct HttpResponse {
   int status = 200;
   std::string content_type;
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // beyond those of every answer
-  std::function<void(ResponseStream&)> stream;  // writes what follows `body`, until it returns; may be empty
+  std::vector<std::pair<std::string, std::string>> headers;  // in addition to those of every answer
+  std::function<void(ResponseStream&)> stream;  // if not empty: writes the bytes after `body`
 };
 
-// An answer with a sentence as text/plain.
+// An answer with `text` as text/plain.
 HttpResponse PlainResponse(int status, std::string text);
 
-// `head` ends with the empty line. Returns false if it is refused, and sets `refusal`: 400, 405, 414, 431 or
-// 505.
+// Parses a head that ends with the empty line. Returns false if it refuses the head, and sets `refusal`: 400,
+// 405, 414, 431 or 505.
 bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusal);
 
 // Decodes "%2F" to "/", and with `plus` also "+" to " ". INVALID_ARGUMENT for a text that is not well

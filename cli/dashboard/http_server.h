@@ -1,6 +1,6 @@
 // A small HTTP/1.1 server for GET: one request per connection and one thread per connection, with a max
-// number of both. A head that is too long or too slow is refused before more of it is kept. What an
-// unauthenticated peer can use is thus bounded too: threads, and kMaxHeadBytes each.
+// number of both. It refuses a head that is too long or too slow, and keeps no more of it. So an
+// unauthenticated peer can only use a bounded number of threads, with kMaxHeadBytes each.
 //
 // Thread-safe. The handler is called on many threads at once. The destructor ends all connections and waits
 // for their threads.
@@ -29,11 +29,11 @@
 namespace tensorcast::dashboard {
 
 struct HttpServerOptions {
-  HostPort listen;  // port 0: any
+  HostPort listen;  // port 0: the system chooses one
   TlsFiles tls;
-  size_t max_requests = 16;  // answered at a time; others get 503
+  size_t max_requests = 16;  // max requests answered at a time; others get 503
   size_t max_streams = 64;
-  size_t max_refusals = 16;  // further connections that are read and refused; others are closed
+  size_t max_refusals = 16;  // max further connections that get a refusal; others are closed
   absl::Duration head_timeout = absl::Seconds(5);    // for the handshake and the head
   absl::Duration write_timeout = absl::Seconds(20);  // for a body, or for one event
 };
@@ -50,9 +50,9 @@ class HttpServer {
 
   uint16_t port() const { return port_; }
   bool tls() const { return tls_ != nullptr; }
-  // The names in the certificate; none without TLS.
+  // The names in the certificate; empty without TLS.
   std::vector<std::string> CertificateNames() const;
-  // Starts to accept connections. Call it once.
+  // Starts to accept connections. Call this once.
   void Serve(Handler handler);
 
  private:
@@ -70,7 +70,8 @@ class HttpServer {
   void Accept();
   void StartClient(UniqueFd socket) ABSL_LOCKS_EXCLUDED(mutex_);
   void ServeClient(Connection& connection);
-  // Reads the head, up to its empty line. False if there is nothing to answer, or a refusal.
+  // Reads the head, up to its empty line. False if there is no head to answer; `refusal` is set if the peer
+  // should get one.
   bool ReadHead(Connection& connection, std::string* head, HttpResponse* refusal);
   void Answer(Connection& connection, const HttpRequest& request);
   void Write(Connection& connection, const HttpResponse& response, bool with_body);

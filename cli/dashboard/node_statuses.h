@@ -1,7 +1,7 @@
-// The status of each node of a cluster. Keeps one connection per node from one poll to the next, and the
-// previous answer beside the last one, to compute rates.
+// The status of each node of a cluster. Keeps one connection per node from one poll to the next. Keeps the
+// last two answers of each node, to compute rates.
 //
-// Thread-safe. A node that does not answer in time costs one timeout, and has an error.
+// Thread-safe. A node that does not answer in time costs one timeout, and its status is an error.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace tensorcast::dashboard {
 
-inline constexpr size_t kMaxAskedNodes = 128;  // in one poll
+inline constexpr size_t kMaxAskedNodes = 128;  // max nodes per poll
 inline constexpr absl::Duration kNodeTimeout = absl::Seconds(2);
 
 // The counters of one status, to compare with the next status.
@@ -44,7 +44,7 @@ struct NodeStatus {
 
 class NodeStatuses {
  public:
-  // How to connect to a daemon; its address is replaced.
+  // `options`: returns the options for connecting to a daemon; this class sets the address.
   explicit NodeStatuses(std::function<absl::StatusOr<client::ClientOptions>()> options)
       : options_(std::move(options)) {}
 
@@ -52,7 +52,8 @@ class NodeStatuses {
   std::vector<Cached<NodeStatus>::Value> Ask(std::span<const v1::Node> nodes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<client::AdminClient>> ClientOf(const v1::Node& node)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // For the daemon that the dashboard is connected to, which may not be reachable at its node's address.
+  // Sets the connection to the daemon that the dashboard is connected to, which may not be reachable at its
+  // node's address.
   void SetOwn(const std::string& node_id, std::shared_ptr<client::AdminClient> client)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

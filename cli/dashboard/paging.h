@@ -20,10 +20,10 @@ inline constexpr size_t kMaxPageBytes = 1 << 20;  // of the rows of one list
 // The value of a parameter; empty if it is missing.
 std::string ParameterOf(const Query& query, std::string_view name);
 
-// Adds rows of a list of `count`, sorted by `key`, to (*document)[list]: those after the page token, as many
-// as the page size and kMaxPageBytes allow, but at least one. Sets `total`, and `next_page_token` if more
-// follow: the key of the last row, so that a token stays valid when rows come and go. INVALID_ARGUMENT for a
-// page size out of bounds.
+// Adds a page of a list to (*document)[list]. The list has `count` rows, sorted by `key`. The page begins
+// after the page token and has as many rows as the page size and kMaxPageBytes allow, but at least one. Sets
+// `total`, and `next_page_token` if more rows follow. The token is the key of the last row, so it stays valid
+// when rows are added or removed. INVALID_ARGUMENT for a page size out of bounds.
 absl::Status AddPage(const Query& query, const char* list, size_t count,
                      absl::FunctionRef<std::string(size_t)> key,
                      absl::FunctionRef<nlohmann::json(size_t)> row, nlohmann::json* document);

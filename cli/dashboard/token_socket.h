@@ -1,5 +1,5 @@
 // The unix socket by which `tensorcast dashboard token` gets a one-time address from this user's dashboard.
-// It is in the user's folder of sockets, and no other user may open it. The token is never in a file.
+// The socket is in the user's socket folder, and no other user may open it. The token is never in a file.
 //
 // Thread-safe. Errors name the socket.
 #pragma once
@@ -16,14 +16,14 @@
 
 namespace tensorcast::dashboard {
 
-// The socket of the dashboard on this port. It is in a separate folder in DefaultSocketFolder
+// The socket of the dashboard on this port. It is in a separate folder below DefaultSocketFolder
 // (base/posix/socket_folders.h), since root's DefaultSocketFolder may belong to the system service's user.
 std::string TokenSocketPath(uint16_t port);
 
 class TokenSocket {
  public:
-  // Answers each connecting process of this user with the result of `new_address`, on a thread that ends with
-  // this object. ALREADY_EXISTS if another process listens there.
+  // Answers each process of this user that connects with the result of `new_address`, on a thread that ends
+  // with this object. ALREADY_EXISTS if another process listens there.
   static absl::StatusOr<std::unique_ptr<TokenSocket>> Listen(const std::string& path,
                                                              std::function<std::string()> new_address);
   ~TokenSocket();
@@ -41,7 +41,8 @@ class TokenSocket {
   std::thread thread_;
 };
 
-// Returns the dashboard's answer at the socket. UNAVAILABLE when no dashboard listens there.
+// Connects to the socket and returns the address from the dashboard. UNAVAILABLE when no dashboard listens
+// there.
 absl::StatusOr<std::string> AskForAddress(const std::string& path);
 
 }  // namespace tensorcast::dashboard
