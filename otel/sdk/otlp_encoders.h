@@ -73,7 +73,7 @@ class LogEncoder final : public otel_api::sdk::logs::Recordable {
   void SetBody(const otel_api::common::AttributeValue& body) noexcept override;
   void SetAttribute(otel_api::nostd::string_view key,
                     const otel_api::common::AttributeValue& value) noexcept override;
-  void SetEventId(int64_t, otel_api::nostd::string_view) noexcept override {} // ours have none
+  void SetEventId(int64_t, otel_api::nostd::string_view) noexcept override {}  // ours have none
   void SetTraceId(const otel_api::trace::TraceId& id) noexcept override;
   void SetSpanId(const otel_api::trace::SpanId& id) noexcept override;
   void SetTraceFlags(const otel_api::trace::TraceFlags& flags) noexcept override;
