@@ -1,1 +1,1 @@
-"""Plug-ins for serving engines. The plug-in mechanism of each engine loads its module."""
+"""Plug-ins for serving engines. Each engine loads its own module through its plug-in mechanism."""

@@ -1,13 +1,13 @@
-"""The sender of checkpoint-engine's protocol: an engine with this protocol takes new weights from the store.
+"""Sends weights of the store to an engine that has the protocol of checkpoint-engine.
 
     # in the engine, for each rank: worker.update_weights_from_ipc({uuid_of_its_gpu: handle})
     tensorcast.plugins.checkpoint_engine.send_weights("llama/step-1200", handle, device="cuda:0")
 
-The engine's side is `update_weights_from_ipc` of the checkpoint-engine package, or the copy of it in vLLM and SGLang. It is a
-ZMQ REP socket. It receives a buffer by CUDA IPC, then for each bucket the places of the tensors in the buffer. The buffer has
-two halves: while the engine loads one half, the sender copies the next bucket into the other. Written against
-checkpoint-engine 0.4.2 (python/interfaces/checkpoint_engine.json). The sender sends pickles, as the protocol requires, and
-never reads a pickle.
+The engine's side is `update_weights_from_ipc` of the checkpoint-engine package
+(https://github.com/MoonshotAI/checkpoint-engine), or its copy in vLLM and SGLang. It is a ZMQ REP socket. It receives a
+buffer by CUDA IPC, then for each bucket the offsets of the tensors in the buffer. The buffer has two halves: while the
+engine loads one half, the sender copies the next bucket into the other. Written against checkpoint-engine 0.4.2
+(python/interfaces/checkpoint_engine.json). The sender sends pickles, as the protocol requires, and never reads a pickle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Bucket = list[tuple[str, tensorcast.Array, int]]
 
 
 class EngineError(RuntimeError):
-    """The engine could not take the weights. The message is the engine's own."""
+    """The engine could not load the weights. The message comes from the engine."""
 
 
 def send_weights(
@@ -47,10 +47,10 @@ def send_weights(
 
     device: where the engine's rank runs: "cuda:N" in this process's numbering, or "cpu" for an engine without GPUs.
     bucket_bytes: the size of a bucket. A larger tensor makes all buckets as large as itself.
-    timeout_s: how long each answer of the engine may take.
+    timeout_s: max seconds for each answer of the engine.
 
-    Raises EngineError when the engine refuses the weights, TimeoutError when it does not answer in time, and, before
-    anything is sent, the errors of Store.get.
+    Raises EngineError if the engine refuses the weights, and TimeoutError if it does not answer in time. Raises the errors
+    of Store.get before it sends anything.
     """
     weights = (store or default_store.connect()).get(key, device="cpu", progress=False)
     arrays = list(weights.values())
@@ -136,7 +136,7 @@ def _aligned(size: int) -> int:
 
 
 def _shared_buffer(size: int, device: str) -> tuple[torch.Tensor, Any]:
-    """Returns a buffer, and the call that opens it in another process of this host."""
+    """Returns a buffer, and its handle: a function and the arguments with which another process of this host opens it."""
     if device != "cpu":
         from torch.multiprocessing.reductions import reduce_tensor
 
@@ -147,7 +147,7 @@ def _shared_buffer(size: int, device: str) -> tuple[torch.Tensor, Any]:
     mapping = mmap.mmap(descriptor, size)
     buffer = torch.frombuffer(mapping, dtype=torch.uint8)
     buffer.descriptor = os.fdopen(descriptor, "rb")  # stays open as long as the buffer
-    # The engine replaces the seventh argument by its device's number, which CUDA IPC has there.
+    # The engine replaces the seventh argument by its device's number, because CUDA IPC has the number there.
     return buffer, (open_host_buffer, (f"/proc/{os.getpid()}/fd/{descriptor}", size, None, None, None, None, None))
 
 

@@ -1,4 +1,4 @@
-"""A model that the engine's command line names by "tc://KEY" or by URI: its files in a folder, its weights by a key."""
+"""Locates a model that the engine's command line names by "tc://KEY" or by URI: its files and its weights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from tensorcast.plugins.options import LoaderOptions
 
 @dataclasses.dataclass(frozen=True)
 class LocatedModel:
-    folder: str  # has config.json and the tokenizer; the engine takes it as its model
-    served_name: str  # what the engine calls the model to its clients, where the command line does not say
-    extra: dict[str, Any]  # the loader's options, of which `key` names the weights in every rank
+    folder: str  # has config.json and the tokenizer; the engine uses it as its model path
+    served_name: str  # the model's name for the engine's clients, unless the command line sets one
+    extra: dict[str, Any]  # the loader's options; `key` names the weights in every rank
 
 
 def locate(model: str, extra: Mapping[str, Any] | None) -> LocatedModel:
-    """Puts the model where the store does not have it. Raises NotFoundError when its key binds no files."""
+    """Locates the model, and first puts it if the store does not have it. Raises NotFoundError if its key binds no
+    files.
+    """
     options = LoaderOptions.parse(extra)
     with options.files(model) as files:
         folder = _folder_with(files)
@@ -30,7 +32,7 @@ def locate(model: str, extra: Mapping[str, Any] | None) -> LocatedModel:
 
 
 def _folder_with(files: tensorcast.Files) -> pathlib.Path:
-    """The folder of these files in this user's cache. It is written once, and appears whole: its name is their id."""
+    """The folder of these files in this user's cache, named by their id. It is written once and renamed when complete."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "tensorcast", "files")
     folder = cache / files.artifact_id.replace(":", "-")
     if folder.is_dir():
@@ -43,5 +45,5 @@ def _folder_with(files: tensorcast.Files) -> pathlib.Path:
             written.rename(folder)
         except OSError:
             if not folder.is_dir():
-                raise  # else another process has written the same files
+                raise  # otherwise another process has written the same files
     return folder

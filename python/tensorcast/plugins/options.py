@@ -25,8 +25,8 @@ class LoaderOptions:
     """The options of one loader.
 
     key: the key or artifact id to load, by default the engine's model name. A model name "tc://KEY" overrides it.
-    daemon: the address of the store daemon, by default the host's daemon.
-    timeout_s: how long one load may take, and before it the import of a URI, by default without limit.
+    daemon: the address of the store daemon; the default is this host's daemon.
+    timeout_s: max seconds for one load, and separately for the import of a URI before it. By default without limit.
     """
 
     key: str | None = None
@@ -35,7 +35,7 @@ class LoaderOptions:
 
     @classmethod
     def parse(cls, extra: Mapping[str, Any] | None) -> LoaderOptions:
-        """Raises ValueError for an unknown option or a value of the wrong type."""
+        """Reads the options. Raises ValueError for an unknown option or a value of the wrong type."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         types = {"key": str, "daemon": str, "timeout_s": (int, float)}
         for name, value in (extra or {}).items():
@@ -50,13 +50,13 @@ class LoaderOptions:
         return name.rstrip("/") if name.startswith(_URI_SCHEMES) else name
 
     def get(self, model: str) -> tensorcast.Weights:
-        """Returns the weights in this host's memory, which all ranks of the host share. Nothing is copied."""
+        """Returns the weights in this host's memory. All ranks of the host share them, without a copy."""
         return self._put_on_first_use(
             model, lambda store, key: store.get(key, device="cpu", timeout=self.timeout_s, progress=False)
         )
 
     def fetch(self, model: str) -> None:
-        """Lets this host's daemon bring the weights to its memory, without attaching them."""
+        """Makes this host's daemon bring the weights to its memory. Keeps no lease on them."""
         self.get(model).close()
 
     def files(self, model: str) -> tensorcast.Files:
@@ -66,16 +66,16 @@ class LoaderOptions:
     def _put_on_first_use(self, model: str, use: Callable[[tensorcast.Store, str], _Result]) -> _Result:
         store, key = default_store.connect(self.daemon), self.key_of(model)
         uri = next((name for name in (model, key) if name.startswith(_URI_SCHEMES)), None)
-        own_key = key.startswith(_URI_SCHEMES)  # means what lies at the URI; any other key keeps what it is bound to
+        own_key = key.startswith(_URI_SCHEMES)  # names the URI's content; any other key keeps its binding
         try:
             return use(store, key)
         except tensorcast.NotFoundError:
             if uri is None or (not own_key and key in store):
                 raise
         try:
-            # Ranks and nodes that do this at once make one import: the daemons join it.
+            # Ranks and nodes that do this at the same time share one import: the daemons join it.
             store.put(uri, key=key, expected_revision=None if own_key else 0, timeout=self.timeout_s, progress=False)
         except tensorcast.FailedPreconditionError:
             if key not in store:
-                raise  # else another rank has bound it meanwhile
+                raise  # otherwise another rank has bound it meanwhile
         return use(store, key)

@@ -7,8 +7,8 @@
 In the first form SGLang takes the model's configuration and tokenizer from its usual place. In the second form all come from
 the store.
 
-SGLang has no registry of load formats, but its loader accepts a class as a load format. A hook on the check of the format
-replaces the name by the class of this package. Another hook replaces a model name of the second form by a folder.
+SGLang has no registry of load formats, but its loader accepts a class as a load format. A hook on SGLang's check of the
+format replaces the name by the class of this package. Another hook replaces a model name of the second form by a folder.
 
 Entry point (sglang.srt.plugins): `register`.
 """
@@ -40,7 +40,9 @@ def choose_loader(verify: Callable[[Any], None], load_config: Any) -> None:
 
 
 def locate_model(resolve: Callable[[Any], None], server_args: Any) -> None:
-    """Before SGLang resolves its arguments: it would look for the model on the hub, and change the load format."""
+    """Replaces the model name before SGLang resolves its arguments, because SGLang would search for it on the Hugging Face
+    hub and change the load format.
+    """
     from tensorcast.plugins.located import locate
     from tensorcast.plugins.options import names_stored_model
 

@@ -3,9 +3,9 @@
     vllm serve meta-llama/Llama-3-8B --load-format tensorcast --model-loader-extra-config '{"key": "llama/prod"}'
     vllm serve hf://meta-llama/Llama-3-8B --load-format tensorcast     # or s3://bucket/prefix, gs://..., tc://KEY
 
-In the first form vLLM takes the model's configuration and tokenizer from its usual place, and the weights from the store. In
-the second form all come from the store. All ranks on a host map one replica in host memory, and each rank copies its slices
-to its GPU.
+In the first form vLLM takes the model's configuration and tokenizer from its usual place, and the weights from the store.
+In the second form all come from the store. All ranks on a host map the same replica in host memory, and each rank copies
+its slices to its GPU.
 
 New weights for a running engine: `--weight-transfer-config '{"backend": "tensorcast"}'` (vllm_weight_transfer.py).
 
@@ -30,12 +30,12 @@ def register() -> None:
 
     register_model_loader(LOAD_FORMAT)(TensorcastModelLoader)
     _take_stored_models(EngineArgs)
-    with contextlib.suppress(ImportError):  # an earlier vLLM, which has loaders only
+    with contextlib.suppress(ImportError):  # an earlier vLLM, which has loaders but no weight transfer
         register_weight_transfer()
 
 
 def register_weight_transfer() -> None:
-    """Registers both sides by name. vLLM imports them when they are used."""
+    """Registers the engine's and the trainer's side by name. vLLM imports them at the first use."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
 
     sides = {WeightTransferEngineFactory: "TensorcastWeightTransferEngine",
@@ -46,7 +46,7 @@ def register_weight_transfer() -> None:
 
 
 def _take_stored_models(engine_args: Any) -> None:
-    """Lets the engine's arguments name a model of the store: vLLM would look for it on the hub or on the disk."""
+    """Lets the engine's arguments name a model of the store, because vLLM would search for it on the hub or on the disk."""
     create = engine_args.create_engine_config
     if hasattr(create, "takes_stored_models"):
         return

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tensorcast.weights import Weights
 
 
-# The name of each model at its first load. `reload_weights(weights_path=...)` makes a new loader with the same options and
-# replaces the name by the path.
+# The name of each model at its first load, because `reload_weights(weights_path=...)` makes a new loader with the same
+# options and replaces the name by the path.
 _first_name: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
 
 # The artifact id of each model's last load by this loader.
@@ -29,7 +29,7 @@ loaded_version: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKe
 
 
 def checkpoint_of(model: torch.nn.Module, weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that the model's `load_weights` takes, in the store's memory."""
+    """The tensors for the model's `load_weights`, in the store's memory."""
     is_unused = getattr(model, "is_unused_checkpoint_weight", None)
     for name, array in weights.items():
         if is_unused is None or not is_unused(name):
@@ -37,9 +37,9 @@ def checkpoint_of(model: torch.nn.Module, weights: Weights) -> Iterator[tuple[st
 
 
 class TensorcastModelLoader(DefaultModelLoader):
-    """vLLM's default loader with main weights from the store.
+    """vLLM's default loader, but with the main weights from the store.
 
-    The default loader's checks of a loaded model stay. Secondary weights (of a model in parts) come from the model's own
+    It checks a loaded model as the default loader does. Secondary weights (of a model in parts) come from the model's usual
     place.
     """
 

@@ -1,9 +1,9 @@
-"""Updates of a model in vLLM by the elements that changed, where such a patch does what a load of the whole version does.
+"""Updates a model in vLLM by only the changed elements, if such a patch has the same result as a load of the whole version.
 
-vLLM writes a patch through the model's own loaders, with NaN in place of the elements that stay. For some models that is wrong, and
-nothing says so: a loader that computes (`composed_weight_loader`), a layer that keeps a second form of its weights (MLA). So
-patches have to prove themselves here. The first patch of each tensor is followed by a load of the whole version. Only where
-both leave the same bytes, later versions come as patches alone.
+vLLM writes a patch through the model's own loaders, with NaN in place of the elements that do not change. For some models
+the result is wrong without an error: for a loader that computes (`composed_weight_loader`), and for a layer that keeps a
+second form of its weights (MLA). So each patch is tested here: after the first patch of a tensor the whole version is
+loaded. If both leave the same bytes, later versions are only patched.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from tensorcast.weights import Weights
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-_HASHED_AT_ONCE = 1 << 22  # elements; each takes 16 bytes meanwhile
-_FULL_BYTES_AT_ONCE = 512 << 20  # of tensors that are patched: vLLM makes each of them whole, with NaN
+_HASHED_AT_ONCE = 1 << 22  # elements; a hash takes 16 bytes for each
+_FULL_BYTES_AT_ONCE = 512 << 20  # of patched tensors: vLLM makes a whole tensor for each, with NaN
 
 _log = logging.getLogger(__name__)
 
 
 def patchable(model_config: Any, device: torch.device) -> bool:
-    """Whether patches are tried at all. vLLM packs weights for the CPU, and quantised ones, in forms that no patch reaches."""
+    """Whether to try patches. A patch cannot change weights that vLLM packs: on the CPU, or quantized ones."""
     return device.type != "cpu" and model_config.quantization is None
 
 
 class Patches:
-    """The updates of one model. Not thread-safe.
+    """Updates one model. Not thread-safe.
 
-    A patch needs a model that holds the version before. Something else may have written to it (`reload_weights`, a wake-up from
-    sleep level 2), so its parameters are compared with a hash that was taken after the last update.
+    A patch needs a model that holds the version before. Other code may have written to the model (`reload_weights`, a
+    wake-up from sleep level 2), so its parameters are compared with a hash that was taken after the last update.
     """
 
     def __init__(self, model: torch.nn.Module, device: torch.device, allowed: bool) -> None:
         self._model = model
         self._device = device
         self._allowed = allowed
-        self._proven: set[str] = set()  # tensors of the checkpoint of which a patch does what a load does
+        self._proven: set[str] = set()  # tensors of the checkpoint for which a patch has the result of a load
         self._held: tuple[str, dict[str, int]] | None = None  # artifact id, and the hash of each parameter
 
     def holds(self, artifact_id: str) -> None:
-        """The model holds this version, whole."""
+        """Records that the model holds exactly this version."""
         if self._allowed:
             self._held = artifact_id, hashes(self._model.named_parameters())
 
     def update(self, store: Store, weights: Weights, load: Callable[[], None], timeout: float | None) -> str:
-        """Brings the model to the version, by a patch or by load(). Returns how, for a log."""
+        """Updates the model to the version, by a patch or by load(). Returns a text for the log that says which."""
         held, self._held = self._held, None  # after an error the model may hold a mixture of versions
         names = self._patch(store, weights, held, timeout)
         if names is None:
@@ -73,7 +73,7 @@ class Patches:
         return how
 
     def _patch(self, store: Store, weights: Weights, held: tuple[str, dict[str, int]] | None, timeout: float | None) -> set[str] | None:
-        """Patches the tensors that changed, and returns their names. None: the version has to be loaded whole."""
+        """Patches the changed tensors, and returns their names. None: the whole version must be loaded."""
         if not self._allowed or held is None or held[1] != hashes(self._model.named_parameters()):
             return None
         names: set[str] = set()
@@ -85,15 +85,15 @@ class Patches:
                 for patches in _batches(changes.Changes(weights, found), weights, self._device):
                     load_checkpoint_weight_patches(self._model, patches, validate_unique_indices=False)
                     names.update(patch.name for patch in patches)
-        except Exception as error:  # of any loader; load() writes over whatever was written
-            self._allowed = not isinstance(error, (NotImplementedError, TypeError))  # the kinds that a loader's form causes
-            _log.warning("update %s: a patch failed (%s); the engine loads the version whole instead", type(self._model).__name__, str(error))
+        except Exception as error:  # any loader may raise; load() then overwrites everything
+            self._allowed = not isinstance(error, (NotImplementedError, TypeError))  # the loader takes no patch
+            _log.warning("update of %s: it takes the version whole, because a patch failed: %s", type(self._model).__name__, str(error))
             return None
         return names
 
 
 def hashes(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
-    """A hash of each tensor's elements and their order, made where the tensor lies."""
+    """A hash of each tensor's elements and their order, computed on the tensor's device."""
     found = {}
     for name, tensor in tensors:
         if tensor.is_meta:
@@ -107,12 +107,12 @@ def hashes(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
 
 @functools.cache
 def _factors(device: torch.device) -> torch.Tensor:
-    """Odd numbers of 64 bits, one for each place in a piece."""
+    """Odd 64-bit factors, one for each index in a piece."""
     return torch.arange(_HASHED_AT_ONCE, dtype=torch.int64, device=device) * -0x61C8864680B583EB | 1
 
 
 def _all_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers, and what layers and their helpers (an attention's `impl`) keep; not the cache of keys and values."""
+    """Parameters, buffers, and other tensors of layers and their helpers (an attention's `impl`), but not the KV cache."""
     for prefix, module in model.named_modules():
         for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
             if isinstance(value, torch.Tensor):
@@ -130,7 +130,8 @@ def _batches(found: changes.Changes, weights: Weights, device: torch.device) -> 
     for name, indices, values in found:
         array = weights[name]
         flat = values.torch().reshape(-1).to(device)
-        # A tensor that changed as a whole is a patch of all its elements: vLLM takes no mixture of patches and whole tensors.
+        # A tensor that is given whole becomes a patch of all its elements, because vLLM takes no mixture of patches and
+        # whole tensors.
         places = torch.arange(flat.numel(), device=device) if indices is None else indices.torch().to(device)
         batch.append(CheckpointWeightPatch(name, arrays.torch_shape(array), flat.dtype, flat, places))
         full_bytes += array.nbytes

@@ -44,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class TensorcastInitInfo(WeightTransferInitInfo):
-    """What the trainer tells the engines first."""
+    """The first message of the trainer to the engines."""
 
-    timeout_s: float | None = None  # of a get of one version
+    timeout_s: float | None = None  # for the get of one version
 
 
 @dataclasses.dataclass
 class TensorcastUpdateInfo(WeightTransferUpdateInfo):
-    """What the trainer tells the engines of a version."""
+    """The message of the trainer to the engines about a version."""
 
     artifact_id: str
     key: str
@@ -59,10 +59,10 @@ class TensorcastUpdateInfo(WeightTransferUpdateInfo):
 
 
 class TensorcastWeightTransferEngine(WeightTransferEngine):
-    """Takes the versions in a worker of vLLM.
+    """Receives the versions in a worker of vLLM.
 
-    An update is one call: it gets the version, which the daemon has verified, and only then writes to the model. A repeated
-    update finishes one that failed.
+    An update is one call. It first gets the version, which the daemon has verified, and then writes to the model. After a
+    failed update, repeat the update to finish it.
     """
 
     init_info_cls = TensorcastInitInfo
@@ -78,10 +78,10 @@ class TensorcastWeightTransferEngine(WeightTransferEngine):
 
     def init_transfer_engine(self, init_info: TensorcastInitInfo) -> None:
         self._timeout_s = init_info.timeout_s
-        default_store.connect()  # a missing daemon is told before the first update
+        default_store.connect()  # so a missing daemon is an error before the first update
 
     def start_weight_update(self) -> None:
-        """Nothing: whether vLLM reloads its layers is known once the version is here."""
+        """Does nothing: receive_weights decides whether vLLM reloads its layers."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         self.receive_weights(self.parse_update_info(update_info))
@@ -97,17 +97,17 @@ class TensorcastWeightTransferEngine(WeightTransferEngine):
                   time.perf_counter() - begun)
 
     def finish_weight_update(self) -> None:
-        """Nothing: the update has ended."""
+        """Does nothing: the update has ended."""
 
     def shutdown(self) -> None:
-        """Nothing: the connection to the daemon is the process's."""
+        """Does nothing: the whole process shares the connection to the daemon."""
 
     def _load(self, weights: Weights) -> None:
         initialize_layerwise_reload(self.model)
         try:
             with disable_mtp_completeness_check():
                 self.model.load_weights(vllm_loader.checkpoint_of(self.model, weights))
-        finally:  # else a layer would count what it had when this load failed in the next load
+        finally:  # otherwise, after a failed load, the next load would count the layer's earlier weights
             finalize_layerwise_reload(self.model, self.model_config)
 
 
@@ -115,10 +115,10 @@ class TensorcastWeightTransferEngine(WeightTransferEngine):
 class TensorcastTrainerInitInfo(TrainerInitInfo):
     """The options of the trainer's side.
 
-    key: the versions are bound to it. rank: of this process of the trainer; rank 0 puts the weights.
-    keep: how many versions the key keeps, as in Store.put.
-    daemon: the address of the store daemon, by default the host's daemon.
-    timeout_s: how long a put may take in the trainer, and a get in an engine; by default without limit.
+    key: the key of the versions. rank: this process's rank in the trainer; rank 0 puts the weights.
+    keep: the number of versions that the key keeps, as in Store.put.
+    daemon: the address of the store daemon; the default is this host's daemon.
+    timeout_s: max seconds for a put in the trainer, and for a get in an engine. By default without limit.
     """
 
     backend: ClassVar[str] = vllm.WEIGHT_TRANSFER_BACKEND
@@ -130,7 +130,9 @@ class TensorcastTrainerInitInfo(TrainerInitInfo):
 
 
 class TensorcastTrainerWeightTransferEngine(TrainerWeightTransferEngine):
-    """Sends the versions. All ranks of the trainer call each method; what the source gathers, rank 0 puts."""
+    """Sends the versions. All ranks of the trainer call each method. The source gathers the tensors, and rank 0 puts
+    them.
+    """
 
     init_info_cls = TensorcastTrainerInitInfo
 
@@ -138,12 +140,12 @@ class TensorcastTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         super().__init__(client=client, source=source, is_sender=init_info.is_sender)
         self.rank = init_info.rank  # the base class takes it since 0.33
         self._options = init_info
-        self._published = False  # a version that no engine was told of
+        self._published = False  # publish() put a version that was not sent yet
         self.put: Put | None = None  # the last put: artifact id, revision, difference; in rank 0
 
     @classmethod
     def trainer_init(cls, init_info: TensorcastTrainerInitInfo, *, client: Any, source: Any = None) -> TensorcastTrainerWeightTransferEngine:
-        """Raises ValueError for a source of which rank 0 does not get all tensors."""
+        """Makes this process's side. Raises ValueError if rank 0 does not get all tensors of the source."""
         if source is None or not source.implements_iter_full():
             raise ValueError("the weight transfer of tensorcast puts full tensors; pass a source with iter_full(), such as ModuleSource")
         if missing := {meta.name for meta in source.metadata} - set(source.owned_names(0)):
@@ -155,11 +157,11 @@ class TensorcastTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         return made
 
     def publish(self) -> None:
-        """Puts the weights as they are now, while the engines still generate. The next send_weights() sends this version."""
+        """Puts the present weights while the engines still generate. The next send_weights() sends this version."""
         tensors = {}
-        for name, tensor in self.source.iter_full():  # in other ranks, too: it gathers
+        for name, tensor in self.source.iter_full():  # also in other ranks, since it gathers
             if self.is_sender:
-                tensors[name] = tensor.detach().cpu()  # a gathered tensor leaves the GPU before the next comes
+                tensors[name] = tensor.detach().cpu()  # moves each gathered tensor off the GPU before the next one
         if self.is_sender:
             options = self._options
             self.put = default_store.connect(options.daemon).put(
@@ -167,10 +169,10 @@ class TensorcastTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         self._published = True
 
     def send_weights(self) -> None:
-        """Publishes the weights, unless publish() did, and returns when all engines have them."""
+        """Publishes the weights, unless publish() has done so, and returns when all engines have them."""
         if not self._published:
             self.publish()
-        self._published = False  # a repeated call sends the weights as they are then
+        self._published = False  # a later call sends the weights of that time
         if self.put is None:
             return  # not rank 0
         version = TensorcastUpdateInfo(self.put.artifact_id, self._options.key, self.put.key_revision)
@@ -179,9 +181,9 @@ class TensorcastTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             self.client.update_weights(dataclasses.asdict(version))
         except BaseException:
             with contextlib.suppress(Exception):
-                self.client.finish_weight_update()  # workers that did not fail wait for it, and refuse the next start without it
+                self.client.finish_weight_update()  # workers that did not fail wait for this
             raise
         self.client.finish_weight_update(version.artifact_id)
 
 
-vllm.register_weight_transfer()  # in a trainer nothing loads vLLM's plug-ins
+vllm.register_weight_transfer()  # in a trainer no other code loads vLLM's plug-ins

@@ -1,4 +1,5 @@
-"""Versions as folders `weight_v{N:06d}`, as slime, miles and SGLang exchange them over a shared file system.
+"""Reads and writes versions as folders `weight_v{N:06d}`, the form in which slime, miles and SGLang exchange them over a
+shared file system.
 
     weight_versions.export_version("policy", "/shared/run-1", 7, base=previous)      # a trainer with TensorCast feeds SGLang
     weight_versions.import_version("/shared/run-1", 7, "policy")                      # slime feeds nodes with TensorCast
@@ -6,12 +7,13 @@
 A folder is a checkpoint of Hugging Face's layout. It is one of two kinds:
 
 - full: safetensors files with all tensors;
-- a delta against version N-1: the index names `delta_encoding`, `version` and `base_version`, each tensor is a Zstandard frame,
-  and the metadata of a file has a checksum of each tensor's new bytes. `overwrite`: u32 count, positions of bytes as u32, then
-  the bytes there. `xor`: all bytes, to be XORed.
+- a delta against version N-1: the index names `delta_encoding`, `version` and `base_version`, each tensor is a Zstandard
+  frame (RFC 8878), and the metadata of a file has a checksum of each tensor's new bytes. The content of a frame with
+  `overwrite`: the count (u32), the positions of the changed bytes (u32 each), then their new values. With `xor`: the XOR of
+  all old and new bytes.
 
-This module reads both encodings and writes `overwrite`. What it imports becomes an ordinary version of the store, with digests
-that the daemon makes: a delta on a wrong base is refused by its version, or by its checksums.
+This module reads both encodings and writes `overwrite`. An imported version becomes an ordinary version of the store, with
+digests that the daemon computes. A delta on a wrong base is refused because of its version number or its checksums.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ if TYPE_CHECKING:
 _INDEX = "model.safetensors.index.json"
 _FILE = "model-00001-of-00001.safetensors"
 _FOLDER = re.compile(r"weight_v(\d{6,})")
-_VERSION = "weight_version"  # in the metadata of artifacts that were imported
+_VERSION = "weight_version"  # a name in the metadata of imported artifacts
 _MAX_BLOCK = 128 << 10  # of a Zstandard frame
 
 
 def versions(folder: str | os.PathLike[str]) -> list[int]:
-    """The versions that the folder has, ascending."""
+    """The version numbers in the folder, ascending."""
     found = (_FOLDER.fullmatch(path.name) for path in pathlib.Path(folder).iterdir())
     return sorted(int(match[1]) for match in found if match)
 
@@ -55,11 +57,11 @@ def folder_of(folder: str | os.PathLike[str], version: int) -> pathlib.Path:
 
 def export_version(source: str, folder: str | os.PathLike[str], version: int, *, base: Any = None, store: Store | None = None,
                    timeout: float | None = None) -> pathlib.Path:
-    """Writes a version of the store as a folder, which appears at once and whole. Returns its path.
+    """Writes a version of the store as a folder. The folder gets its name only when it is complete. Returns its path.
 
-    source: a key or an artifact id. Files that the key binds with it (config.json, tokenizer) go into the folder, too.
-    base: the version that the folder has as N-1 (a key, an artifact id, or a value that has one): writes a delta where the
-        tensors changed sparsely. None: a full version.
+    source: a key or an artifact id. Files that the key binds with the tensors (config.json, tokenizer) are also written.
+    base: the version that the folder has as N-1 (a key, an artifact id, or a value with an artifact_id). Then a delta is
+        written, if the changes are sparse. None: a full version is written.
     """
     store = store if store is not None else default_store.connect()
     target = folder_of(folder, version)
@@ -93,11 +95,13 @@ def export_version(source: str, folder: str | os.PathLike[str], version: int, *,
 
 def import_version(folder: str | os.PathLike[str], version: int, key: str, *, base: str = "auto", store: Store | None = None,
                    timeout: float | None = None) -> Key:
-    """Puts a version of the folder under a key. A delta needs version N-1 there, as this function imported it.
+    """Puts a version of the folder under a key. For a delta, the key must name version N-1, imported by this function.
 
     base: as in Store.put.
 
-    Raises FailedPreconditionError where the key has another version, and DataLossError for a checksum that does not match.
+    Returns the key afterwards. If the key already names this version of a delta, puts nothing.
+
+    Raises FailedPreconditionError if the key names another version, and DataLossError if a checksum does not match.
     """
     store = store if store is not None else default_store.connect()
     path = folder_of(folder, version)
@@ -130,14 +134,14 @@ def _files_of(store: Store, source: str, timeout: float | None) -> Mapping[str, 
 
 
 def _delta_of(store: Store, weights: Weights, base: Any, timeout: float | None) -> dict[str, bytes] | None:
-    """Of each tensor that changed, the frame with positions and bytes. None: it takes a full version."""
+    """The frame with positions and bytes of each changed tensor. None: only a full version is possible."""
     import numpy
 
     frames: dict[str, bytes] = {}
     with store.changes(base, weights.artifact_id, timeout=timeout) as found:
         for name, indices, values in found:
             if indices is None or values.nbytes == 0 or weights[name].nbytes >= 1 << 32:
-                return None  # changed as a whole, or its positions need more than 32 bits
+                return None  # the whole tensor changed, or its positions need more than 32 bits
             width = values.nbytes // len(indices)
             positions = (indices.numpy()[:, None] * width + numpy.arange(width)).astype("<u4").reshape(-1)
             raw: Any = values.raw
@@ -178,7 +182,7 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
 
 
 def _described(path: pathlib.Path) -> dict[str, str]:
-    """The metadata of the index; a full version may have none."""
+    """The metadata of the index; empty for a full version without metadata."""
     if not path.is_dir():
         raise NotFoundError(f"import {path}: there is no such folder; versions() lists those that are there")
     try:
@@ -189,7 +193,7 @@ def _described(path: pathlib.Path) -> dict[str, str]:
 
 
 def _write_safetensors(path: pathlib.Path, tensors: Mapping[str, tuple[str, list[int], Any]], metadata: Mapping[str, str]) -> int:
-    """Returns the bytes of the tensors."""
+    """Writes a safetensors file. Returns the number of bytes of its tensors."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, (dtype, shape, data) in tensors.items():
@@ -207,7 +211,7 @@ def _write_safetensors(path: pathlib.Path, tensors: Mapping[str, tuple[str, list
 
 
 def _open_safetensors(path: pathlib.Path) -> tuple[dict[str, Any], Any]:
-    """The header, and the bytes behind it."""
+    """Returns the header of a safetensors file, and the bytes after the header."""
     import numpy
 
     mapped = numpy.memmap(path, numpy.uint8, "r")
@@ -228,7 +232,7 @@ def _adler32(data: Any) -> str:
 
 
 def _checksums(algorithm: str) -> Any:
-    """The function of bytes that gives the checksum as text."""
+    """The function that computes the checksum of bytes, as text."""
     if algorithm == "adler32":
         return _adler32
     if algorithm == "xxh3-128":
@@ -248,7 +252,7 @@ def _package(name: str) -> Any:
 
 
 def _frame(data: bytes) -> bytes:
-    """A Zstandard frame (RFC 8878): compressed by the package zstandard, else of raw blocks, which any decoder reads."""
+    """A Zstandard frame (RFC 8878): compressed if the package zstandard is installed, otherwise made of raw blocks."""
     with contextlib.suppress(ImportError):
         compressed: bytes = importlib.import_module("zstandard").ZstdCompressor(level=1).compress(data)
         return compressed

@@ -4,13 +4,14 @@
     from tensorcast.safetensors.torch import load_file      # and so on
 
     load_file("tc://llama/prod")                            # a key
-    load_file("/models/llama/model.safetensors")            # attached where the store has it, else read
+    load_file("/models/llama/model.safetensors")            # attached if the store has it, otherwise read
 
-Signatures, results and errors are those of safetensors 0.8. If this host's daemon imported a path, and its size and mtime are
-unchanged, the model is attached instead of read. Every other path goes to the `safetensors` package, which must be installed
-for that. Attached memory is private to the process: a write takes a page of memory, and no other process sees it.
+Signatures, results and errors are those of safetensors 0.8 (https://huggingface.co/docs/safetensors). If this host's daemon
+imported a file, and its size and mtime are unchanged, the model is attached instead of read. The `safetensors` package,
+which must be installed for that, reads every other path. Attached memory is copy-on-write: a write takes a page of memory,
+and no other process sees it.
 
-Names of the original that are not defined here are the original's own.
+Names of `safetensors` that are not defined here come from that package.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ __all__ = ["SafetensorError", "StoredFile", "load", "load_file", "safe_open", "s
 def safe_open(filename: Path, framework: str, device: str | int = "cpu", *, backend: str = "mmap") -> Any:
     """Opens a file, or a model of the store ("tc://KEY"), to read its tensors one by one.
 
-    framework: "pt" or "numpy" ("np") for a model of the store; for a file, all that the original supports.
+    framework: "pt" or "numpy" ("np") for a model of the store; for a file, any that the safetensors package supports.
     """
     if backend not in ("mmap", "pread"):
-        return original().safe_open(filename, framework, device, backend=backend)  # raises the original's own error
+        return original().safe_open(filename, framework, device, backend=backend)  # raises that package's error
     weights = attach(filename)
     if weights is None:
         return original().safe_open(filename, framework, device, backend=backend)

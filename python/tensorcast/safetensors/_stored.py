@@ -1,4 +1,4 @@
-"""Models of the store in the form of safetensors files: finds the model of a path, and implements `safe_open` for it."""
+"""Presents models of the store as safetensors files: finds the model for a path, and implements `safe_open` for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ try:
 except ImportError:
 
     class SafetensorError(Exception):  # type: ignore[no-redef]
-        """Takes the place of the original's class when the safetensors package is not installed."""
+        """Replaces the class of the safetensors package if that is not installed."""
 
 
 _SCHEME = "tc://"
 
 
 def original(flavour: str = "") -> Any:
-    """Returns the module of the `safetensors` package, for everything that is not in the store."""
+    """Returns the `safetensors` package, or its submodule `flavour`, for files that are not in the store."""
     name = f"safetensors.{flavour}" if flavour else "safetensors"
     try:
         return importlib.import_module(name)
@@ -41,7 +41,7 @@ def key_of(filename: Path) -> str | None:
 
 
 def attach(filename: Path) -> tensorcast.Weights | None:
-    """Returns the weights of a key, or of a path that the daemon imported; None for a path to read as a file.
+    """Returns the weights of a key, or of a path that the daemon imported. None: read the path as a file.
 
     Raises FileNotFoundError for a key that is not bound.
     """
@@ -61,7 +61,7 @@ def attach(filename: Path) -> tensorcast.Weights | None:
             return None  # a shard without tensors
         return store.get(artifact_id, tensors=names, progress=False)
     except tensorcast.Error:
-        return None  # unknown to the daemon, or unavailable now: the caller can read the file
+        return None  # the daemon does not know it or is unavailable: the caller can read the file
 
 
 def put(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None) -> None:
@@ -71,7 +71,7 @@ def put(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] 
 
 
 def _names_in(path: Path) -> list[str]:
-    """The names in the header of a shard. The original reports a malformed file."""
+    """The names in the header of a shard. The safetensors package raises the error for a malformed file."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return [arguments.pattern_of(name) for name in header if name != "__metadata__"]
@@ -138,7 +138,7 @@ class StoredFile:
 
 
 class StoredSlice:
-    """A tensor to read in part: `slice_[2:, 0]` touches only that part."""
+    """A tensor to read in part: `slice_[2:, 0]` reads only that part."""
 
     def __init__(self, file: StoredFile, name: str, array: tensorcast.Array) -> None:
         self._file = file
@@ -159,20 +159,20 @@ class StoredSlice:
         indices = index if isinstance(index, tuple) else (index,)
         _check_bounds(indices, self.get_shape())
         if self._array.dtype == "F4":
-            # The original refuses it too, because torch's tensor has another shape than the one to index.
+            # The safetensors package also refuses it, because torch's tensor has another shape than the stored one.
             raise SafetensorError(f"{self._name} cannot be sliced, because its elements do not fill whole bytes; use get_tensor")
         return self._file._placed(self._file._whole(self._name)[index if indices else ...])
 
 
 def _private_numpy(array: tensorcast.Array) -> Any:
-    """A writable array, like those of the original."""
+    """A writable array, like those of the safetensors package."""
     import numpy
 
     return numpy.ndarray(array.shape, array.numpy().dtype, buffer=cast(Any, array.private_raw()))
 
 
 def _check_bounds(indices: Sequence[Any], shape: list[int]) -> None:
-    """Raises the errors of the original, because numpy and torch do not raise all of them."""
+    """Raises the same errors as the safetensors package, because numpy and torch do not raise all of them."""
     if Ellipsis in indices:
         return
     if len(indices) > len(shape):
