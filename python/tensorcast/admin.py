@@ -1,7 +1,7 @@
 """The administrative calls of a store and their results: `store.status()`, `ls`, `rm`, `pin`, `replicate`, `explain`.
 
-Each result is a frozen dataclass with the fields of the daemon's own messages. A notebook shows it as a table, and a
-transfer with the times of its stages. Sizes are in bytes, times in seconds since 1970, durations in seconds.
+Each result is a frozen dataclass with the fields of the daemon's own messages. A notebook shows a result as a table, and a
+transfer as bars of its stages. Sizes are in bytes, times in seconds since 1970, durations in seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pool(Shown):
     location: str
     capacity_bytes: int
     used_bytes: int
-    pinned_bytes: int  # of leased and pinned replicas, which cannot be evicted
+    pinned_bytes: int  # bytes of leased and pinned replicas, which cannot be evicted
     evictions: int
 
 
@@ -45,12 +45,12 @@ class Stage(Shown):
     bytes: int
     start: float
     end: float
-    busy: float  # the sum over chunks, which may overlap
+    busy: float  # the sum over chunks; chunks may overlap in time
 
 
 @dataclasses.dataclass(frozen=True)
 class Source(Shown):
-    """A source of a transfer, and how much the transfer read from it."""
+    """A source of a transfer, and the amount that the transfer read from it."""
 
     source: str
     source_type: str
@@ -58,12 +58,12 @@ class Source(Shown):
     bytes: int
     joined: float
     left: float | None  # None: the transfer still uses the source
-    error: str  # why the transfer gave the source up; empty: it did not
+    error: str  # why the transfer stopped using the source; empty: it did not
 
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """A transfer that ended, or one that runs."""
+    """A transfer that has ended or is running."""
 
     transfer_id: str
     artifact_id: str
@@ -73,10 +73,10 @@ class Transfer:
     bytes_total: int
     queued: float
     start: float
-    end: float  # while the transfer runs: the time of this status
+    end: float  # for a running transfer: the time of this status
     verified_chunks: int
     refetched_chunks: int
-    error: str  # empty: the transfer succeeded, or runs
+    error: str  # empty: the transfer succeeded or is running
     trace_id: str
     sources: tuple[Source, ...]
     stages: tuple[Stage, ...]
@@ -109,7 +109,7 @@ class Explanation:
     """Where the time of a transfer went: first on this node, then on the nodes that the bytes came from."""
 
     hops: tuple[Hop, ...]
-    left_out: str  # a text about nodes that were not asked; empty: all were asked
+    left_out: str  # names the nodes that were not asked, for people; empty: all were asked
 
     def _repr_html_(self) -> str:
         return "".join(hop._repr_html_() for hop in self.hops) + html.escape(self.left_out)
@@ -151,12 +151,12 @@ class Artifact(Shown):
     image_bytes: int
     tensor_count: int
     created: float
-    replicas: int  # how many are ready, on all nodes
+    replicas: int  # the number of ready replicas on all nodes
     files: tuple[str, ...]  # the files that the artifact was imported from
     kept_by: tuple[str, ...]  # the keys that keep the artifact as an earlier version
-    released: bool  # no key is bound to this version or keeps it: it is deleted when room is needed
+    released: bool  # True: no key is bound to this version or keeps it, so it is deleted when room is needed
     listed: tuple[Replica, ...] = ()  # after ls(replicas=True): each replica, also those that are not ready yet
-    kind: str = "tensors"  # or "files", that keys bind with tensors: tensor_count is then the number of files
+    kind: str = "tensors"  # or "files" that keys bind with tensors; tensor_count is then the number of files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,12 +175,12 @@ class Replica(Shown):
 
 @dataclasses.dataclass(frozen=True)
 class ReplicationTask(Shown):
-    """A task to make a replica of an artifact at a location of a node. It is pending until the replica is there."""
+    """A task to make a replica of an artifact at a location of a node."""
 
     artifact_id: str
     node: str
     location: str
-    state: str  # "there": a replica was there before the task
+    state: str  # "there": the location had a replica before the task
     error: str  # of the last failed attempt
     waiting_for: str
     bytes: int
@@ -194,16 +194,16 @@ class Follower(Shown):
     key: str
     node: str
     location: str
-    newest_revision: int  # of the key; 0: it is not bound
+    newest_revision: int  # the key's; 0: the key is not bound
     revision: int  # the newest kept revision that is ready at the place; 0: none
     artifact_id: str  # of the newest revision
-    state: str  # "there", the state of the task that brings the newest version, or "" where there is none
+    state: str  # "there", or the state of the task that brings the newest version, or "": no such task
     error: str  # of the last failed attempt
     waiting_for: str
 
 
 class Administration:
-    """The administrative calls, a part of tensorcast.Store.
+    """The administrative calls of tensorcast.Store, which inherits from this class.
 
     Each call has one deadline for all the requests that it sends to the daemon.
     """
@@ -249,7 +249,7 @@ class Administration:
         artifact: a key, which is deleted too, or an artifact id.
         force: also delete other keys that are bound to the artifact, and the earlier versions that other keys keep of it.
 
-        Without `force` such keys are a FailedPreconditionError, and nothing is deleted.
+        Without `force`, raises FailedPreconditionError if such keys exist, and deletes nothing.
         """
         options = self.options(timeout)
         artifact_id = yield from self._id_of(artifact, options)
@@ -268,7 +268,7 @@ class Administration:
                 f"{others[0]}; force=True deletes them too, unbind() only a key"
             )
         for key in bound:
-            # Only this revision: a key that was rebound meanwhile is bound to another artifact, and stays.
+            # Only this revision: a key that was rebound meanwhile names another artifact, and stays.
             yield self.native.delete_key(key["name"], expected_revision=key["revision"], options=options)
         yield self.native.delete_artifact(artifact_id, options=options)
 
@@ -277,7 +277,7 @@ class Administration:
     def _gc(self, *, older_than: float = 86400.0, dry_run: bool = False, timeout: float | None = None) -> calls.Steps[Listing[Artifact]]:
         """Deletes the artifacts that no key is bound to or keeps as an earlier version. Returns the deleted artifacts.
 
-        In the daemon's archives it removes what no artifact needs, and ends the uploads that crashes left there.
+        In the daemon's archives, also deletes objects that no artifact needs, and aborts uploads that a crash left there.
 
         older_than: the min age of an artifact, an archived object or an upload, in seconds.
         dry_run: delete nothing, and return what would be deleted.
@@ -303,7 +303,7 @@ class Administration:
         """Evicts a replica from this node.
 
         replica_id: a replica id; or a key or an artifact id, for all replicas of that artifact on this node.
-        force: evict it even when it is the last copy.
+        force: evict the replica even if it is the last copy.
         """
         yield self.native.evict_replica(arguments.text("replica_id", replica_id), force=bool(force), options=self.options(timeout))
 
@@ -330,7 +330,7 @@ class Administration:
         """Submits tasks that replicate an artifact to other nodes, and returns without waiting for them.
 
         to: a node's name or id, or a list of them. Each may name a device of its own ("node-b:gpu:0").
-        device: where on the other nodes.
+        device: the location on the other nodes.
         lane: as in get.
 
         `replication_tasks` shows the progress. Raises NotFoundError for an unknown node.
@@ -358,7 +358,7 @@ class Administration:
     def _cancel_replication(
         self, artifact: str, to: str | Sequence[str] | None = None, *, device: arguments.Device = "cpu", timeout: float | None = None
     ) -> calls.Steps[Listing[ReplicationTask]]:
-        """Cancels unfinished tasks of `replicate`, those of the artifact's files included, and returns the cancelled ones.
+        """Cancels unfinished tasks of `replicate`, also those for the artifact's files, and returns the cancelled ones.
 
         to, device: as in `replicate`. None: every unfinished task of the artifact.
         """
@@ -375,10 +375,10 @@ class Administration:
     def _add_followers(
         self, key: str, to: str | Sequence[str], *, device: arguments.Device = "cpu", timeout: float | None = None
     ) -> calls.Steps[Listing[Follower]]:
-        """Keeps places at the newest version of a key, from now on: the store replicates each new version there.
+        """Adds followers: from now on the store replicates each new version of the key to these places.
 
-        key: may be bound later.
-        to, device: as in `replicate`. A place that follows the key already stays as it is.
+        key: a key's name; the key need not be bound yet.
+        to, device: as in `replicate`. A place that already follows the key does not change.
 
         Returns the followers without waiting for their first version. Raises NotFoundError for an unknown node.
         """
@@ -392,7 +392,7 @@ class Administration:
     add_followers, add_followers_async = calls.forms(_add_followers)
 
     def _followers(self, key: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Follower]]:
-        """Lists the followers of a key, or of all keys, and the revision that each has."""
+        """Lists the followers of a key (of all keys without one), with the revision that each has."""
         answer = yield self.native.list_followers(arguments.text("key", key), options=self.options(timeout))
         return Listing(map(_follower, answer["followers"]))
 
@@ -401,7 +401,7 @@ class Administration:
     def _remove_followers(
         self, key: str, to: str | Sequence[str] | None = None, *, device: arguments.Device = "cpu", timeout: float | None = None
     ) -> calls.Steps[Listing[Follower]]:
-        """Removes followers of a key, and returns those that were removed. The replicas that they have stay.
+        """Removes followers of a key, and returns the removed ones. Their replicas stay.
 
         to, device: as in `replicate`. None: every follower of the key.
         """
@@ -418,7 +418,7 @@ class Administration:
     ) -> calls.Steps[Explanation]:
         """Explains where the time of a transfer to this node went.
 
-        transfer: a transfer id, a Transfer, `Weights.transfer`, or "last"; or a key or an artifact id, for the latest
+        transfer: a transfer id, a Transfer, `Weights.transfer` or "last". A key or an artifact id stands for the latest
             transfer of that artifact.
 
         Raises NotFoundError for a transfer that the daemon does not remember.

@@ -24,7 +24,7 @@ _OBJECT_URI = re.compile("[a-z0-9+.-]+://")  # IsObjectUri of core/artifact/obje
 
 
 def shown(value: object) -> str:
-    """The value as a message shows it, cut to a readable length."""
+    """The value as text for a message, shortened."""
     written = ascii(value)
     return written if len(written) <= _MAX_SHOWN else f"{written[:_MAX_SHOWN]}... ({type(value).__name__})"
 
@@ -40,7 +40,7 @@ def text(what: str, value: object) -> str:
 
 
 def texts(what: str, value: str | Iterable[object]) -> list[str]:
-    """A list of strings. One string stands for a list of one."""
+    """A list of strings. A single string becomes a list of one."""
     if isinstance(value, str):
         return [text(what, value)]
     if isinstance(value, (bytes, bytearray)) or not isinstance(value, Iterable):
@@ -81,18 +81,18 @@ def _current_gpu() -> int:
 
 
 def pattern_of(name: str) -> str:
-    """A pattern that matches only this name of a tensor: each special character is in brackets, as a set of one."""
+    """A shell pattern that matches only this tensor name: each special character is in brackets."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def daemon(value: str | os.PathLike[str] | None) -> str:
-    """What names a daemon, for the native module, which finds it. Empty for None."""
+    """The address or path of a daemon as the native module takes it. Empty for None: the native module then finds one."""
     named = text("daemon", os.fspath(value) if isinstance(value, os.PathLike) else "" if value is None else value)
     return f"./{named}" if isinstance(value, os.PathLike) and not named.startswith(("/", "~/")) else named
 
 
 def keep(value: Any) -> int | None:
-    """How many versions a key keeps."""
+    """The number of versions that a key keeps; None stays None."""
     if value is None:
         return None
     try:
@@ -133,12 +133,12 @@ def revision(value: Any) -> int | None:
 
 
 def model(what: str, value: str | bytes | os.PathLike[Any]) -> str:
-    """A path as `path` gives it, or the URI of an object as it stands: the daemon reads that."""
+    """The absolute path of files, or the unchanged URI of an object, which the daemon reads."""
     return value if isinstance(value, str) and _OBJECT_URI.match(value) else path(what, value)
 
 
 def path(what: str, value: str | bytes | os.PathLike[Any]) -> str:
-    """The absolute path, because the daemon has a working directory of its own."""
+    """The absolute path, because the daemon has another working directory."""
     try:
         name = os.fsdecode(value)
     except TypeError:
@@ -149,7 +149,7 @@ def path(what: str, value: str | bytes | os.PathLike[Any]) -> str:
 
 
 def files_at(value: FilesBeside) -> list[str]:
-    """The paths of files and folders; none where it only says whether files are wanted."""
+    """The absolute paths of files and folders; none if the value is a bool."""
     if isinstance(value, int):
         return []
     paths: Any = [value] if isinstance(value, (str, bytes, os.PathLike)) else value

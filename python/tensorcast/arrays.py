@@ -1,4 +1,4 @@
-"""Tensors of the store as arrays of numpy, torch and jax, and arrays of these as tensors to put. Neither way copies.
+"""Converts tensors of the store to arrays of numpy, torch and jax without a copy, and such arrays to tensors to put.
 
 A library is imported only when a caller asks for its arrays.
 """
@@ -56,9 +56,9 @@ _TORCH = {
     "U64": "uint64",
     **{name: of_ml for name, of_ml in _ML_DTYPES.items() if name != "BF16"},
 }
-# The dtypes that torch takes by DLPack, since 1.13. This takes half the time of a buffer that then gets its shape.
+# The dtypes that torch takes by DLPack, since 1.13. This takes half the time of torch.frombuffer and a reshape.
 _TORCH_BY_DLPACK = frozenset(("U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64"))
-# The dtypes with two elements in a byte. torch shows a pair as one element: its last dimension is half of the tensor's.
+# The dtypes with two elements in a byte. torch has one element for each pair: its last dimension is half of the tensor's.
 _TORCH_PAIRS = {"F4": "float4_e2m1fn_x2"}
 _OF_NUMPY = {theirs: name for name, theirs in {**_NUMPY, **_ML_DTYPES}.items()}
 _OF_TORCH = {theirs: name for name, theirs in {**_TORCH, **_TORCH_PAIRS}.items()}
@@ -121,7 +121,7 @@ class _Bytes:
 
 
 def torch_shape(array: _native.Array) -> tuple[int, ...]:
-    """The shape of torch's tensor. Raises TypeError when one byte would belong to two rows."""
+    """The shape of torch's tensor. Raises TypeError if a byte would belong to two rows."""
     shape = array.shape
     if array.dtype not in _TORCH_PAIRS:
         return shape
@@ -185,9 +185,8 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     shape = tuple(tensor.shape)
     if dtype in _TORCH_PAIRS:
         if not shape:
-            raise InvalidArgumentError(f'put tensor "{name}": torch has {dtype} in pairs along the last dimension, and this tensor '
-                                       "has no dimension; reshape it to one")
-        tensor = tensor.view(torch.uint8)  # torch can copy none of these dtypes
+            raise InvalidArgumentError(f'tensor "{name}" has {dtype} in pairs along the last dimension, and it has no dimension')
+        tensor = tensor.view(torch.uint8)  # torch cannot copy these dtypes
         shape = *shape[:-1], shape[-1] * 2
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
     flat = packed.reshape(-1).view(torch.uint8) if packed.numel() else torch.empty(0, dtype=torch.uint8, device="cpu")
@@ -195,7 +194,7 @@ def _put_torch(name: str, tensor: Any) -> _Put:
 
 
 def _buffer(name: str, tensor: Any) -> memoryview:
-    """The buffer of a tensor, with the strides that the native module reads; ctypes gives none."""
+    """The buffer of a tensor, with strides for the native module, also if the buffer itself has none (ctypes)."""
     try:
         return memoryview(tensor)
     except (TypeError, ValueError, BufferError) as error:
@@ -204,7 +203,7 @@ def _buffer(name: str, tensor: Any) -> memoryview:
 
 
 def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
-    """Converts the arrays of Store.put for the native module. Arrays with gaps are packed first."""
+    """Converts the arrays of Store.put for the native module. Copies only arrays with gaps, to pack them."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     listed: list[_Put] = []
     for name, tensor in tensors.items():

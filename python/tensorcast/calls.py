@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from tensorcast import _native
 from tensorcast.progress import Bar
 
-# A waiting thread checks for signals and shows progress this often.
+# The interval at which a waiting thread checks for signals and shows progress.
 _STEP_SECONDS = 0.05
 
 _T = TypeVar("_T")
@@ -32,7 +32,7 @@ _C = TypeVar("_C", bound="Closing")
 
 
 class Closing:
-    """The end of a `with` or `async with` block calls close()."""
+    """A context manager: the end of a `with` or `async with` block calls close()."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -53,7 +53,7 @@ class Closing:
 def finish(call: _native.Call, progress: str | None = None) -> Any:
     """Waits for the call and returns its result. `progress` is the title of a bar for long calls; None: no bar.
 
-    An exception in this thread meanwhile, such as KeyboardInterrupt, cancels the call.
+    An exception in this thread during the wait, such as KeyboardInterrupt, cancels the call.
     """
     try:
         if not call.wait(_STEP_SECONDS):

@@ -1,4 +1,4 @@
-"""What differs between two versions of a model, and writes of it into tensors that the program owns.
+"""The elements that differ between two versions of a model, and how they are written into tensors of the program.
 
     for name, indices, values in store.changes(previous, "policy"):
         if indices is None:                                    # the tensor changed so much that it comes whole
@@ -6,8 +6,8 @@
         else:
             engine.patch(name, indices.torch(), values.torch())
 
-A difference of the store tells *which* elements changed. Their values are always those of the target: the daemon
-compared its bytes with their digests. So a write that is repeated, or that broke off anywhere and is done again, ends as the target.
+A difference of the store tells *which* elements changed. Their values always come from the target, which the daemon has
+verified. So after an interrupted write, the same write done again gives the target.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Elements:
-    """Elements in a row, in memory of their own: the flat indices of a change, or the values there."""
+    """A one-dimensional array in its own memory: the flat indices of a change, or the values at these indices."""
 
     device = "cpu"
 
@@ -64,19 +64,19 @@ class Elements:
 
 
 class Change(NamedTuple):
-    """A tensor of the target that differs from the base: which elements, and what they are now."""
+    """A tensor of the target that differs from the base: the changed elements and their new values."""
 
     name: str
-    indices: Elements | None  # flat, in row-major order, ascending, as I64; None: the whole tensor
-    values: Elements | _native.Array  # of those elements; or the tensor where it lies in the store's memory
+    indices: Elements | None  # flat indices in row-major order, ascending, I64; None: the whole tensor
+    values: Elements | _native.Array  # the elements' values; without indices, the whole tensor in the store's memory
 
 
 class Changes(calls.Closing, Iterator[Change]):
     """The result of Store.changes(): an iterator over the tensors of the target that differ from the base.
 
-    A tensor is given whole where more than a quarter of it changed, where the base has no such tensor, and where its
-    elements have less than a byte. It keeps the lease on the target until close(), the end of a `with` block, or its
-    garbage collection; whole tensors keep it longer.
+    A tensor is given whole if more than a quarter of it changed, if the base has no such tensor, or if an element takes
+    less than a byte. The iterator keeps the lease on the target until close(), the end of a `with` block, or its garbage
+    collection. Whole tensors that it gave also keep the lease.
     """
 
     def __init__(self, weights: Weights, found: _native.Changes) -> None:
@@ -110,25 +110,25 @@ class Changes(calls.Closing, Iterator[Change]):
 
 @dataclasses.dataclass(frozen=True)
 class Written(Shown):
-    """What a write into tensors of the program did."""
+    """The result of a write into tensors of the program."""
 
-    artifact_id: str  # that the tensors hold now
-    source: str  # of the changed elements: "differences", "same" (nothing to write), or "whole" (everything was copied)
-    elements: int  # that were written one by one
-    whole_bytes: int  # that were copied in rows
+    artifact_id: str  # the version that the tensors hold now
+    source: str  # where the changes came from: "differences", "same" (nothing to write), or "whole" (everything was copied)
+    elements: int  # the number of elements that were written one by one
+    whole_bytes: int  # the bytes that were copied in rows
     seconds: float
 
 
 class Memory:
-    """Tensors of the program that a write goes to, by their places in the weights that are written."""
+    """The tensors of the program that a write changes, by their index in the weights."""
 
     def __init__(self) -> None:
-        self.tensors: list[tuple[int, Any]] = []  # the place, and the bytes as an array of one dimension
-        self.on_gpus: list[tuple[int, _native.Array, Any]] = []  # the place, what it becomes, and the tensor of torch
-        self.addresses: list[tuple[str, int, int]] = []  # the name, the address, and the bytes
+        self.tensors: list[tuple[int, Any]] = []  # the index, and the tensor's bytes as a one-dimensional array
+        self.on_gpus: list[tuple[int, _native.Array, Any]] = []  # the index, the array to write, and the torch tensor
+        self.addresses: list[tuple[str, int, int]] = []  # the name, the address, and the number of bytes
 
     def add(self, place: int, array: _native.Array, tensor: Any) -> None:
-        """Checks that the tensor can hold the array's bytes as they lie, and adds it."""
+        """Adds the tensor. Raises if it cannot hold the array's bytes in their order."""
         flat, address = _flat(array, tensor)
         if array.nbytes and flat is tensor:
             self.on_gpus.append((place, array, tensor.detach()))
@@ -138,7 +138,7 @@ class Memory:
 
 
 def memory_of(weights: Weights, into: Mapping[str, Any]) -> Memory:
-    """The memory of tensors for all tensors of the weights."""
+    """The memory of the tensors in `into`. Raises unless `into` has exactly the tensors of the weights."""
     if not isinstance(into, Mapping):
         raise InvalidTypeError(f"into must be a mapping of names to tensors, not {arguments.shown(into)}")
     missing = [name for name in weights if name not in into]
@@ -153,7 +153,9 @@ def memory_of(weights: Weights, into: Mapping[str, Any]) -> Memory:
 
 
 def find(store: Store, weights: Weights, bases: Iterable[str], options: _native.CallOptions) -> calls.Steps[list[_native.Changes]]:
-    """What to write into memory that may hold elements of any of `bases`, in any mixture. No bases: all of the weights."""
+    """Finds the elements to write into memory that holds a mixture of the versions `bases`. No bases: all of the
+    weights.
+    """
     found: list[_native.Changes] = []
     for base in list(bases) or [""]:
         one = yield store.native.find_changes(weights.native, base, compare=False, options=options)
@@ -164,12 +166,12 @@ def find(store: Store, weights: Weights, bases: Iterable[str], options: _native.
 
 
 def source_of(found: Iterable[_native.Changes]) -> str:
-    """As Written.source."""
+    """The value of Written.source for these changes."""
     return next((one.source for one in found if one.source != "same"), "same")
 
 
 def write(weights: Weights, memory: Memory, found: Sequence[_native.Changes], options: _native.CallOptions) -> calls.Steps[Written]:
-    """Writes what find() found into memory, which ends as the weights."""
+    """Writes the changes of find() into the memory. It then holds the weights."""
     begun = time.perf_counter()
     elements = whole_bytes = 0
     for one in found:
@@ -184,7 +186,7 @@ def write(weights: Weights, memory: Memory, found: Sequence[_native.Changes], op
 
 
 def held(version: Any) -> list[str]:
-    """The artifact ids of what `from_` names: one version or several, each an artifact id or a value that has one."""
+    """The artifact ids that `from_` names: one version or several, each an artifact id or a value with an artifact_id."""
     if version is None:
         return []
     several = isinstance(version, Sequence) and not isinstance(version, str)
@@ -197,7 +199,7 @@ def held(version: Any) -> list[str]:
 
 
 def _flat(array: _native.Array, tensor: Any) -> tuple[Any, int]:
-    """The bytes of a tensor that is written, as an array of one dimension that shares its memory, and their address.
+    """The bytes of a tensor as a one-dimensional array that shares its memory, and their address.
 
     Of a tensor on a GPU: the tensor itself.
     """

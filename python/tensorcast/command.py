@@ -1,4 +1,4 @@
-"""The console script `tensorcast`: the program that the wheel carries."""
+"""The console script `tensorcast`: runs the program of the wheel."""
 
 from __future__ import annotations
 

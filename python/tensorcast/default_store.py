@@ -13,10 +13,10 @@ from typing import Any
 import tensorcast
 from tensorcast import _native, arguments
 
-_RETRY_SECONDS = 30.0  # between two searches for a missing daemon
+_RETRY_SECONDS = 30.0  # seconds between two searches for a missing daemon
 
 _lock = threading.Lock()
-_stores: dict[tuple[int, str, frozenset[tuple[str, str]]], tensorcast.Store] = {}  # by process, address and certificates
+_stores: dict[tuple[int, str, frozenset[tuple[str, str]]], tensorcast.Store] = {}  # key: process id, address, certificates
 _absent_until = 0.0
 
 
@@ -41,7 +41,9 @@ def connect(daemon: str | None = None, **certificates: Any) -> tensorcast.Store:
 
 
 def find() -> tensorcast.Store | None:
-    """Returns the default connection, or None if no daemon runs. After a failure the next search is 30 seconds later."""
+    """Returns the default connection, or None if no daemon runs. After a failure it returns None for 30 seconds without a
+    search.
+    """
     global _absent_until
     if time.monotonic() < _absent_until:
         return None

@@ -1,7 +1,7 @@
-"""Finds which tensors of torch have memory of their own, and which tensors are the same memory.
+"""Finds the torch tensors that have memory, and those that share it.
 
-Many tensors of torch stand for others and have no memory: DTensor, FakeTensor, the tensors inside torch.func and
-torch.compile. Their address reads as 0, or as an error.
+Many torch tensors are wrappers without memory: DTensor, FakeTensor, the tensors inside torch.func and torch.compile. Their
+data_ptr() returns 0 or raises an error.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tensorcast.errors import InvalidArgumentError
 
 
 def dense(name: str, tensor: Any) -> Any:
-    """Returns the torch.Tensor in memory that has the elements of `tensor`.
+    """Returns the torch.Tensor in memory with the elements of `tensor`.
 
-    This is the tensor itself, or the local tensor of a DTensor that is whole on this rank. For the result of a collective
-    it waits. Raises InvalidArgumentError for a tensor without such memory; the message says what to put instead.
+    This is the tensor itself, or the local tensor of a DTensor that is whole on this rank. Waits for the result of an
+    asynchronous collective. Raises InvalidArgumentError for a tensor without memory; the message says what to put instead.
     """
     import torch
 
@@ -40,7 +40,9 @@ def dense(name: str, tensor: Any) -> Any:
 
 
 def identity(tensor: Any) -> Hashable | None:
-    """A value that is equal for tensors of the same elements of one storage, in one order. None: the tensor has no memory."""
+    """A value that is equal for tensors with the same elements of one storage in the same order. None: the tensor has no
+    memory.
+    """
     import torch
 
     if torch.nn.parameter.is_lazy(tensor) or tensor.is_nested or not tensor.numel() or not _has_memory(tensor):
@@ -83,7 +85,7 @@ def _storage(tensor: Any) -> Any:
 
 
 def _is_a(tensor: Any, module: str, name: str) -> bool:
-    """isinstance() without an import of the class: no tensor has a class that this process did not import."""
+    """isinstance() for a class that may not be imported: then no tensor has the class."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(tensor, kind)
 

@@ -1,4 +1,5 @@
-"""The exceptions: one tree below Error. Each is also the built-in exception that a program would expect.
+"""The exceptions. All derive from Error, and nearly all also from the matching built-in exception (NotFoundError:
+KeyError).
 
 The text is the daemon's own; `code` is the name of the gRPC status code.
 """
@@ -20,7 +21,7 @@ class Error(Exception):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The arguments are invalid, whatever the state of the store."""
+    """The arguments are invalid in every state of the store."""
 
     code = "INVALID_ARGUMENT"
 
@@ -78,13 +79,13 @@ class ResourceExhaustedError(Error, MemoryError):
 
 
 class FailedPreconditionError(Error, RuntimeError):
-    """The state of the store does not allow this call; the message says what has to change."""
+    """The state of the store does not allow this call; the message says what to change."""
 
     code = "FAILED_PRECONDITION"
 
 
 class AbortedError(Error, RuntimeError):
-    """Another process interfered; for example, files changed while they were read."""
+    """Another process interfered: for example, files changed while they were read."""
 
     code = "ABORTED"
 
@@ -96,7 +97,7 @@ class OutOfRangeError(Error, IndexError):
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """The daemon does not support this call; it may be of another version."""
+    """The daemon does not support this call; its version may differ."""
 
     code = "UNIMPLEMENTED"
 
@@ -108,19 +109,19 @@ class InternalError(Error, RuntimeError):
 
 
 class DataLossError(Error, OSError):
-    """No source has the bytes as they were stored."""
+    """No source has intact bytes."""
 
     code = "DATA_LOSS"
 
 
 class ForkedError(Error, RuntimeError):
-    """This process was forked from a connected one; the message says what works in it."""
+    """This process was forked from a connected one. The message says what works in it."""
 
     code = "FORKED"
 
 
 class ClosedError(Error, ValueError):
-    """The store or the weights were closed before this call."""
+    """The store or the weights are closed."""
 
     code = "CLOSED"
 

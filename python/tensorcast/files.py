@@ -14,8 +14,9 @@ from tensorcast.errors import ClosedError, NotFoundError
 class Files(Mapping[str, bytes], calls.Closing):
     """The files of a model on this host, with a lease on them: a mapping of paths to bytes, in alphabetical order.
 
-    A path is relative to the model's folder and has `/` between its parts. `files[path]` is a copy; `view(path)` is the
-    store's own memory. The lease ends when the files are closed (or garbage collected) and no view of them is left.
+    A path is relative to the model's folder and has `/` between its parts. `files[path]` copies the bytes; `view(path)`
+    returns the store's own memory. The lease ends when the files are closed (or garbage collected) and no view of them
+    exists.
 
     Thread-safe.
     """
@@ -25,7 +26,7 @@ class Files(Mapping[str, bytes], calls.Closing):
         self._files = replica.tensors()
 
     def close(self) -> None:
-        """Ends the lease as soon as no view of these files is left. It may be called more than once."""
+        """Ends the lease as soon as no view of these files exists. May be called more than once."""
         self._replica = None
         self._files = {}
 
@@ -65,7 +66,7 @@ class Files(Mapping[str, bytes], calls.Closing):
         return self._open().artifact_id
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Writes all files below a folder, which is made where it is not there, over files of the same paths."""
+        """Writes all files below a folder. Makes the folder if it is missing, and overwrites files with the same paths."""
         for path in self:
             target = pathlib.Path(folder, path)
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
-"""Several processes that change to a new version of a key together, such as the ranks of an engine.
+"""Groups of processes that change to a new version of a key together, such as the ranks of an engine.
 
     with tc.connect() as store, Group(store, "policy", "serve-1", size=8) as group:
         while True:
             version = group.agree(prepare)      # prepare(version) brings version.artifact_id to this node
             engine.switch_to(version.artifact_id)
 
-The global store announces a version once all members have prepared it, and never an older one afterwards. No member
-talks to another one, and no process group is needed.
+The global store announces a version after all members have prepared it, and never an older one afterwards. Members do not
+communicate with each other, and need no torch process group.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tensorcast import _native
     from tensorcast.store import Store
 
-# The store answers a poll within five seconds. One that has no answer for so long is made again.
+# The store answers a poll within five seconds. A poll without an answer is repeated after this many seconds.
 _POLL_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
 _LEAVE_SECONDS = 2.0
 
 
 class GroupVersion(NamedTuple):
-    """A version of a key: its revision, and the artifact that the key named then."""
+    """A version of a key: a revision of the key, and the artifact that it names."""
 
     revision: int
     artifact_id: str
@@ -42,19 +42,19 @@ class GroupVersion(NamedTuple):
 class Group(calls.Closing):
     """This process as a member of a version group.
 
-    A thread tells the global store that the member is alive, from the first call to close(). One thread or task of the
-    program uses a group at a time.
+    From the first call until close(), a background thread tells the global store that the member is alive. Only one thread
+    or task of the program may use a group at a time.
 
-    store: reaches the global store through the daemon of this host.
+    store: the connection to the daemon of this host, which forwards the calls to the global store.
     key: all members follow the same key.
-    name: of the group; a group of another name, or of another key, has nothing to do with this one.
-    size: how many members the group has. Each passes the same, and the same on_lost.
-    member: this member's name, of which the group has one. A process that takes the name of an earlier one takes its
-        place. None: a name that no other process has.
-    on_lost: what happens when a member is lost. "wait": nothing is announced until it, or another process in its
-        place, has prepared the version. "fail": the group ends, and the calls of all members raise AbortedError.
-        "drop": the other members go on without it.
-    lost_after: a member that is silent for so many seconds is lost.
+    name: the group's name. The key and the name together identify the group.
+    size: the number of members. All members pass the same size and the same on_lost.
+    member: this member's name, unique in the group. A new process with the name of an earlier member replaces it. None: a
+        generated name that no other process has.
+    on_lost: what happens when a member is lost. "wait": the store announces nothing until that member, or a process that
+        replaces it, has prepared the version. "fail": the group ends, and the calls of all members raise AbortedError.
+        "drop": the other members continue without it.
+    lost_after: a member that is silent for this many seconds is lost.
     """
 
     def __init__(self, store: Store, key: str, name: str, size: int, *, member: str | None = None,
@@ -73,11 +73,11 @@ class Group(calls.Closing):
         self._instance = uuid.uuid4().hex
         self._changed = threading.Condition()
         self._prepared: GroupVersion | None = None  # the last version that this member has prepared
-        self._preparing: GroupVersion | None = None  # that the group prepares, and this member has not
-        self._pending: GroupVersion | None = None  # that was announced, and was not returned yet
-        self._known = 0  # the last revision that was announced to this member
+        self._preparing: GroupVersion | None = None  # the group prepares it, and this member has not done so yet
+        self._pending: GroupVersion | None = None  # announced, but not returned yet
+        self._known = 0  # the last revision announced to this member
         self._waits_for: list[str] = []
-        self._busy = 0  # calls of the program under way; the thread leaves polling to them
+        self._busy = 0  # number of calls of the program in progress; the thread does not poll meanwhile
         self._failed: Error | None = None
         self._background: _native.Call | None = None
         self._closed = False
@@ -85,11 +85,11 @@ class Group(calls.Closing):
 
     @property
     def announced_revision(self) -> int:
-        """The last revision that this member heard announced; 0: none."""
+        """The last revision that was announced to this member; 0: none."""
         return self._known
 
     def close(self) -> None:
-        """Leaves the group. To the other members that is as if this process had ended."""
+        """Leaves the group. For the other members this is the same as the end of this process."""
         with self._changed:
             if self._closed:
                 return
@@ -102,17 +102,19 @@ class Group(calls.Closing):
         try:
             calls.finish(self._poll(_LEAVE_SECONDS, leaves=True))
         except Error:
-            pass  # the store is away or this store is closed: the member is lost after a while
+            pass  # the global store is away or this store is closed: the member is lost after lost_after
 
     def _next(self, *, after: tuple[int, str] | None = None, timeout: float | None = None) -> calls.Steps[GroupVersion]:
-        """Waits for a version that the group prepares, and returns it. A member prepares it and then calls prepared().
+        """Waits for a version that the group prepares, and returns it. The member prepares the version and then calls
+        prepared().
 
-        The same version is returned until it is prepared, or the group turns to a newer one. A process that joins a
-        group which has announced a version gets that one first.
+        Returns the same version until prepared() is called for it, or until the group prepares a newer one. A process that
+        joins after an announcement first gets the announced version.
 
-        after: a version that this member cannot prepare, because it was deleted. Waits until the group turns to another.
+        after: a version that this member cannot prepare, because it was deleted. next() then waits for another version.
 
-        Raises DeadlineExceededError, which says what the group waits for, and AbortedError when the group has ended.
+        Raises DeadlineExceededError, which names the members that the group waits for, and AbortedError if the group has
+        ended.
         """
         until = _until(timeout)
         with self._in_call():
@@ -126,12 +128,12 @@ class Group(calls.Closing):
     next, next_async = calls.forms(_next)
 
     def _report(self, version: tuple[int, str], *, timeout: float | None = None) -> calls.Steps[GroupVersion | None]:
-        """Says that this member has prepared a version, and waits until the group announces one. Returns that version.
+        """Reports that this member has prepared a version, waits until the store announces one, and returns the announced
+        one.
 
         version: its revision and its artifact id, as next() returned it.
 
-        Returns None when the group prepares another version by now, because this one is gone: call next() again. Raises as
-        next().
+        Returns None if the group now prepares another version instead: call next() again. Raises the same errors as next().
         """
         revision, artifact_id = version
         prepared = GroupVersion(int(revision), arguments.text("artifact id", artifact_id))
@@ -155,10 +157,10 @@ class Group(calls.Closing):
     def agree(self, prepare: Callable[[GroupVersion], Any], *, timeout: float | None = None) -> GroupVersion:
         """Waits for the next version that all members have prepared, and returns it.
 
-        prepare: brings a version to this node, for example `lambda version: store.prefetch(version.artifact_id)`. It may be
-            called for more than one version. Its exceptions end agree(), which may be called again.
+        prepare: brings a version to this node, for example `lambda version: store.prefetch(version.artifact_id)`. agree()
+            may call it for several versions. If it raises, agree() raises the same exception and may be called again.
 
-        Raises as next().
+        Raises the same errors as next().
         """
         until = _until(timeout)
         while True:
@@ -189,7 +191,7 @@ class Group(calls.Closing):
         self._waits_for = list(answer["waits_for"])
 
     def _step(self, until: float | None) -> calls.Steps[None]:
-        """One poll of the program's own call."""
+        """Polls once, within a call of the program."""
         with self._changed:
             if self._failed is not None:
                 raise self._failed
@@ -210,7 +212,7 @@ class Group(calls.Closing):
         return _InCall(self)
 
     def _keep_alive(self) -> None:
-        """Polls while the program does not, so that the store knows that this member is alive."""
+        """Polls while no call of the program does, so that the store knows that this member is alive."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._busy == 0 or self._closed)
@@ -240,7 +242,7 @@ class Group(calls.Closing):
 
 
 class _InCall:
-    """A call of the program: it polls itself, and the thread does not."""
+    """The scope of a call of the program. The call polls, so the background thread does not."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -1,5 +1,6 @@
-"""Writes of changed elements by their indices, into tensors of torch that the native module cannot write: on a GPU, or not
-contiguous."""
+"""Writes changed elements by their indices into torch tensors that the native module cannot write: on a GPU, or not
+contiguous.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +16,22 @@ from tensorcast import _native
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-# The elements of so many tensors are looked for side by side; the memory for their indices is held meanwhile.
+# The number of tensors for which threads find the changed elements at the same time. Each holds memory for its indices.
 _AT_ONCE = min(8, os.cpu_count() or 1)
 
 
 class Target(NamedTuple):
-    """A tensor that is written."""
+    """A tensor to write."""
 
-    place: int  # in the weights
-    array: _native.Array  # what it becomes
+    place: int  # its index in the weights
+    array: _native.Array  # the new content
     tensor: torch.Tensor
 
 
 def write(found: _native.Changes, targets: Sequence[Target]) -> tuple[int, int]:
-    """Writes what `found` has of the tensors: (elements, bytes in rows). What goes to a GPU is enqueued on torch's current stream."""
+    """Writes the changes to the tensors. Returns (elements written one by one, bytes copied in rows). Enqueues writes to a
+    GPU on torch's current stream.
+    """
     elements = whole_bytes = 0
     for target, changed in _with_changes(found, targets):
         if changed is None or not target.tensor.dim():
@@ -42,7 +45,7 @@ def write(found: _native.Changes, targets: Sequence[Target]) -> tuple[int, int]:
 def _with_changes(
     found: _native.Changes, targets: Sequence[Target]
 ) -> Iterator[tuple[Target, tuple[_native.RawBytes, _native.RawBytes] | None]]:
-    """The targets with their changes, in order. While one is written, threads look for those of the next."""
+    """The targets with their changes, in order. While the caller writes one, threads find the changes of the next ones."""
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as threads:
         ahead: collections.deque[tuple[Target, concurrent.futures.Future[tuple[_native.RawBytes, _native.RawBytes] | None]]] = collections.deque()
         for target in targets:

@@ -1,4 +1,4 @@
-"""Following a key: each new version, once it is ready on this node.
+"""Follows a key: gives each new version when it is ready on this node.
 
     async for version in store.follow("policy"):               # or `for`, in a thread
         engine.pause()
@@ -32,8 +32,8 @@ class Version:
         self.key = follow.key
         self.artifact_id = artifact_id
         self.revision = revision
-        self.pause_seconds = 0.0  # in apply() and commit(), when the program does not compute
-        self._bases: frozenset[str] = frozenset()  # that the changes are from
+        self.pause_seconds = 0.0  # seconds in apply() and commit(), while the program does not compute
+        self._bases: frozenset[str] = frozenset()  # the version that the changes start from
         self._found: list[_native.Changes] | None = None
 
     def __repr__(self) -> str:
@@ -41,9 +41,9 @@ class Version:
 
     @property
     def weights(self) -> Weights:
-        """The tensors of this version, with its lease. With prepare=False only after prepare() or apply().
+        """The tensors of this version, with its lease. With prepare=False available only after prepare() or apply().
 
-        Of a follow with live weights: these, which are of this version from commit() on.
+        In a follow with live weights: those weights, which hold this version after commit().
         """
         if self._follow.live is not None:
             return self._follow.live
@@ -52,14 +52,14 @@ class Version:
         return self._weights
 
     def _prepare(self, *, timeout: float | None = None) -> calls.Steps[Weights]:
-        """Brings this version to the node, and takes a lease on it. It returns at once for a version that is prepared."""
+        """Brings this version to the node, and takes a lease on it. Returns at once if the version is prepared."""
         if self._follow.live is not None:
             if self._follow.live.artifact_id != self.artifact_id:
                 yield from self._follow.live._prepare(self.artifact_id, timeout=timeout)
             return self._follow.live
         if self._weights is None:
             self._weights = yield from self._follow.get(self.artifact_id, timeout)
-            # From what apply() wrote last: then the next apply() only writes.
+            # Finds the changes from the version of the last apply(), so that the next apply() only has to write.
             yield from self._find(self._follow.held, self._follow.store.options(timeout))
         return self._weights
 
@@ -74,12 +74,13 @@ class Version:
     def _apply(self, into: Mapping[str, Any], *, from_: Any = None, timeout: float | None = None) -> calls.Steps[changes.Written]:
         """Writes this version into tensors that the program owns: numpy arrays, or torch tensors in host memory or on a GPU.
 
-        into: a tensor for each name, of the same dtype and shape, contiguous.
-        from_: the version that the tensors hold (an artifact id, or a value that has one), for tensors that this follow did
-            not write. None: what its earlier apply() calls wrote into them; other tensors are written whole.
+        into: a contiguous tensor for each name, with the same dtype and shape.
+        from_: the version that the tensors hold (an artifact id, or a value with an artifact_id), if this follow did not
+            write them. None: the version that earlier apply() calls of this follow wrote; tensors that they did not write
+            are written whole.
 
-        Only the elements that changed are written where the store has the differences, and the values are those of this
-        version's verified bytes. After an error, or a later version in its place, the same call finishes the update.
+        If the store has the differences, only the changed elements are written. The values come from the verified bytes of
+        this version. After an error, repeat the call, or call apply() of a later version, to finish the update.
         """
         if self._follow.live is not None:
             raise InvalidArgumentError("apply: this follow changes live weights; call commit(), and leave apply() out")
@@ -91,7 +92,7 @@ class Version:
             bases = self._follow.begin_write(self, memory, changes.held(from_))
             done = yield from changes.write(weights, memory, (yield from self._find(bases, options)), options)
             self._follow.held = frozenset((self.artifact_id,))
-            self._found = None  # ends the leases on the differences
+            self._found = None  # releases the leases on the differences
             return done
         finally:
             self.pause_seconds += time.perf_counter() - begun
@@ -99,9 +100,10 @@ class Version:
     apply, apply_async = calls.forms(_apply)
 
     def _commit(self, *, timeout: float | None = None) -> calls.Steps[float]:
-        """Says that the program uses this version now: the lease of the version before it ends. Returns the pause in seconds.
+        """Declares that the program now uses this version, and ends the lease of the version before. Returns the pause in
+        seconds.
 
-        In a follow with live weights it changes them to this version, as Weights.commit() does with this timeout.
+        In a follow with live weights, changes them to this version, like Weights.commit() with this timeout.
         """
         begun = time.perf_counter()
         live = self._follow.live
@@ -117,36 +119,38 @@ class Version:
     commit, commit_async = calls.forms(_commit)
 
     def release(self) -> None:
-        """Ends this version's lease, as soon as no array of it is left."""
+        """Ends this version's lease as soon as no array of it exists."""
         self._found = None
         if self._weights is not None:
             self._weights.close()
 
 
 class Follow(calls.Closing):
-    """The result of Store.follow(): an iterator over the versions of a key, the newest as it becomes ready on this node.
+    """The result of Store.follow(): an iterator over the versions of a key. It gives the newest one when it is ready on
+    this node.
 
-    Iterate with `for` in a thread or with `async for` in a coroutine. Revisions only grow; versions that a newer one overtook
-    are left out. A follow of a group gives the versions that all members have prepared. A version that was not committed ends its lease when the next one is given. One thread or task at a time.
+    Iterate with `for` in a thread or with `async for` in a coroutine. Revisions only grow, and versions that are no longer
+    the newest are left out. A follow of a group gives the versions that all members have prepared. The lease of a version
+    that was not committed ends when the iterator gives the next one. Only one thread or task at a time may use it.
     """
 
     def __init__(self, store: Store, source: Watch | Group, key: str, prepare: bool, get: Mapping[str, Any],
                  live: Weights | None = None, timeout: float | None = None) -> None:
         self.store = store
         self.key = key
-        self.live = live  # the weights that become each version; None: each version has its own
+        self.live = live  # the weights that change to each version; None: each version has its own weights
         self._source = source
         self._until = None if timeout is None else time.monotonic() + timeout
         self._prepared = prepare
         self._get = get
-        self._revision = 0  # of the version that was given last
+        self._revision = 0  # the revision of the last given version
         self._given: Version | None = None
         self._committed: Version | None = None
-        self._memory: changes.Memory | None = None  # that apply() wrote last; it stays alive, so its addresses are its own
+        self._memory: changes.Memory | None = None  # written by the last apply(); kept so that its addresses are not reused
         self.held: frozenset[str] = frozenset()  # versions of which that memory may hold elements; empty: unknown
 
     def close(self) -> None:
-        """Ends the iteration, and the leases of its versions as soon as no array of them is left."""
+        """Ends the iteration, and the leases of its versions as soon as no array of them exists."""
         self._source.close()
         for version in (self._given, self._committed):
             if version is not None:
@@ -156,7 +160,9 @@ class Follow(calls.Closing):
         return (yield from self.store._get(artifact_id, timeout=timeout, progress=False, **self._get))
 
     def begin_write(self, version: Version, memory: changes.Memory, from_: list[str]) -> frozenset[str]:
-        """The versions of which the memory may hold elements; empty: unknown. Until `held` is set again, also of `version`."""
+        """Returns the versions of which the memory may hold elements; empty: unknown. Adds `version` to `held`, since the
+        write begins now.
+        """
         known = self._memory is not None and self._memory.addresses == memory.addresses
         bases = frozenset(from_) | self.held if known and self.held else frozenset(from_)
         self._memory, self.held = memory, bases | {version.artifact_id} if bases else bases
@@ -181,7 +187,7 @@ class Follow(calls.Closing):
                 yield from version._prepare()
             except NotFoundError:
                 if (yield from self.store._resolve(self.key)).revision > key.revision:
-                    return None  # a newer version took its place, and the watch tells of it
+                    return None  # a newer version replaced it, and the watch reports that one
                 raise
         return self._give(version)
 
@@ -204,7 +210,7 @@ class Follow(calls.Closing):
             if announced == wanted:
                 return self._give(version)
             version.release()
-            if announced is not None:  # what was announced before this process joined
+            if announced is not None:  # the version that was announced before this process joined
                 version = Version(self, *announced)
                 yield from version._prepare(timeout=self._left())
                 return self._give(version)
@@ -215,13 +221,13 @@ class Follow(calls.Closing):
         return None if self._until is None else self._until - time.monotonic()
 
     def _newest(self, watch: Watch, key: Key) -> Key | None:
-        """The newest of the changes that the watch has; None: there is nothing to prepare."""
+        """The newest of the changes that have arrived in the watch; None: there is nothing to prepare."""
         wanted: Key | None = None
         for change in (key, *watch.pending()):
             if change.name != self.key:
-                continue  # the watch is for all keys with this prefix
+                continue  # the watch covers all keys that begin with this name
             if change.deleted:
-                wanted = None  # the next binding has a higher revision than all before
+                wanted = None  # a later binding has a higher revision than all before
             elif change.revision > max(self._revision, wanted.revision if wanted else 0):
                 wanted = change
         return wanted

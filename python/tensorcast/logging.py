@@ -3,8 +3,8 @@
     tensorcast.logging.install()
     logging.basicConfig(format=tensorcast.logging.FORMAT)
 
-After install() every record has `trace_id`, `span_id` and `trace_sampled` of the span that was current when it was made.
-This is a span of tensorcast.tracing or of the program's own OpenTelemetry. Without a span they are empty, empty and False.
+After install() every record has `trace_id`, `span_id` and `trace_sampled` of the span that was current when the record was
+made: a span of tensorcast.tracing or of the program's own OpenTelemetry. Without a span these are "", "" and False.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _replaced: Callable[..., logging.LogRecord] | None = None
 
 
 def install() -> None:
-    """Wraps the record factory of the process. Other wrappers go on working. Idempotent."""
+    """Wraps the record factory of the process and calls the previous one, so other wrappers keep working. Idempotent."""
     global _replaced
     if _replaced is None:
         _replaced = logging.getLogRecordFactory()

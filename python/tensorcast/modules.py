@@ -1,4 +1,4 @@
-"""Fills a PyTorch module: which tensor of the store goes to which place, and in which form."""
+"""Fills the parameters and buffers of a PyTorch module with tensors of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Place = tuple[str, torch.nn.Module, str, torch.Tensor]
 def fill_module(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, strict: bool, assign: bool
 ) -> tuple[list[str], list[str]]:
-    """tensorcast.torch.load_model for tensors that were got already. An exception leaves the module unchanged."""
+    """tensorcast.torch.load_model for given tensors. An exception leaves the module unchanged."""
     wanted: dict[str, torch.Tensor] = module_of(module).state_dict(keep_vars=True)
     given = dict(tensors)
     for name, kept in metadata.items():
@@ -30,7 +30,7 @@ def fill_module(
         given.update({name: given[known[0]] for name in names if known and name not in given})
     places = list(_places(module))
     missing = [name for name in wanted if name not in given]
-    # Buffers on the meta device that are in no state dict: nothing would ever fill them.
+    # Buffers on the meta device that are in no state dict: nothing would fill them.
     saved = {id(tensor) for tensor in wanted.values()}
     unfilled = [name for name, _, _, old in places if old.device.type == "meta" and id(old) not in saved]
     missing += unfilled
@@ -68,7 +68,7 @@ def remade(old: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
 
 
 def _assign(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[str, torch.Tensor], taken: Mapping[str, torch.Tensor]) -> None:
-    """load_state_dict(assign=True), which PyTorch has since 2.1. Tied parameters stay tied."""
+    """Does what load_state_dict(assign=True) does, which only PyTorch 2.1 and later have. Tied parameters stay tied."""
     owned = {id(old) for _, _, _, old in places}
     new_of: dict[int, torch.Tensor] = {}
     written: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -102,7 +102,7 @@ def _copy(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[str
 
 
 def _placed_as(name: str, old: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """`data`, distributed like `old`: this rank's part of it."""
+    """This rank's part of `data`, as a DTensor with the mesh and placements of `old`."""
     if not is_dtensor(old):
         return data
     if any(place.is_partial() for place in old.placements):
@@ -115,7 +115,9 @@ def _placed_as(name: str, old: torch.Tensor, data: torch.Tensor) -> torch.Tensor
 
 
 def has_own_dispatch(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's class defines its operations, and so the meaning of its memory (for example torchao's classes)."""
+    """Whether the tensor's class defines its own operations, and with them the meaning of its memory (for example
+    torchao's).
+    """
     return not is_dtensor(tensor) and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
@@ -138,7 +140,7 @@ def check_equal(module: torch.nn.Module, names: Sequence[str], tensors: Mapping[
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).view(torch.uint8)  # as bytes a NaN equals itself
+    return tensor.reshape(-1).view(torch.uint8)  # compares bytes, so that a NaN equals itself
 
 
 def _places(module: torch.nn.Module) -> Iterator[_Place]:
@@ -149,7 +151,9 @@ def _places(module: torch.nn.Module) -> Iterator[_Place]:
 
 
 def tied(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
-    """Groups the names of one tensor: one parameter (the only test on the meta device), or the same memory."""
+    """Groups the names of the same tensor: the same parameter object (the only test on the meta device), or the same
+    memory.
+    """
     names: dict[Hashable, list[str]] = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor):

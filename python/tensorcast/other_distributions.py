@@ -1,7 +1,7 @@
-"""Warns where a second distribution, such as PyPI's `tensorcast`, claims the files of this package.
+"""Warns if a second distribution, such as PyPI's `tensorcast`, lists the files of this package.
 
-pip lets two distributions write the same files. The one that is installed later overwrites those of the other, so that
-the package may be a mixture of both.
+pip lets two distributions write the same files. The later installation overwrites files of the earlier one, so the package
+may be a mixture of both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def warn(paths: list[str] | None = None) -> None:
 
 
 def _candidates(paths: list[str]) -> list[tuple[str, str]]:
-    """Metadata of distributions with the package's name. It lists names and reads no file: every import pays for it."""
+    """Metadata folders of distributions with the package's name. Lists names and reads no file, because it runs at every
+    import.
+    """
     found = []
     library = os.path.dirname(os.__file__)  # Python's own, with hundreds of names and no distribution
     for folder in dict.fromkeys(paths):
@@ -44,7 +46,7 @@ def _candidates(paths: list[str]) -> list[tuple[str, str]]:
 
 def _claims(folder: str, name: str) -> str | None:
     """The version of the distribution, if it lists a file of the package."""
-    import importlib.metadata  # takes milliseconds, so only where there is such a distribution
+    import importlib.metadata  # takes milliseconds, so it is imported only when there is such a distribution
     import pathlib
 
     distribution = importlib.metadata.PathDistribution(pathlib.Path(folder, name))

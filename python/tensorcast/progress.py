@@ -24,7 +24,7 @@ def size(count: float) -> str:
 
 
 class _Surface(Protocol):
-    """A surface that draws a bar repeatedly, and clears it."""
+    """A place to draw a bar: draws it repeatedly, and clears it."""
 
     def draw(self, what: str, share: float, told: str) -> None: ...
     def clear(self) -> None: ...

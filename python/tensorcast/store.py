@@ -23,16 +23,16 @@ _Options = TypeVar("_Options", _native.GetOptions, _native.PutOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Key(Shown):
-    """A key and the artifact that it is bound to. In a watch: a change of that."""
+    """A key and the artifact that it is bound to. A watch gives one for each change of a key."""
 
     name: str
     artifact_id: str
     revision: int
     updated: float  # seconds since 1970
     deleted: bool = False
-    unconfirmed: bool = False  # the global store did not answer, and this is the daemon's last knowledge
-    files_id: str = ""  # the artifact of the files (config.json, tokenizer) that are bound with the tensors; "": none
-    keep: int = 0  # how many versions the key keeps, the current one included; 0: unknown (in a watch)
+    unconfirmed: bool = False  # True: the global store did not answer, and this is the daemon's last knowledge
+    files_id: str = ""  # the artifact id of the files (config.json, tokenizer) that are bound with the tensors; "": none
+    keep: int = 0  # number of versions that the key keeps, with the current one; 0: unknown (in a watch)
     earlier: tuple[str, ...] = ()  # ids of the earlier versions that the key keeps, the newest first
 
 
@@ -42,19 +42,19 @@ class Put(Shown):
 
     artifact_id: str
     replica_id: str
-    existed: bool  # the store had the same artifact before
+    existed: bool  # True: the store had the same artifact before the put
     key_revision: int  # 0: the put named no key
-    files_id: str  # the artifact of the files that the key binds with the tensors; "": none
+    files_id: str  # the artifact id of the files that the key binds with the tensors; "": none
     transfer: dict[str, Any] | None
-    difference: dict[str, Any] | None = None  # what was published with it: artifact_id, base_id, target_id, image_bytes
-    no_difference: str = ""  # why none was made where one was asked for
+    difference: dict[str, Any] | None = None  # the published difference: artifact_id, base_id, target_id, image_bytes
+    no_difference: str = ""  # why a requested difference was not made; "": made, or not requested
 
 
 class Watch(calls.Closing):
-    """An iterator over the keys under a prefix: first every key as it is now, then each change.
+    """An iterator over the keys that begin with a prefix: first every key as it is now, then each change.
 
-    Iterate with `for` in a thread or with `async for` in a coroutine. close(), the end of a `with` block and the
-    store's close() end the watch. A connection that breaks is made again, and each change is delivered once.
+    Iterate with `for` in a thread or with `async for` in a coroutine. close(), the end of a `with` block and the store's
+    close() end the watch. After a broken connection it connects again, and it gives each change once.
     """
 
     def __init__(self, call: _native.Call) -> None:
@@ -68,7 +68,9 @@ class Watch(calls.Closing):
             call.cancel()
 
     def pending(self) -> list[Key]:
-        """The changes that came and were not given yet, without waiting for more. They count as given."""
+        """Returns the changes that have arrived and were not returned yet, without waiting. Iteration does not repeat
+        them.
+        """
         if (call := self._call) is not None:
             self._ready.extend(Key(**key) for key in call.take())
         pending = list(self._ready)
@@ -115,12 +117,12 @@ class Watch(calls.Closing):
 class Store(Administration, calls.Closing):
     """A connection to a store daemon, made by connect().
 
-    Thread-safe: any number of threads, and asyncio, may share one store. Each call has a `timeout` in seconds (None:
-    no timeout) and releases the GIL while it waits. Ctrl-C cancels the call. Each call also has a form for asyncio, with
-    `_async` after its name; a task that is cancelled cancels its call.
+    Thread-safe: any number of threads, and asyncio, may share one store. Each call has a `timeout` in seconds (None: no
+    timeout) and releases the GIL while it waits. Ctrl-C cancels the call. Each call also has a form for asyncio, with
+    `_async` after its name. Cancelling the task cancels the call.
 
-    `key in store` tells whether a key is bound. A store can be pickled: the process that unpickles it makes a connection
-    of its own. A forked process has no connection: its calls raise ForkedError, and the message says what works there.
+    `key in store` tells whether a key is bound. A store can be pickled: the process that unpickles it makes a connection of
+    its own. A forked process has no connection: its calls raise ForkedError with a message that says what works there.
     """
 
     def __init__(self, client: _native.Client, daemon: str, certificates: Mapping[str, Any] | None = None) -> None:
@@ -158,7 +160,7 @@ class Store(Administration, calls.Closing):
         return self._client
 
     def options(self, timeout: float | None) -> _native.CallOptions:
-        """The options of one native call: its timeout, and the trace that it belongs to."""
+        """The options of one native call: its timeout, and its trace."""
         seconds = None if timeout is None else arguments.seconds(timeout)
         return _native.CallOptions(timeout=seconds, traceparent=tracing.current_traceparent() or "")
 
@@ -176,35 +178,34 @@ class Store(Administration, calls.Closing):
              lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
              advance: bool = False, into: Mapping[str, Any] | None = None, from_: Any = None, live: bool = False,
              timeout: float | None = None, progress: bool = True) -> calls.Steps[Weights]:
-        """Brings an artifact to this host and maps it. The caller gets no copy but the store's memory.
+        """Brings an artifact to this host and maps it. The caller reads the store's own memory; nothing is copied.
 
         artifact: a key, or an artifact id.
-        device: "cpu", or "gpu:N" (also "cuda:N" or a torch.device) for the daemon's GPU N.
+        device: where the replica is: "cpu", or "gpu:N" (also "cuda:N" or a torch.device) for the daemon's GPU N.
         tensors: names of the tensors to get, or shell patterns of names ("model.layers.[0-7].*"). None: all tensors.
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
-        wait_for_space: while all replicas of the pool are in use, wait for space, until the timeout. With advance,
-            also wait for readers of the earlier version.
-        confirmed: raise UnavailableError when the global store does not answer. False: then use the daemon's last
-            knowledge of the key.
-        pin: keep the replica on this node, also while no client has a lease on it, until an operator calls unpin().
-        advance: write the version over the replica of an earlier version in host memory, so that the node holds one
-            image instead of two. That replica is then gone. Where the store has no differences, it is the least
-            recently used replica with the same tensors, under any key. Raises FailedPreconditionError with the reason if that replica
-            is in use (also by this process), pinned or a last copy. Not with tensors, lane or a GPU.
-        into: also write the tensors into these, which the program owns: numpy arrays, or torch tensors in host memory or on a
-            GPU, by name, of the same dtypes and shapes, contiguous. Weights.written tells what was written. What goes to a GPU
-            is enqueued on torch's current stream by this thread (get_async: by that of the event loop, which it blocks), and the
-            timeout does not end it. After an error the same call finishes the write.
-        from_: the version that the tensors of `into` hold: an artifact id, or a value that has one, or a list of these for
-            tensors that may hold a mixture. Where the store has differences from there, only changed elements are written.
-            None: all are written.
-        live: the weights can become a later version at the same addresses, by Weights.commit() of all processes that hold
-            them, or by Version.commit() of a follow. For all tensors, in host memory.
+        wait_for_space: while all replicas of the pool are in use, wait for space until the timeout. With advance, also wait
+            for the readers of the earlier version.
+        confirmed: raise UnavailableError if the global store does not answer. False: use the daemon's last knowledge of the
+            key in that case.
+        pin: keep the replica on this node until unpin(), even while no client has a lease on it.
+        advance: overwrite the replica of an earlier version in host memory with this version. So the node holds one image
+            instead of two, and the earlier version is gone. Raises FailedPreconditionError with the reason if that replica
+            is in use (also by this process) or is a last copy. Cannot be combined with tensors, lane or a GPU.
+        into: also copy the tensors into these tensors of the program, by name: contiguous numpy arrays, or torch tensors in
+            host memory or on a GPU, with the same dtypes and shapes. Weights.written describes the write. This thread
+            enqueues writes to a GPU on torch's current stream, and the timeout does not end them; get_async does so in the
+            event loop's thread and blocks it meanwhile. After an error, repeat the call to finish the write.
+        from_: the version that the tensors of `into` hold: an artifact id, a value with an artifact_id, or a list of these
+            if the tensors may hold a mixture. If the store has the differences from these versions, only changed elements
+            are written. None: all elements are written.
+        live: the weights can change to a later version at the same addresses: when all processes that hold them call
+            Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory.
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
-        Raises NotFoundError when no node has the artifact, and ResourceExhaustedError when the pool has no room. Raises
-        FailedPreconditionError when this process cannot map the daemon's memory, because the daemon is on another host.
-        Raises DataLossError when no source has intact bytes.
+        Raises NotFoundError if no node has the artifact, and ResourceExhaustedError if the pool has no room. Raises
+        FailedPreconditionError if this process cannot map the daemon's memory, because the daemon is on another host.
+        Raises DataLossError if no source has intact bytes.
         """
         bases, options = changes.held(from_), self.options(timeout)
         if into is None and bases:
@@ -275,13 +276,14 @@ class Store(Administration, calls.Closing):
     files, files_async = calls.forms(_files)
 
     def _changes(self, base: Any, target: str, *, wait_for_space: bool = False, timeout: float | None = None) -> calls.Steps[changes.Changes]:
-        """Iterates over what differs between two versions of a model: the name, flat indices and values of each tensor.
+        """Iterates over the tensors that differ between two versions of a model: the name, flat indices and values of each.
 
-        base, target: keys, artifact ids, or for the base a value that has one (Version, Weights, Put, Key).
+        base, target: a key or an artifact id. The base may also be a value with an artifact_id (Version, Weights, Put,
+            Key).
         wait_for_space: as in get, for the target.
 
-        The elements come from the differences that the store has between the two, in either direction. Without any, both
-        images are brought to this host and compared. The target is brought to this host in either case.
+        The elements come from the differences that the store has between the two, in either direction. If the store has
+        none, both images are brought to this host and compared. The target is always brought to this host.
         """
         options = self.options(timeout)
         named = arguments.text("base", getattr(base, "artifact_id", base))
@@ -336,32 +338,34 @@ class Store(Administration, calls.Closing):
             Files: this process opens them and the daemon reads them. Through "host:port" the daemon opens the path
             itself, below its import roots.
             Objects: the URI of such a file or folder, "s3://bucket/prefix", "gs://...", "https://..." or
-            "hf://org/name[@revision]". The daemon reads it below its daemon.origins
-            with its own credentials, else with those of this process (AWS_*, profiles, HF_TOKEN) for this call.
-            Arrays: those of numpy, torch and jax, and all others with DLPack or the buffer protocol, in host memory or on
-            a GPU. They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
-        metadata: texts by name, to store with arrays. Files carry their own.
+            "hf://org/name[@revision]". The daemon reads it: with its own credentials if the URI is below its
+            daemon.origins, else with those of this process (AWS_*, profiles, HF_TOKEN) for this call.
+            Arrays: of numpy, torch, jax, or any library with DLPack or the buffer protocol, in host memory or on a GPU.
+            They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
+        metadata: texts by name, to store with arrays. Files have their own metadata.
         device: where the replica is made: "cpu", or "gpu:N" as in get.
-        expected_revision: bind the key only if it has this revision (compare-and-swap); 0: only if it does not exist.
-            Otherwise FailedPreconditionError.
-        keep: how many versions the key keeps from now on, the new one included. Earlier versions are deleted when room is
-            needed and they have no lease. None: the number of an earlier put, else the global store's configuration.
-        durable: write the packed model to disk before put returns. It stays there until `rm` or `gc`.
-        archive: one of the daemon's archives, "s3://bucket/prefix": write the packed model there, too, before put returns.
-            Nodes that list the place in daemon.origins or daemon.archives read it back. It stays there until `gc`.
+        expected_revision: bind the key only if it has this revision (compare-and-swap), or with 0 only if it does not
+            exist. Otherwise raise FailedPreconditionError.
+        keep: number of versions that the key keeps from now on, with the new one. Versions before these are deleted when
+            room is needed and they have no lease. None: the number of an earlier put, else the one of the global store's
+            configuration.
+        durable: write the packed model to disk before put returns. The file stays until `rm` or `gc`.
+        archive: one of the daemon's archives, "s3://bucket/prefix": also write the packed model there before put returns.
+            Nodes that list the place in daemon.origins or daemon.archives can read it. The object stays until `gc`.
         wait_for_space: as in get.
-        verify: read the files twice. AbortedError when another process wrote to them meanwhile.
+        verify: read the files twice, and raise AbortedError if another process wrote to them meanwhile.
         pin: as in get.
-        files: of a folder, bind its other files (config.json, tokenizer) with the tensors, for files(). A later put of
-            tensors of the same names, dtypes and shapes keeps them. With arrays and a key: a folder, a file or a list of
-            these, which are bound after the tensors, under a further revision of the key.
-        base: publish also the difference from an earlier version, so that nodes that hold that version pull little: "auto"
-            (the version that the key names now), a key, an artifact id, or "none". Put.difference describes it. Where none
-            can be made the model is stored whole, and Put.no_difference says why. None: the daemon's configuration.
-        require_difference: raise FailedPreconditionError, and publish nothing, where no difference can be made.
+        files: True: bind the other files of a source folder (config.json, tokenizer) with the tensors, for files(). A later
+            put of tensors with the same names, dtypes and shapes keeps them. With arrays and a key: a folder, a file or a
+            list of these. Such files are bound after the tensors, under a further revision of the key.
+        base: also publish the difference from an earlier version, so that a node with that version transfers only the
+            changes: "auto" (the version that the key names now), a key, an artifact id, or "none". Put.difference describes
+            the result. If no difference can be made, Put.no_difference says why; the model itself is stored anyway. None:
+            the daemon's configuration decides.
+        require_difference: raise FailedPreconditionError, and publish nothing, if no difference can be made.
         progress: as in get.
 
-        Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or
+        Raises InvalidArgumentError with the name of the tensor or file that cannot be stored. Raises NotFoundError or
         PermissionDeniedError for a path that this process cannot open, or a URI that the daemon cannot read.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, archive, wait_for_space,
@@ -371,9 +375,9 @@ class Store(Administration, calls.Closing):
     put, put_async = calls.forms(_put)
 
     def _find_imported(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> calls.Steps[tuple[str, int]]:
-        """Finds the import of a file by this host's daemon. Returns the artifact id and how many files were imported.
+        """Finds the artifact that this host's daemon imported from a file. Returns its id and the number of its files.
 
-        Raises NotFoundError when the daemon did not import the file, or when its size or mtime changed since.
+        Raises NotFoundError if the daemon did not import the file, or the file's size or mtime changed since.
         """
         found: tuple[str, int] = yield self.native.find_imported(arguments.path("path", path), options=self.options(timeout))
         return found
@@ -430,22 +434,22 @@ class Store(Administration, calls.Closing):
         """
         watch = Watch(self.native.watch_keys(arguments.text("prefix", prefix), options=self.options(timeout)))
         self._watches[id(watch)] = watch
-        if self._client is None:  # another thread closed the store, perhaps before it could see this watch
+        if self._client is None:  # another thread closed the store, perhaps before this watch was in its set
             watch.close()
         return watch
 
     def follow(self, key: str, *, prepare: bool = True, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
                wait_for_space: bool = True, live: Weights | None = None, group: str | None = None, size: int | None = None,
                member: str | None = None, on_lost: str = "wait", lost_after: float = 15.0, timeout: float | None = None) -> Follow:
-        """Iterates over the versions of a key: the version that it names now, then each newer one, never an older one.
+        """Iterates over the versions of a key: the version that the key names now, then newer ones, never an older one.
 
-        prepare: bring each version to this node before it is given, by the cheapest way. False: Version.prepare() or apply()
-            brings it.
+        prepare: bring each version to this node before the iterator gives it. False: Version.prepare() or apply() brings
+            it.
         device, tensors, wait_for_space: as in get, for the versions.
-        live: weights of get(live=True); each version is prepared for their memory. Version.commit() changes them to it.
-        group: the name of a version group of `size` members, which this process joins: each version is given once all members
-            have prepared it. None: this process follows alone.
-        size, member, on_lost, lost_after: as in groups.Group, for the group.
+        live: weights of get(live=True); each version is prepared for their memory, and Version.commit() changes them to it.
+        group: the name of a version group of `size` members, which this process joins. The iterator gives a version after
+            all members have prepared it. None: this process follows alone.
+        size, member, on_lost, lost_after: as in groups.Group.
 
         The result works with `for` and `async for`, and raises DeadlineExceededError after the timeout.
         """
@@ -497,13 +501,13 @@ def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5
 
     daemon: a socket ("unix:/path" or a path) or "host:port". None: TENSORCAST_DAEMON, else the first daemon that listens in
         $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast.
-    timeout: seconds that a running daemon may take to answer.
+    timeout: max seconds until a running daemon answers.
     wait: seconds to wait for a daemon that does not run yet. 0: raise UnavailableError at once.
     ca, certificate, key: PEM files, for mutual TLS with "host:port".
-    trust_domain: the trust domain that the daemon's certificate must be of. Empty: that of `certificate`.
+    trust_domain: the trust domain that the daemon's certificate must have. Empty: the one of `certificate`.
 
-    Raises UnavailableError when no daemon runs there or it does not answer, and PermissionDeniedError when this user may
-    not connect. Raises InvalidArgumentError for a malformed address or unusable certificates.
+    Raises UnavailableError if no daemon runs there or the daemon does not answer, and PermissionDeniedError if this user
+    may not connect. Raises InvalidArgumentError for a malformed address or unusable certificates.
     """
     given = {"ca": ca, "certificate": certificate, "key": key, "trust_domain": trust_domain}
     certificates = {name: value for name, value in given.items() if arguments.text(name, value)}

@@ -14,7 +14,7 @@ _MAX_ROWS = 200
 
 
 class Listing(Sequence[_Entry]):
-    """A list of values, which a notebook shows as one table."""
+    """A list of values that a notebook shows as one table."""
 
     def __init__(self, entries: Iterable[_Entry]) -> None:
         self._entries = tuple(entries)
@@ -41,7 +41,7 @@ class Listing(Sequence[_Entry]):
 
 
 class Shown:
-    """Shows a dataclass as a table of one row."""
+    """A base for dataclasses: a notebook shows the value as a table of one row."""
 
     def _repr_html_(self) -> str:
         return table([dataclasses.asdict(self)])  # type: ignore[call-overload]

@@ -4,8 +4,8 @@
         model = Llama(config)
     tensorcast.torch.load_model(model, "llama/prod")        # no copy: the parameters are the store's memory
 
-Tensors on the CPU are private to the process. A write to a parameter (in training, for example) takes memory for the pages
-that it touches, and no other process sees it.
+Tensors on the CPU are copy-on-write. A write to a parameter (for example in training) takes memory for the pages that it
+touches, and no other process sees it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tensorcast.updates import update
 def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcast.Store | None = None) -> dict[str, torch.Tensor]:
     """Returns the tensors of a key or artifact id for `Module.load_state_dict`, without a copy.
 
-    `device` is "cpu", or "cuda:N" for a GPU of this host. All processes that attach share the tensors on a GPU: do not write
-    to them. The result also has the names that `save_model` left out because another name has the same memory.
+    `device` is "cpu", or "cuda:N" for a GPU of this host. All processes that attach share the tensors on a GPU: do not
+    write to them. The result also has the names that `save_model` did not store because another name has the same memory.
     """
     weights = _store(store).get(key, device=_location(device))
     return _with_aliases(weights.torch(), weights.metadata)
@@ -40,10 +40,11 @@ def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcas
 def save_state_dict(
     tensors: Mapping[str, torch.Tensor], key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None
 ) -> None:
-    """Puts a state dict under a key. If several names have the same memory, one of them is stored.
+    """Puts a state dict under a key. If several names have the same memory, only one of them is stored.
 
-    A DTensor (FSDP2, tensor parallelism) must be whole on this rank, else InvalidArgumentError. To put a sharded model,
-    gather it with torch.distributed.checkpoint.state_dict.get_model_state_dict and full_state_dict, then put it on one rank.
+    A DTensor (FSDP2, tensor parallelism) must be whole on this rank; if not, raises InvalidArgumentError. To put a sharded
+    model, gather it with torch.distributed.checkpoint.state_dict.get_model_state_dict and full_state_dict, then put it on
+    one rank.
     """
     arguments.text("key", key)
     if not isinstance(tensors, Mapping):
@@ -79,9 +80,9 @@ def load_model(
     strict: raise RuntimeError for a missing or unexpected name, and leave the module unchanged.
 
     A parameter keeps its class and its attributes. A DTensor (FSDP2, tensor parallelism; since PyTorch 2.7) keeps its
-    placements: each rank takes its part of the store's tensor without communication, and writes it into the memory of the
-    parameter. A tensor that stays on the meta device is missing, even a buffer that is in no state dict. To avoid that, make
-    the module under `parameters_on_meta()`, which leaves buffers their values.
+    placements: each rank takes its part of the store's tensor without communication, and writes it into the parameter's
+    memory. A tensor that stays on the meta device counts as missing, even a buffer that is in no state dict. To avoid that,
+    make the module under `parameters_on_meta()`, which computes buffers as usual.
     """
     weights = _store(store).get(key, device=_location(device))
     return fill_module(module, weights.torch(), weights.metadata, strict=strict, assign=assign)
@@ -97,28 +98,29 @@ def update_module(
     timeout: float | None = None,
     store: tensorcast.Store | None = None,
 ) -> Written:
-    """Brings a module's own tensors, in place, from one version to another. Returns what was written.
+    """Updates a module's own tensors in place from one version to another. Describes the write in the result.
 
-    key: a key or an artifact id: the version that the module holds afterwards.
-    from_: the version that the module holds: an artifact id, or a value that has one (Written, Put, Version, Weights). Where
-        the store has differences from there, only the elements that changed are written. None: everything is written.
+    key: the key or artifact id of the version to write.
+    from_: the version that the module holds: an artifact id, or a value with an artifact_id (Written, Put, Version,
+        Weights). If the store has the differences from that version, only the changed elements are written. None:
+        everything is written.
     strict: as in load_model.
-    verify: compare the module's bytes with the digests of the version, at the speed of memory. DataLossError names the
-        parameters that differ, those that are tied or transposed as such. The next call writes everything.
+    verify: after the write, compare the module's bytes with the digests of the version, and raise DataLossError with the
+        names of the parameters that differ. The call after that error writes everything.
 
-    The tensors stay where they are, with their dtypes and shapes, which must be those of the store. After an error, or after a
-    process that shares the module's memory was killed, the same call finishes the update, whatever had been written: a
-    difference tells only which elements changed, and the values are always those of the verified version.
+    The tensors keep their addresses, dtypes and shapes; dtypes and shapes must equal those of the store. After an error, or
+    after a process that shares the module's memory was killed, repeat the call to finish the update. A partial write does
+    no harm: a difference tells only which elements changed, and the values always come from the verified version.
     """
     return update(module_of(module), _store(store), key, from_, strict=strict, verify=verify, timeout=timeout)
 
 
 @contextlib.contextmanager
 def parameters_on_meta() -> Iterator[None]:
-    """Puts the parameters of new modules of this thread on the meta device, where they take no memory, until load_model.
+    """Within this context, puts the parameters of modules that this thread makes on the meta device, without memory.
 
-    Buffers are computed as usual, because many of them are in no checkpoint (positions, rotary frequencies). This needs
-    PyTorch 2.0 or later.
+    load_model then fills them. Buffers are computed as usual, because many are in no checkpoint (positions, rotary
+    frequencies). Needs PyTorch 2.0 or later.
     """
     thread = threading.get_ident()
     moved: dict[int, tuple[weakref.ref[torch.nn.Parameter], torch.nn.Parameter]] = {}
@@ -132,7 +134,7 @@ def parameters_on_meta() -> Iterator[None]:
         if known is None or known[0]() is not parameter:
             placed = remade(parameter, torch.empty_like(parameter, device="meta"))
             known = moved[id(parameter)] = (weakref.ref(parameter), placed)
-        return known[1]  # a parameter that two modules register stays one parameter
+        return known[1]  # a parameter that two modules share stays one parameter
 
     hook = torch.nn.modules.module.register_module_parameter_registration_hook(move)
     try:

@@ -1,4 +1,4 @@
-"""Spans of the program, in one trace with the spans of the store's calls.
+"""Spans of the program, in the same trace as the spans of the store's calls.
 
     with tracing.span("load", {"model": "llama"}) as span:
         weights = store.get("llama/prod")     # Client/Get and all spans below it, in the daemons too, are its children
@@ -7,13 +7,13 @@
     @tracing.traced
     async def serve(): ...
 
-If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), these are spans of that provider. The
-store's calls are then children of its current span. Otherwise they are TensorCast's own spans. These are exported after
-`start()`; before `start()` they are only ids, for logs and for the daemons' traces. A span that the program opens is always
-sampled, whatever the sampling ratio.
+If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), these are spans of that provider.
+The store's calls are then children of its current span. Otherwise they are TensorCast's own spans. These are exported after
+`start()`. Before `start()` they are only ids, for logs and for the daemons' traces. A span that the program opens is
+sampled at every sampling ratio.
 
-Spans belong to a context (PEP 567), so each thread and each asyncio task has its own current span. A failure of telemetry
-raises nothing in spans and calls, and no call waits for an exporter.
+Spans belong to a context (PEP 567), so each thread and each asyncio task has its own current span. Spans and calls raise no
+errors of telemetry, and do not wait for an exporter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 
 class Span:
-    """An open span. One thread at a time may use it. It ends with the `with` block that began it."""
+    """An open span. Only one thread at a time may use it. The span ends with its `with` block."""
 
     def __init__(self, name: str, parent: str | None, attributes: Mapping[str, AttributeValue]) -> None:
         self._native = _native.Span(_text(name), parent or "", _attributes(attributes))
@@ -104,7 +104,7 @@ _current: contextvars.ContextVar[Span | str | None] = contextvars.ContextVar("te
 def span(name: str, attributes: Mapping[str, AttributeValue] | None = None) -> Iterator[Span]:
     """Begins a child of the current span, and makes it the current span until the block ends.
 
-    An exception that leaves the block marks the span as failed, and is raised further.
+    An exception that leaves the block marks the span as failed and propagates.
     """
     begun, entered = _begin(name, attributes or {})
     with entered:
@@ -176,7 +176,7 @@ def set_error(error: BaseException | str) -> None:
 
 
 def current_traceparent() -> str | None:
-    """Returns the current span in W3C Trace Context form, which the store's calls carry; None without a span."""
+    """Returns the current span as a W3C traceparent, which the store's calls send; None without a span."""
     joined = _joined_span()
     if joined is not None:
         return _traceparent_of(joined.get_span_context())
@@ -211,7 +211,7 @@ def inject(carrier: MutableMapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def continued(carrier: Mapping[str, str] | str) -> Iterator[None]:
-    """Spans and calls in the block continue the trace of a message's headers, or of a traceparent.
+    """Continues the trace of a message's headers, or of a traceparent, in the spans and calls of the block.
 
     A missing or malformed traceparent is ignored, as W3C Trace Context requires.
     """
@@ -240,10 +240,10 @@ def start(
 
     The environment also sets the other options of the SDK, such as OTEL_TRACES_SAMPLER.
 
-    A program with an OpenTelemetry provider of its own needs this only for the spans of the client library itself.
+    A program with its own OpenTelemetry provider needs start() only for the spans of the client library itself.
 
-    Raises InvalidArgumentError, which names the wrong option or environment variable, and FailedPreconditionError when
-    telemetry was started before.
+    Raises InvalidArgumentError with the name of the wrong option or environment variable, and FailedPreconditionError if
+    telemetry is already started.
     """
     pairs = [f"{key}={value}" for key, value in (headers or {}).items()]
     return Telemetry(_native.start_telemetry(endpoint, exporter, pairs, service_name))
@@ -256,7 +256,9 @@ class Telemetry:
         self._native = native
 
     def stop(self) -> None:
-        """Sends what is still queued, for at most five seconds, and ends the export, even while a store is connected."""
+        """Sends the queued spans and metrics, for at most five seconds, and ends the export, even while a store is
+        connected.
+        """
         self._native.stop()
 
     def __enter__(self) -> Telemetry:
@@ -290,7 +292,7 @@ def _text(value: object) -> str:
 
 
 def _value(value: Any) -> AttributeValue:
-    """Converts a value for an attribute: a number stays a number, all others become text."""
+    """Converts a value for an attribute: a number stays a number, other values become text."""
     if isinstance(value, (bool, float)):
         return value
     for of_kind, method in ((int, "__index__"), (float, "__float__")):

@@ -1,4 +1,4 @@
-"""Brings a PyTorch module from one version to another in place: tensorcast.torch.update_module."""
+"""Updates a PyTorch module in place from one version to another: implements tensorcast.torch.update_module."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tensorcast.weights import Weights
 if TYPE_CHECKING:
     from tensorcast.store import Store
 
-# Modules with an update that did not end: the versions of which they may hold elements. _UNKNOWN: of any.
+# For each module with an unfinished update: the versions of which it may hold elements. _UNKNOWN: any version.
 _unfinished: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
 _UNKNOWN = ""
 
 
 @dataclasses.dataclass
 class _Target:
-    """A tensor of the module that is written."""
+    """A tensor of the module to write."""
 
-    names: list[str]  # in the module; several where it is tied
+    names: list[str]  # in the module; a tied parameter has several names
     tensor: torch.Tensor
     place: int  # in the weights
     array: _native.Array
@@ -72,7 +72,7 @@ def update(module: torch.nn.Module, store: Store, key: str, from_: Any, *, stric
 
 
 def _targets(module: torch.nn.Module, weights: Weights, strict: bool) -> list[_Target]:
-    """The tensors of the module, each once, with those of the store that they become."""
+    """The tensors of the module, each once, with the tensors of the store to write into them."""
     wanted: dict[str, torch.Tensor] = module.state_dict(keep_vars=True)
     called = type(module).__name__
     stored = {name: name for name in wanted if name in weights}
@@ -103,7 +103,7 @@ def _targets(module: torch.nn.Module, weights: Weights, strict: bool) -> list[_T
 
 
 def _checked(called: str, name: str, tensor: torch.Tensor, array: _native.Array) -> torch.Tensor:
-    """The tensor, if its own elements are those of the parameter. Raises RuntimeError for all others."""
+    """The tensor, if its memory holds the parameter's elements. Otherwise raises RuntimeError."""
     if not isinstance(tensor, torch.Tensor):
         _refuse(called, name, "is an extra state of its module and not a tensor", "load it with load_model")
     if torch.nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":

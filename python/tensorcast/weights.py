@@ -19,44 +19,44 @@ if TYPE_CHECKING:
     from tensorcast.store import Store
 
 
-# By so much a commit outlasts its timeout: the daemon alone decides whether it was in time.
+# The client waits this much longer than the timeout of a commit, since the daemon decides whether the commit was in time.
 _ANSWER_SECONDS = 10.0
 
 
 class Weights(Mapping[str, _native.Array], calls.Closing):
     """The tensors of a replica on this host, with a lease on it: a mapping of names to arrays, in the artifact's order.
 
-    Nothing is copied. The lease ends when the weights are closed (or garbage collected) and no array of them is left.
-    Until then the memory stays as it is, even when the daemon ends. Live weights (get(live=True)) change in commit().
+    Nothing is copied. The lease ends when the weights are closed (or garbage collected) and no array of them exists. Until
+    then the memory does not change, even if the daemon ends. Only live weights (get(live=True)) change, in commit().
 
-    Thread-safe. In a forked child the arrays stay readable, and hold the memory for as long as the child lives. Weights
-    can be pickled for a spawned process. The pickle holds only the artifact id and the names: the process that unpickles
-    it gets the same tensors from the daemon, under a lease of its own. So the sender keeps its weights until then.
+    Thread-safe. In a forked child the arrays stay readable, and keep the memory while the child lives. Weights can be
+    pickled for a spawned process. The pickle holds only the artifact id and the names. The process that unpickles it gets
+    the same tensors from the daemon, with another lease, so keep the weights until it has done so.
     """
 
     def __init__(self, replica: _native.Replica, store: Store) -> None:
         self._replica: _native.Replica | None = replica
         self._tensors = replica.tensors()
         self._origin = store.daemon, store.certificates
-        self.written: Written | None = None  # what a get with into= wrote
-        self._live: tuple[Store, str] | None = None  # and the hold that names the live lease
+        self.written: Written | None = None  # the result of the write of get(into=...)
+        self._live: tuple[Store, str] | None = None  # the store, and the id of the live lease
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = None if len(self) == self._open().tensor_count else list(map(arguments.pattern_of, self))
         return _get_again, (self._origin, self.artifact_id, self.device, names)
 
     def close(self) -> None:
-        """Ends the lease as soon as no array of these weights is left. It may be called more than once."""
+        """Ends the lease as soon as no array of these weights exists. May be called more than once."""
         self._replica = None
         self._tensors = {}
 
     def make_live(self, store: Store, options: _native.CallOptions) -> calls.Steps[None]:
-        """For Store.get: from here on these weights can become another version."""
+        """For Store.get: lets these weights change to another version from now on."""
         self._live = store, (yield store.native.make_live(self._open(), options=options))
 
     @property
     def live(self) -> bool:
-        """Whether prepare() and commit() can bring these weights to another version: after get(live=True)."""
+        """True after get(live=True): prepare() and commit() can change these weights to another version."""
         return self._live is not None
 
     def _opened_live(self, what: str) -> tuple[_native.Replica, Store, str]:
@@ -66,14 +66,13 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         return replica, *self._live
 
     def _prepare(self, version: Any, *, timeout: float | None = None) -> calls.Steps[None]:
-        """Brings another version to this node, verified, in the form of the values that change. These weights stay as they are.
+        """Brings the changes to another version to this node and verifies them. Does not change these weights.
 
-        version: an artifact id, or a value that has one (Version, Put, Key). It must have the tensors of these weights.
+        version: an artifact id, or a value with an artifact_id (Version, Put, Key). The version must have the same tensors.
 
-        Raises FailedPreconditionError with the reason if the memory cannot become that version: this replica is pinned, an
-        earlier daemon filled its memory (daemon.keep_pool), other processes of this node hold that version live, or
-        processes are in commit() to another version. A version that was prepared earlier, and that no process commits to,
-        is given up.
+        Raises FailedPreconditionError with the reason if the memory cannot change to that version: this replica is pinned,
+        other processes of this node hold that version live, or processes are in commit() to another one. Discards a version
+        that was prepared earlier, if no process commits to it.
         """
         _, store, hold = self._opened_live("prepare a version")
         yield store.native.prepare_version(hold, arguments.text("version", getattr(version, "artifact_id", version)),
@@ -82,17 +81,18 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
     prepare, prepare_async = calls.forms(_prepare)
 
     def _commit(self, version: Any, *, timeout: float | None = None) -> calls.Steps[float]:
-        """Changes the tensors to another version, at the addresses that they have. Returns the pause in seconds.
+        """Changes the tensors to another version at the same addresses. Returns the pause in seconds.
 
-        It waits until every process that holds these weights is in commit() to the same version, or has ended. No program may
-        read the tensors meanwhile. Arrays that exist show the new version then, and artifact_id names it. A torch tensor that
-        the program wrote to has pages of its own, which do not change.
+        Waits until every process that holds these weights is in commit() to the same version, or has ended. No program may
+        read the tensors during commit(). Afterwards existing arrays show the new version, and artifact_id names it. Pages
+        that the program wrote to through a torch tensor are private copies, and do not change.
 
         version: as in prepare(). A version that is not prepared is prepared first.
-        timeout: for the other processes.
+        timeout: seconds to wait for the other processes.
 
-        After DeadlineExceededError, which names the processes that did not commit, nothing was written. A commit that another
-        error ended may be repeated. Where `lost` is true, too, the bytes may be those of both versions: get them again.
+        Raises DeadlineExceededError with the processes that did not commit; nothing was written then. After another error,
+        commit() may be called again. If `lost` is also true, the bytes may be a mixture of both versions: get the weights
+        again.
         """
         begun = time.perf_counter()
         replica, store, hold = self._opened_live("commit to a version")
@@ -165,7 +165,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         return {name: arrays.to_jax(tensor) for name, tensor in self._tensors.items()}
 
     def slice(self, name: str, index: Any) -> Any:
-        """A view of a part of one tensor: `weights[name].numpy()[index]`. Only the elements that are used are read.
+        """A view of a part of one tensor: `weights[name].numpy()[index]`. Reads no element until the program uses it.
 
         The view is a numpy.ndarray in host memory, and a torch.Tensor on a GPU.
         """
@@ -192,31 +192,33 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole artifact, the padding between its tensors included."""
+        """Bytes of the whole artifact, with the padding between its tensors."""
         return self._open().nbytes
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the put, or of the imported files."""
+        """The metadata texts of the put, or of the imported files, by name."""
         return self._open().metadata
 
     @property
     def key_revision(self) -> int:
-        """The revision of the key in the get; 0 after a get by artifact id."""
+        """The revision that the key had at the get; 0 after a get by artifact id."""
         return self._open().key_revision
 
     @property
     def key_unconfirmed(self) -> bool:
-        """True when the global store did not answer, so that the key comes from the daemon's last knowledge."""
+        """True if the global store did not answer the get: the artifact id comes from the daemon's last knowledge of the
+        key.
+        """
         return self._open().key_unconfirmed
 
     @property
     def writable(self) -> bool:
-        """Whether torch tensors are the store's memory itself, copy-on-write.
+        """Whether torch tensors use the store's memory itself, copy-on-write. If not, they are copies.
 
-        False on a GPU. Also False when the daemon's pool uses reserved huge pages (vm.nr_hugepages) and too few of them
-        are free: a get reserves pages for private writes, because a write that finds no free huge page ends the process.
-        A forked child has no reservation, so a write there may end it.
+        False on a GPU. Also False if the daemon's pool uses reserved huge pages (vm.nr_hugepages) and too few are free: a
+        get reserves pages for private writes, because a write without a free huge page ends the process. A forked child has
+        no reservation, so a write there may end the child.
         """
         return self._open().writable
 
@@ -227,15 +229,15 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
     @property
     def transfer(self) -> dict[str, Any] | None:
-        """The transfer to this node (id, bytes, seconds, sources); None when the replica was on the node before."""
+        """The transfer to this node (id, bytes, seconds, sources); None if the replica was already on the node."""
         return self._open().transfer()
 
     @property
     def state(self) -> str:
-        """The state of the memory: "attached"; "lost" after the daemon ended; "damaged" after a digest did not match.
+        """The state of the memory: "attached", "lost" (the daemon ended), or "damaged" (a digest did not match).
 
-        Damaged weights stay mapped, and recent reads of them may be wrong: get them again. The daemon replaces the replica
-        from an intact source without being asked.
+        Damaged weights stay mapped, but bytes that the program read may be wrong: get the weights again. The daemon
+        replaces the replica from an intact source by itself.
         """
         replica = self._open()
         if replica.damage:
@@ -251,7 +253,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
 
 def _get_again(origin: tuple[str, Mapping[str, str]], artifact_id: str, device: str, names: list[str] | None) -> Weights:
-    """Unpickles weights, over the default connection of the process to their daemon."""
+    """Unpickles weights: gets them over the process's default connection to their daemon."""
     from tensorcast import default_store
 
     daemon, certificates = origin
