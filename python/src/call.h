@@ -1,10 +1,10 @@
 // Call: an operation of the client library that runs on its own thread. Python can wait for it in steps
-// (Ctrl-C), by a descriptor (asyncio), or not at all. The thread never enters the interpreter, so neither a
-// busy interpreter nor a finalized one can stop it. It stores its result, progress and news, and callers that
-// hold the GIL fetch them.
+// (Ctrl-C), by a descriptor (asyncio), or not at all. The thread never enters the interpreter, so a busy or
+// finalized interpreter cannot stop the thread. The thread stores its result, progress and news, and callers
+// that hold the GIL fetch them.
 //
-// Threading: every method is called with the GIL, and from any thread. After a fork the child's copy is an
-// empty shell: its methods raise, and its destructor leaves everything to the parent.
+// Threading: every method is called with the GIL, and from any thread. After a fork the child's copy is
+// unusable: its methods raise, and its destructor does nothing.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@
 
 namespace tensorcast::python {
 
-// Makes a Python object, with the GIL.
+// Makes a Python object. Called with the GIL.
 using Maker = absl::AnyInvocable<nanobind::object() &&>;
 
 class Call {
@@ -66,7 +66,7 @@ class Call {
 };
 
 // Cancels every call and waits at most a few seconds until they have ended. Runs at the interpreter's exit.
-// Threads that wait for a call never return to Python after it.
+// Afterwards, threads that wait for a call never return to Python.
 void CancelAllCalls();
 
 void BindCall(nanobind::module_& module);

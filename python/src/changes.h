@@ -1,5 +1,5 @@
-// Binds client::Changes: the elements that changed between two versions, and writes of them into memory that
-// Python owns.
+// Binds client::Changes for Python: finds the elements that changed between two versions, and writes them
+// into memory that Python owns.
 #pragma once
 
 #include <nanobind/nanobind.h>

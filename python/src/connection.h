@@ -1,5 +1,5 @@
-// A connection to a store daemon, and the templates that start a call on it and convert its result. All
-// methods of Python's native Client are written with them.
+// A connection to a store daemon, and the templates that start a call on the connection and convert the
+// call's result. All methods of Python's native Client use these templates.
 //
 // Threading: Connection is thread-safe. Start is called with the GIL. Made is called on a call's thread.
 #pragma once
@@ -26,14 +26,14 @@
 
 namespace tensorcast::python {
 
-// Options that every call may have.
+// The options of every call.
 struct CallOptions {
   SteadyTime deadline = SteadyTime::InfiniteFuture();
   std::string traceparent;
 };
 
-// The connections to one daemon. The CUDA runtime, which costs time and memory of each GPU, and the
-// connections for administration, versions and live replicas are made when they are first needed.
+// The connections to one daemon. The CUDA runtime and the connections for administration, versions and live
+// replicas are made at their first use. The CUDA runtime takes time, and memory of each GPU.
 class Connection {
  public:
   static absl::StatusOr<std::unique_ptr<Connection>> Open(client::ClientOptions options);
@@ -118,7 +118,7 @@ auto Method(Work work) {
   };
 }
 
-// Binds Python's Client and the function that connects one, then its methods: for programs (client.cc), for
+// Bind Python's Client with the function that connects one, and its methods: for programs (client.cc), for
 // operators (administration.cc), about the versions of keys (versions.cc), and for live leases (live.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 void BindTransfers(nanobind::class_<Client>& type);

@@ -1,6 +1,7 @@
 // Raises statuses as Python exceptions, and guards objects against use after a fork. tensorcast/errors.py has
 // the exception classes and selects one by the name of the status code. A forked child has copies of our
-// objects, but not their threads, and must not use their connections. It can only go on using mapped memory.
+// objects, but not their threads, and must not use their connections. The child can only read memory that was
+// mapped before the fork.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -32,8 +33,8 @@ class ProcessMark {
   const pid_t pid_;
 };
 
-// Owns the object in this process. A forked child never destroys its copy, because the destructor would talk
-// to the daemon in the parent's name.
+// Owns the object in this process. A forked child never destroys its copy, because the destructor would send
+// messages to the daemon over the parent's connection.
 template <class T>
 std::shared_ptr<T> LeftAloneAfterFork(std::unique_ptr<T> object) {
   return std::shared_ptr<T>(object.release(), [mark = ProcessMark()](T* owned) {

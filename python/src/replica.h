@@ -1,5 +1,5 @@
 // Python's Replica and its tensors. Python reads the tensors in place, without a copy. Every tensor, and
-// every view that another library takes of it, keeps the replica's lease.
+// every view of it in another library, keeps the replica's lease.
 //
 // Threading: called with the GIL, from any thread; the objects are immutable.
 #pragma once
@@ -18,11 +18,11 @@ namespace tensorcast::python {
 // the replica is destroyed.
 nanobind::object MakeReplica(std::unique_ptr<client::Replica> replica, std::shared_ptr<void> lifetime);
 
-// The replica of an object that MakeReplica made; the pointer keeps the replica alive. Raises TypeError for
-// another object.
+// The replica of an object that MakeReplica made. The pointer keeps the replica alive. Raises TypeError for
+// any other object.
 std::shared_ptr<const client::Replica> ReplicaOf(nanobind::handle object);
 
-// Makes Python's RawBytes, which owns these bytes and lets Python write to them.
+// Makes Python's RawBytes, which owns these bytes. Python may write to them.
 nanobind::object MakeRawBytes(std::vector<std::byte> bytes);
 
 // A transfer report as a dictionary; None without a report.

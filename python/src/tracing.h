@@ -1,4 +1,4 @@
-// Binds spans for Python code, and the telemetry that exports them, for tensorcast/tracing.py.
+// Binds spans for Python code, and the telemetry that exports them. tensorcast/tracing.py uses both.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,7 +1,7 @@
-// WithoutGil waits without the GIL, and lets the interpreter exit safely meanwhile.
+// WithoutGil releases the GIL during a wait, so that the interpreter can exit safely meanwhile.
 //
-// When the interpreter is being finalized, it ends every thread that asks for the GIL, by unwinding the
-// thread's stack (until Python 3.13). If that stack has C++ frames, the unwinding ends the whole process.
+// A Python before 3.14 that is being finalized ends every thread that asks for the GIL, by unwinding the
+// thread's stack (pthread_exit). If that stack has C++ frames, the unwinding ends the whole process.
 // Therefore no thread may ask for the GIL once finalization has begun.
 #pragma once
 
