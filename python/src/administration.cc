@@ -31,7 +31,7 @@ auto AdminMethod(Work work) {
       });
 }
 
-// A call of the administration that results in one message or several.
+// An administrative call that returns one message or several.
 template <class T>
 absl::StatusOr<Maker> MadeMessage(absl::StatusOr<T> result) {
   return Made(std::move(result), [](const T& message) { return DictOf(message); });
@@ -72,13 +72,13 @@ void BindReplicas(nb::class_<Client>& type) {
         return MadeMessages(admin.ListArtifacts(to.context, unkeyed_only, absl::Seconds(min_age), replicas));
       }),
       nb::kw_only(), nb::arg("unkeyed_only"), nb::arg("min_age"), nb::arg("replicas"), nb::arg("options"),
-      "Artifacts of proto/types.proto; their replicas are counted, and listed if that is asked for.");
+      "Artifacts of proto/types.proto with the number of replicas; with the list of replicas on request.");
   type.def("list_replicas",
            AdminMethod<std::string>([](const Caller& to, client::AdminClient& admin, Text artifact_id) {
              return MadeMessages(admin.ListReplicas(to.context, artifact_id));
            }),
            nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"),
-           "Replicas of this node; empty: of all.");
+           "Replicas of this node, of one artifact; empty: of all artifacts.");
   type.def("delete_artifact",
            AdminMethod<std::string>([](const Caller& to, client::AdminClient& admin, Text artifact_id) {
              return Made(admin.DeleteArtifact(to.context, artifact_id));

@@ -244,18 +244,18 @@ void CancelAllCalls() {
 }
 
 void BindCall(nb::module_& module) {
-  nb::class_<Call>(module, "Call", "An operation under way on a thread of its own.")
+  nb::class_<Call>(module, "Call", "An operation that runs on its own thread.")
       .def("wait", &Call::Wait, nb::arg("seconds"),
-           "Waits for its end, or for news that were not taken; False: neither came in that time.")
-      .def("fileno", &Call::Descriptor, "A descriptor that is readable once wait() would return True.")
-      .def("cancel", &Call::Cancel, "Asks for its early end, and returns at once.")
+           "Waits for the end of the call, or for news to take. False: neither came in time.")
+      .def("fileno", &Call::Descriptor, "A descriptor that becomes readable when wait() would return True.")
+      .def("cancel", &Call::Cancel, "Cancels the call, and returns at once.")
       .def("progress", &Call::Progress, nb::sig("def progress(self) -> tuple[int, int, int, str] | None"),
-           "Bytes done, in all, and there before; what it waits for.")
+           "(bytes done, total bytes, bytes present before, what the call waits for).")
       .def("take", &Call::Take, nb::sig("def take(self) -> list[dict[str, typing.Any]]"),
-           "The news since the previous call of this method.")
+           "Returns the news since the previous take().")
       .def("result", &Call::Result, nb::sig("def result(self) -> typing.Any"),
-           "The result of a call that has ended, once; raises its error.");
-  module.def("cancel_all_calls", &CancelAllCalls, "Ends what is under way, for the interpreter's exit.");
+           "Returns the result of an ended call, once, or raises its error.");
+  module.def("cancel_all_calls", &CancelAllCalls, "Cancels all calls, at the interpreter's exit.");
 }
 
 }  // namespace tensorcast::python

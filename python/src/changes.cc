@@ -118,7 +118,7 @@ Call Differing(const nb::object& replica, const nb::list& listed, const CallOpti
 }  // namespace
 
 void BindChanges(nb::module_& module, nb::class_<Client>& type) {
-  nb::class_<Changes>(module, "Changes", "Which elements of a replica differ from those of another artifact.")
+  nb::class_<Changes>(module, "Changes", "The elements that a replica does not share with another artifact.")
       .def_prop_ro("source",
                    [](const Changes& c) { return std::string(ChangesSourceName(c.changes->source())); })
       .def_prop_ro("base_id", [](const Changes& c) { return c.changes->base_id(); })
@@ -129,13 +129,13 @@ void BindChanges(nb::module_& module, nb::class_<Client>& type) {
            "values there. None: the whole tensor.")
       .def("write", &Write, nb::arg("memory"), nb::kw_only(), nb::arg("options"),
            nb::sig("def write(self, memory: list[tuple[int, typing.Any]], *, options: CallOptions) -> Call"),
-           "A call that results in (elements written one by one, bytes copied in rows). Of each tensor: its\n"
-           "place in the replica, and an array of its bytes to be written.");
+           "A call that returns (elements written one by one, bytes copied in rows). `memory` has for each\n"
+           "tensor its index in the replica, and an array of the bytes to write.");
   module.def("differing", &Differing, nb::arg("replica"), nb::arg("memory"), nb::kw_only(),
              nb::arg("options"),
              nb::sig("def differing(replica: Replica, memory: list[tuple[int, typing.Any]], *, "
                      "options: CallOptions) -> Call"),
-             "A call that results in the places of the tensors that do not match the replica's digests.");
+             "A call that returns the indices of the tensors that do not match the digests.");
   type.def(
       "find_changes",
       [](const Client& client, const nb::object& target, const std::string& base, bool compare,
@@ -147,7 +147,7 @@ void BindChanges(nb::module_& module, nb::class_<Client>& type) {
       nb::arg("target"), nb::arg("base"), nb::kw_only(), nb::arg("compare"), nb::arg("options"),
       nb::sig("def find_changes(self, target: Replica, base: str, *, compare: bool, options: CallOptions) -> "
               "Call"),
-      "A call that results in Changes. No base, or no differences and no comparison: everything changed.");
+      "A call that returns Changes. Without base, or without differences and comparison: all elements.");
 }
 
 }  // namespace tensorcast::python

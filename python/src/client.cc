@@ -127,7 +127,7 @@ void BindKeys(nb::class_<Client>& type) {
              });
            }),
            nb::arg("path"), nb::kw_only(), nb::arg("options"),
-           "A call that results in an artifact id and a number.");
+           "A call that returns the artifact id and the number of files.");
   type.def("resolve_key", Method<std::string, bool>([](const Caller& to, Text key, bool confirmed) {
              return Made(to.plain().ResolveKey(to.context, key, confirmed), DictOfKey);
            }),
@@ -164,23 +164,23 @@ void BindKeys(nb::class_<Client>& type) {
 
 void BindTransfers(nb::class_<Client>& type) {
   type.def("get", Method<std::string, client::GetOptions>(Get), nb::arg("artifact"), nb::arg("get"),
-           nb::kw_only(), nb::arg("options"), "A call that results in a Replica.");
+           nb::kw_only(), nb::arg("options"), "A call that returns a Replica.");
   type.def("get_files", Method<std::string, client::GetOptions>(GetFiles), nb::arg("key"), nb::arg("get"),
            nb::kw_only(), nb::arg("options"),
-           "A call that results in a Replica, of which each tensor is a file.");
+           "A call that returns a Replica in which each tensor is a file.");
   type.def("get_at", Method<std::string, std::vector<std::string>, client::GetOptions>(GetAt),
            nb::arg("artifact"), nb::arg("locations"), nb::arg("get"), nb::kw_only(), nb::arg("options"),
-           "A call that results in a list of Replica: one for each location, all or none.");
+           "A call that returns a list of Replica, one for each location, or an error for all.");
   type.def("import_files", Method<std::string, client::PutOptions>(Import), nb::arg("path"), nb::arg("put"),
            nb::kw_only(), nb::arg("options"),
-           "A call that results in a dictionary: the daemon reads the files.");
+           "A call that returns a dictionary. The daemon reads the files.");
   type.def(
       "put", &Put, nb::arg("tensors"), nb::arg("metadata"), nb::arg("put"), nb::kw_only(), nb::arg("options"),
       nb::sig("def put(self, tensors: list[tuple[str, str | None, collections.abc.Sequence[int] | None, "
               "typing.Any]], metadata: collections.abc.Mapping[str, str], put: PutOptions, *, "
               "options: CallOptions) -> Call"),
-      "A call that results in a dictionary. Of each tensor: its name, its dtype and shape (None: those of "
-      "the\narray), and its array, packed.");
+      "A call that returns a dictionary. For each tensor: the name, the dtype and shape (None: those of the\n"
+      "array), and the packed array.");
   BindKeys(type);
 }
 

@@ -41,7 +41,7 @@ Call Connect(const std::string& daemon, double connect_timeout_s, double wait_s,
 void BindOptions(nb::module_& module) {
   nb::class_<CallOptions>(
       module, "CallOptions",
-      "The options of calls. The timeout begins here: calls that share the options share it.")
+      "The options of calls. The timeout begins now. Calls with the same options share it.")
       .def(
           "__init__",
           [](CallOptions* options, std::optional<double> timeout, const std::string& traceparent) {
@@ -61,7 +61,7 @@ void BindOptions(nb::module_& module) {
           nb::arg("ca") = "", nb::arg("certificate") = "", nb::arg("key") = "", nb::arg("trust_domain") = "");
   // The mapping is copy-on-write, since libraries such as torch know no read-only arrays: a write takes a
   // page of this process's own.
-  nb::class_<client::GetOptions>(module, "GetOptions", "The options of a get; arrays may be written to.")
+  nb::class_<client::GetOptions>(module, "GetOptions", "The options of a get. Arrays are copy-on-write.")
       .def("__init__", [](client::GetOptions* get) { new (get) client::GetOptions{.copy_on_write = true}; })
       .def_rw("location", &client::GetOptions::location)
       .def_rw("lane", &client::GetOptions::lane)
@@ -166,7 +166,7 @@ absl::StatusOr<client::LiveClient*> Connection::Live(const Cancellation& cancell
 
 nb::class_<Client> BindConnection(nb::module_& module) {
   BindOptions(module);
-  nb::class_<Client> type(module, "Client", "A connection to a store daemon; every method starts a call.");
+  nb::class_<Client> type(module, "Client", "A connection to a store daemon. Every method starts a call.");
   type.def_prop_ro(
       "daemon", [](const Client& client) { return client.connection->plain().daemon(); },
       "The daemon's address.");
@@ -178,9 +178,9 @@ nb::class_<Client> BindConnection(nb::module_& module) {
         return *found;
       },
       nb::arg("named"),
-      "The address of the daemon that is named; of the host's daemon where the name is empty.");
+      "The address of the named daemon. Empty: of this host's daemon.");
   module.def("connect", &Connect, nb::arg("daemon"), nb::arg("connect_timeout"), nb::arg("wait"),
-             nb::arg("certificates"), "A call that results in a Client.");
+             nb::arg("certificates"), "A call that returns a Client.");
   return type;
 }
 

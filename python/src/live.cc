@@ -45,7 +45,7 @@ void BindLive(nb::class_<Client>& type) {
                      [held = ReplicaOf(replica)](const Caller& to) { return MakeLive(to, *held); });
       },
       nb::arg("replica"), nb::kw_only(), nb::arg("options"),
-      "A call that makes the replica's lease a live one, and results in the hold that names it.");
+      "A call that makes the replica's lease live, and returns the id (hold) of the live lease.");
   type.def("prepare_version",
            Method<std::string, std::string>(
                [](const Caller& to, Text hold, Text artifact_id) -> absl::StatusOr<Maker> {
@@ -54,7 +54,7 @@ void BindLive(nb::class_<Client>& type) {
                  return Made(live->Prepare(to.context, hold, artifact_id));
                }),
            nb::arg("hold"), nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"),
-           "A call that stages the version for the replica of the hold.");
+           "A call that prepares the version for the replica of the hold.");
   type.def(
       "commit_version",
       [](const Client& client, const nb::object& replica, const std::string& hold,
@@ -65,8 +65,8 @@ void BindLive(nb::class_<Client>& type) {
       },
       nb::arg("replica"), nb::arg("hold"), nb::arg("artifact_id"), nb::kw_only(), nb::arg("wait"),
       nb::arg("options"),
-      "A call that waits, so many seconds, until all holders of the replica commit. Then the replica is the "
-      "version. It results in the next hold.");
+      "A call that waits at most `wait` seconds until all holders of the replica commit, and then changes the\n"
+      "replica to the version. Returns the next hold.");
 }
 
 }  // namespace tensorcast::python

@@ -295,15 +295,15 @@ nb::object TransferSummary(const std::optional<TransferReport>& report) {
 }
 
 void BindReplica(nb::module_& module) {
-  nb::class_<RawBytes>(module, "RawBytes", "The bytes of a tensor, by the buffer protocol.",
+  nb::class_<RawBytes>(module, "RawBytes", "The bytes of a tensor, with the buffer protocol.",
                        nb::type_slots(kRawSlots))
       .def("__len__", [](const RawBytes& raw) { return raw.bytes; });
 
   nb::class_<Array>(
       module, "Array", nb::type_slots(kArraySlots),
-      "A tensor of the store where it lies: no copy, and read-only.\n\n"
-      "Goes wherever the buffer protocol or DLPack is understood; .numpy(), .torch() and .jax()\n"
-      "do it for these. Whatever is made of it keeps the lease.")
+      "A tensor in the store's memory: not a copy, and read-only.\n\n"
+      "It has the buffer protocol and DLPack; .numpy(), .torch() and .jax() use these. Every array\n"
+      "made from it keeps the lease.")
       .def_prop_ro(
           "name", [](const Array& a) { return nb::str(a.view().name.data(), a.view().name.size()); },
           nb::sig("def name(self) -> str"))
@@ -315,19 +315,19 @@ void BindReplica(nb::module_& module) {
       .def_prop_ro("device", &Array::device, "\"cpu\" or \"gpu:N\".")
       .def_prop_ro(
           "raw", [](nb::handle self) { return RawOf(self, false); }, nb::sig("def raw(self) -> RawBytes"),
-          "The bytes as they lie, in host memory; read-only.")
+          "The bytes in the store's order, in host memory; read-only.")
       .def(
           "private_raw", [](nb::handle self) { return RawOf(self, true); },
           nb::sig("def private_raw(self) -> RawBytes"),
-          "The bytes, writable: a write takes a page of this process's own, which only what was made of\n"
-          "this get sees. Weights that are not `writable` are copied, once.")
+          "The bytes, copy-on-write: a write makes a private page, which only arrays of this get see.\n"
+          "If the weights are not `writable`, this is a copy, made once.")
       .def(
           "numpy", [](nb::handle self) { return InPython("to_numpy", self); },
           nb::sig("def numpy(self) -> typing.Any"), "The array as a read-only numpy.ndarray.")
       .def(
           "torch", [](nb::handle self) { return InPython("to_torch", self); },
           nb::sig("def torch(self) -> typing.Any"),
-          "The array as a torch.Tensor; see private_raw for what a write does.")
+          "The array as a torch.Tensor. A write has the effect that private_raw describes.")
       .def(
           "jax", [](nb::handle self) { return InPython("to_jax", self); },
           nb::sig("def jax(self) -> typing.Any"), "The array as a jax.Array.")
@@ -342,7 +342,7 @@ void BindReplica(nb::module_& module) {
           "raw_dlpack",
           [](nb::handle self, const nb::kwargs& options) { return DlpackCapsule(self, options, true); },
           nb::sig("def raw_dlpack(self, **options: typing.Any) -> typing.Any"),
-          "__dlpack__ of the bytes as they lie, for a dtype that the taker's DLPack does not know.")
+          "Like __dlpack__, for the plain bytes: for a dtype that the consumer's DLPack does not have.")
       .def(
           "__dlpack__",
           [](nb::handle self, const nb::kwargs& options) { return DlpackCapsule(self, options, false); },
@@ -362,7 +362,7 @@ void BindReplica(nb::module_& module) {
           },
           nb::sig("def __repr__(self) -> str"));
 
-  nb::class_<Replica>(module, "Replica", "A lease on a replica; ends when nothing made of it is left.")
+  nb::class_<Replica>(module, "Replica", "A lease on a replica. Ends when no object made from it exists.")
       .def_prop_ro("artifact_id", [](const Replica& r) { return r->artifact_id(); })
       .def_prop_ro("replica_id", [](const Replica& r) { return r->replica_id(); })
       .def_prop_ro("device", [](const Replica& r) { return r->location().ToString(); })
@@ -382,7 +382,7 @@ void BindReplica(nb::module_& module) {
           "transfer", [](const Replica& r) { return TransferSummary(r->transfer()); },
           nb::sig("def transfer(self) -> dict[str, typing.Any] | None"))
       .def("tensors", &TensorsOf, nb::sig("def tensors(self) -> dict[str, Array]"),
-           "The tensors that were asked for, by name, in the order in which they lie.");
+           "The requested tensors by name, in the order of the artifact.");
 }
 
 }  // namespace tensorcast::python

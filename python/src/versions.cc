@@ -67,13 +67,13 @@ void BindVersions(nb::class_<Client>& type) {
              return MadeMessage(versions.FollowKey(to.context, key, targets));
            }),
            nb::arg("key"), nb::arg("places"), nb::kw_only(), nb::arg("options"),
-           "FollowKeyResponse of proto/versions.proto. Places are pairs of a node and a location.");
+           "FollowKeyResponse of proto/versions.proto. A place is a pair of a node and a location.");
   type.def("list_followers",
            VersionsMethod<std::string>([](const Caller& to, client::VersionsClient& versions, Text key) {
              return MadeMessage(versions.ListFollowers(to.context, key));
            }),
            nb::arg("key"), nb::kw_only(), nb::arg("options"),
-           "ListFollowersResponse of proto/versions.proto; empty: of all keys.");
+           "ListFollowersResponse of proto/versions.proto. Empty key: of all keys.");
   type.def("unfollow_key",
            VersionsMethod<std::string, Places>([](const Caller& to, client::VersionsClient& versions,
                                                   Text key, const Places& places) -> absl::StatusOr<Maker> {
@@ -81,7 +81,7 @@ void BindVersions(nb::class_<Client>& type) {
              return MadeMessage(versions.UnfollowKey(to.context, key, targets));
            }),
            nb::arg("key"), nb::arg("places"), nb::kw_only(), nb::arg("options"),
-           "UnfollowKeyResponse of proto/versions.proto; no places: everywhere.");
+           "UnfollowKeyResponse of proto/versions.proto. No places: all places.");
   type.def("agree_on_version",
            VersionsMethod<std::pair<std::string, std::string>, std::pair<std::string, std::string>, uint32_t,
                           std::string, double, Version, uint64_t, uint64_t, bool>(
