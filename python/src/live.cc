@@ -65,8 +65,8 @@ void BindLive(nb::class_<Client>& type) {
       },
       nb::arg("replica"), nb::arg("hold"), nb::arg("artifact_id"), nb::kw_only(), nb::arg("wait"),
       nb::arg("options"),
-      "A call that waits at most `wait` seconds until all holders of the replica commit, and then changes the\n"
-      "replica to the version. Returns the next hold.");
+      "A call that waits at most `wait` seconds until all holders of the replica commit, and then changes\n"
+      "the replica to the version. Returns the next hold.");
 }
 
 }  // namespace tensorcast::python
