@@ -42,7 +42,8 @@ struct Replica::State {
   std::shared_ptr<const Manifest> manifest;
   TensorSelection chosen;
   std::vector<TensorView> tensors;  // as chosen.tensors
-  // The manifest that owns the names and shapes of `tensors`. After LiveClient::Adopt `manifest` is a later one.
+  // The manifest that owns the names and shapes of `tensors`. After LiveClient::Adopt, `manifest` is a later
+  // one.
   std::shared_ptr<const Manifest> manifest_of_views;
 
   std::shared_ptr<ClaimedReplica> claimed;  // null: not attached

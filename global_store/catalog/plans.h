@@ -35,8 +35,8 @@ struct KeyPlan {
 // The result of checking an origin's files.
 enum class OriginFinding : uint8_t {
   kIntact,     // every file can be read and has its identity from the import
-  kComparing,  // like kIntact, and the node reads the files to compare their digests; OriginNote::reason tells
-               // the progress
+  kComparing,  // like kIntact, and the node reads the files to compare digests; OriginNote::reason tells the
+               // progress
   kMutable,    // shared objects that others may replace or delete: a source, but not a copy
   kGone,       // a file cannot be read or has changed: nothing can be made from the origin any more
   kUnclear,    // the check failed this time, so nothing is known
