@@ -141,8 +141,8 @@ class Coordinator {
   // Deletes versions that no key keeps and no node has, as SettleTasks does for tasks.
   void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void TellOfTasks() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
-  // Tells the watchers of keys the applied changes, unless another thread is telling them: that thread then
-  // tells the new ones too.
+  // Sends the applied changes to the watchers of keys. If another thread is doing this, that thread also
+  // sends the new changes.
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
   // Logs once when the store stops being usable, before it refuses a caller's change.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);

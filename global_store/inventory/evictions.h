@@ -6,7 +6,7 @@
 // in global_store/service/daemon_calls.h): otherwise a false report could cause the eviction of the last
 // copy. Files that another node imported need the same proof. Shared objects need it too, since another node
 // may have reported them wrongly; the evicting node reads them itself. A copy is proven if its answer equals
-// the answer of the evicting node. If the evicting node lies, it can only harm its own replica.
+// the answer of the evicting node. A false answer of the evicting node can only harm its own replica.
 //
 // Has no state of its own: the inventory marks a replica that may be evicted. Thread-compatible.
 #pragma once

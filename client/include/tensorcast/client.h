@@ -107,7 +107,7 @@ struct GetOptions {
   bool pin = false;
   // Write this version over a replica of an earlier version in the daemon's host memory, so that the host
   // holds one image instead of two. The earlier replica is then gone. FAILED_PRECONDITION, with the reason,
-  // if that replica is in use, is a last copy, or lies in memory that cannot be written to; With
+  // if that replica is in use, is a last copy, or is in memory that cannot be written to. With
   // wait_for_space, the get waits until the replica's readers end. If the host has no earlier version, the
   // get is an ordinary one. Cannot be combined with `tensors`, `lane` or a location other than "cpu".
   bool advance = false;
