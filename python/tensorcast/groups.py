@@ -261,8 +261,9 @@ class _InCall:
         with group._changed:
             group._busy -= 1
             if group._thread is None and not group._closed:
-                group._thread = threading.Thread(target=group._keep_alive, name="tensorcast-group", daemon=True)
-                group._thread.start()
+                thread = threading.Thread(target=group._keep_alive, name="tensorcast-group", daemon=True)
+                thread.start()
+                group._thread = thread
             group._changed.notify_all()
 
 
