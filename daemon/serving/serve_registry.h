@@ -78,7 +78,7 @@ class ServeRegistry {
   std::vector<std::string> OpenGrants() const;
   // Waits until no pull is open; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
-  // The open pulls and those that end now, then the last ended ones, newest first.
+  // The open and ending pulls, then the last ended ones, newest first.
   std::vector<v1::ServeReport> Reports() const;
   // The bytes served since the start.
   BytesByLane bytes() const;
@@ -145,8 +145,8 @@ class ServeRegistry {
   // Removes and returns the pull, and remembers the grant as closed. Null: there is no such pull. The caller
   // destroys the pull without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Notes why a pull that has left `open_` ends. Until its final report comes, its present one is listed: the
-  // end may wait for the receiver.
+  // Notes why a pull ends that has left `open_`. Until its final report comes, the present report is listed,
+  // because the end may wait for the receiver.
   void Ends(Served& served, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEnded(const Served* served, const v1::ServeReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -159,7 +159,8 @@ class Directory {
   // As Membership::SetDraining.
   absl::Status DrainNode(std::string_view node_id, bool draining);
 
-  // As Transfers::RequestGrant. First lists the replica that the request fills, as a report of its node would.
+  // Like Transfers::RequestGrant. First lists the replica that the request fills, as if its node had reported
+  // it.
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // Returns true when an update was missed and an inventory is wanted.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,

@@ -37,7 +37,8 @@ struct GrantRequest {
   // Shared origins, by place: the one that this transfer reads, and those that it could not read.
   std::string held_origin = {};
   std::vector<std::string> failed_origins = {};
-  // The id of the receiver's replica that the transfer fills whole; empty: no other node can read it yet.
+  // The id of the receiver's replica that the transfer fills completely; empty: other nodes cannot read it
+  // yet.
   std::string fills = {};
 
   // Whether the receiver may read files that its own node imported.
