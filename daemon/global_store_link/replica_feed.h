@@ -33,8 +33,8 @@ class ReplicaFeed : public ReplicaListener {
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 
-  // Sets the function that is called, without a lock held, after each change that other nodes can use. Set it
-  // before the first such change.
+  // Sets the function that is called, without a lock held, after each change that the global store must learn
+  // at once and does not learn by another call (README.md). Set it before the first such change.
   void SetWake(std::function<void()> wake);
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;

@@ -28,8 +28,8 @@ class ReplicationTasks {
   using Materialize = std::function<absl::Status(
       const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress)>;
 
-  // `on_ended` is called, with no lock held, when an attempt has ended. It should make the next heartbeat
-  // come soon.
+  // `on_ended` is called, with no lock held, when the end of an attempt must be reported soon, by the next
+  // heartbeat. A success is not urgent unless there are other tasks: the replica's own report tells it.
   ReplicationTasks(Materialize materialize, std::function<void()> on_ended)
       : materialize_(std::move(materialize)), on_ended_(std::move(on_ended)) {}
   ~ReplicationTasks() { Stop(); }

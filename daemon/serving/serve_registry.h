@@ -91,7 +91,8 @@ class ServeRegistry {
   class Served {
    public:
     // `report`: the fields known at the opening; this object adds the others. `call`: the span of the
-    // opening. `ended`: the log that receives the final report.
+    // opening. `ended`: the log that gets the final report. `registry` gets the final report from the
+    // destructor, which takes the registry's mutex.
     Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
            std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
            TraceContext call, ServeRegistry* registry);

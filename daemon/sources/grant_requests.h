@@ -25,8 +25,8 @@ class GrantRequests {
   // nothing: each chunk would arrive later, and could be passed on only later.
   static constexpr size_t kMaxSources = 6;
 
-  // `wanted`: the fields that all requests of the transfer share: artifact, destination, lane. The pointers
-  // must outlive this object.
+  // `wanted`: the fields that all requests of the transfer share: artifact, destination, lane, and the number
+  // of sources if it is fewer than kMaxSources. The pointers must outlive this object.
   GrantRequests(const HeldGrants::Parts& parts, const HeldGrants* held,
                 v1::RequestReplicaTransportRequest wanted)
       : parts_(parts), held_(held), wanted_(std::move(wanted)) {}
@@ -37,6 +37,8 @@ class GrantRequests {
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
                                                           uint32_t beside_stalled);
 
+  // Sets the replica that the transfer fills, which every request names.
+  void NoteFills(const std::string& replica_id) { wanted_.set_fills(replica_id); }
   // Sets the number of bytes that came over the network so far.
   void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
   // The next functions record what happened with a replica, by its name (HeldGrant::replica_name). The

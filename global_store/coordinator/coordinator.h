@@ -93,7 +93,7 @@ class Coordinator {
     return result;
   }
 
-  // Calls Transfers::RequestGrant. The same `request` gets the same grant while the grant lives.
+  // Calls Directory::RequestGrant. The same `request` gets the same grant while the grant lives.
   absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -185,7 +185,8 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     shape = tuple(tensor.shape)
     if dtype in _TORCH_PAIRS:
         if not shape:
-            raise InvalidArgumentError(f'tensor "{name}" has {dtype} in pairs along the last dimension, and it has no dimension')
+            raise InvalidArgumentError(f'put tensor "{name}": torch has {dtype} in pairs along the last dimension, and this tensor '
+                                       "has no dimension; reshape it to one")
         tensor = tensor.view(torch.uint8)  # torch cannot copy these dtypes
         shape = *shape[:-1], shape[-1] * 2
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()

@@ -190,8 +190,9 @@ class Store(Administration, calls.Closing):
             key in that case.
         pin: keep the replica on this node until unpin(), even while no client has a lease on it.
         advance: overwrite the replica of an earlier version in host memory with this version. So the node holds one image
-            instead of two, and the earlier version is gone. Raises FailedPreconditionError with the reason if that replica
-            is in use (also by this process) or is a last copy. Cannot be combined with tensors, lane or a GPU.
+            instead of two, and that replica is gone. If the store has no differences, it is the least recently used replica
+            with the same tensors, under any key. Raises FailedPreconditionError with the reason if that replica is in use
+            (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or a GPU.
         into: also copy the tensors into these tensors of the program, by name: contiguous numpy arrays, or torch tensors in
             host memory or on a GPU, with the same dtypes and shapes. Weights.written describes the write. This thread
             enqueues writes to a GPU on torch's current stream, and the timeout does not end them; get_async does so in the

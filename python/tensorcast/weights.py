@@ -70,9 +70,10 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
         version: an artifact id, or a value with an artifact_id (Version, Put, Key). The version must have the same tensors.
 
-        Raises FailedPreconditionError with the reason if the memory cannot change to that version: this replica is pinned,
-        other processes of this node hold that version live, or processes are in commit() to another one. Discards a version
-        that was prepared earlier, if no process commits to it.
+        Raises FailedPreconditionError with the reason if the memory cannot change to that version: this replica is pinned, an
+        earlier daemon filled its memory (daemon.keep_pool), other processes of this node hold that version live, or
+        processes are in commit() to another version. Discards a version that was prepared earlier, if no process commits to
+        it.
         """
         _, store, hold = self._opened_live("prepare a version")
         yield store.native.prepare_version(hold, arguments.text("version", getattr(version, "artifact_id", version)),

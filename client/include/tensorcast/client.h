@@ -106,9 +106,10 @@ struct GetOptions {
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
   // Write this version over a replica of an earlier version in the daemon's host memory, so that the host
-  // holds one image instead of two. The earlier replica is then gone. FAILED_PRECONDITION, with the reason,
-  // if that replica is in use, is a last copy, or is in memory that cannot be written to. With
-  // wait_for_space, the get waits until the replica's readers end. If the host has no earlier version, the
+  // holds one image instead of two. The earlier replica is then gone. If the store has no differences, it is
+  // the least recently used replica with the same tensors, under any key. FAILED_PRECONDITION, with the
+  // reason, if that replica is in use, is pinned, is a last copy, or is in memory that cannot be written to.
+  // With wait_for_space, the get waits until the replica's readers end. If the host has no such replica, the
   // get is an ordinary one. Cannot be combined with `tensors`, `lane` or a location other than "cpu".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;

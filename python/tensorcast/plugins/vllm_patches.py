@@ -87,7 +87,7 @@ class Patches:
                     names.update(patch.name for patch in patches)
         except Exception as error:  # any loader may raise; load() then overwrites everything
             self._allowed = not isinstance(error, (NotImplementedError, TypeError))  # the loader takes no patch
-            _log.warning("update of %s: it takes the version whole, because a patch failed: %s", type(self._model).__name__, str(error))
+            _log.warning("update %s: a patch failed (%s); the engine loads the version whole instead", type(self._model).__name__, str(error))
             return None
         return names
 
