@@ -23,8 +23,7 @@ constexpr std::string_view kUnixPrefix = "unix:";
 constexpr uint32_t kMaxPort = 65535;
 
 absl::Status NotHostPort(std::string_view text, std::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not host:port: ", why));
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not host:port: ", why));
 }
 
 // Compares hosts alone: the addresses of interfaces have no ports.
@@ -103,9 +102,8 @@ absl::Status CheckSocketPath(std::string_view path) {
   // its front would name an abstract socket.
   constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
   if (!path.empty() && path.size() <= kMax && !absl::StrContains(path, '\0')) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMax,
-                   " and no NUL"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMax, " and no NUL"));
 }
 
 absl::Status CheckListenAddress(std::string_view address) {

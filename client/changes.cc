@@ -163,9 +163,7 @@ class Changes::Finder {
       differences.replicas.push_back(std::move(replica));
       differences.decoders.push_back(std::move(decoder));
     }
-    if (reached != target_id) {
-      return absl::DataLossError(absl::StrCat("the differences end at ", reached));
-    }
+    if (reached != target_id) return absl::DataLossError(absl::StrCat("the differences end at ", reached));
     return differences;
   }
 

@@ -69,8 +69,8 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
   if (existing.empty()) existing = ".";
   std::error_code ignored;
   if (!std::filesystem::is_directory(existing, ignored)) {
-    return findings.Add(key, absl::StrCat("\"", path, "\": ", existing.string(),
-                                          " is not a folder; choose another path"));
+    return findings.Add(
+        key, absl::StrCat("\"", path, "\": ", existing.string(), " is not a folder; choose another path"));
   }
   if (existing == path) {
     if (const absl::Status usable = CheckPrivateFolder(path, own_entry); !usable.ok()) {

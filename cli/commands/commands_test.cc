@@ -441,8 +441,7 @@ TEST_F(CommandsTest, Status_ShowsDaemonAndClusterAsTextAndJson) {
   const std::string text = Good({"status"});
   EXPECT_THAT(text, StartsWith("daemon alone ("));
   EXPECT_THAT(text, HasSubstr("global store embedded"));
-  EXPECT_THAT(text,
-              HasSubstr("nccl       no broadcasts with other nodes: NCCL has no authentication"));
+  EXPECT_THAT(text, HasSubstr("nccl       no broadcasts with other nodes: NCCL has no authentication"));
   EXPECT_THAT(text, HasSubstr("\ncluster: 0 artifacts, 0 keys, "));
   const nlohmann::json json = Json({"status"});
   EXPECT_EQ(json["daemon"]["node"]["name"], "alone");

@@ -232,8 +232,8 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
       bundle.LeaveOut(absl::StrCat("node ", node.name()),
-                      absl::ResourceExhaustedError(absl::StrCat("only ", kMaxNodes,
-                                                                " nodes are asked; make a bundle there")));
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("only ", kMaxNodes, " nodes are asked; make a bundle there")));
     } else {
       nodes.push_back(node);
     }

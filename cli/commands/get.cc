@@ -237,7 +237,8 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "--advance", values.get.advance,
       "Write the version over the replica of an earlier version in host memory: the node then needs memory\n"
       "for one image instead of two. Without differences that replica is the least recently used one with\n"
-      "the same tensors, under any key. Fails with the reason if that replica is in use, pinned or a last copy");
+      "the same tensors, under any key. Fails with the reason if that replica is in use, pinned or a last "
+      "copy");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});

@@ -230,8 +230,8 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     // A server that shuts down ends or cancels its streams.
     if (!watched.ok() && !absl::IsUnavailable(watched) && !absl::IsCancelled(watched)) return watched;
     say(absl::StrCat("watch the progress: ", watched.message(), "; this command tries again"));
-    TC_RETURN_IF_ERROR(rpc::SleepFor(context, rpc::WaitAfter(watched, backoff),
-                                     absl::StrCat("replicate ", artifact_id)));
+    TC_RETURN_IF_ERROR(
+        rpc::SleepFor(context, rpc::WaitAfter(watched, backoff), absl::StrCat("replicate ", artifact_id)));
   }
   return absl::OkStatus();
 }

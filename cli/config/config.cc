@@ -223,9 +223,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
                      " bytes, and so is not a configuration; name a YAML file"));
   }
   if (size == 0 && S_ISFIFO(found.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("read ", path,
-                     ": it is a pipe that no process has written to; name a file, or write to it first"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "read ", path, ": it is a pipe that no process has written to; name a file, or write to it first"));
   }
   content.resize(size);
   return content;

@@ -18,9 +18,9 @@ namespace tensorcast::dashboard {
 namespace {
 
 absl::Status TlsError(std::string_view flag, const std::string& path) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("listen with TLS: ", flag, " ", path, ": ", security::TakeOpenSslErrors(),
-                   "; check that the file is PEM and readable"));
+  return absl::InvalidArgumentError(absl::StrCat("listen with TLS: ", flag, " ", path, ": ",
+                                                 security::TakeOpenSslErrors(),
+                                                 "; check that the file is PEM and readable"));
 }
 
 // A certificate of an authority is enough; what it is called plays no part.

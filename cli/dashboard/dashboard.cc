@@ -273,8 +273,8 @@ HttpResponse Dashboard::Events(const HttpRequest& request, const std::string& se
   const std::string view = query["view"];
   query.erase("view");
   if (view.empty()) {
-    return ErrorResponse(absl::InvalidArgumentError(
-        "watch a view: the parameter view is missing; add it to the address"));
+    return ErrorResponse(
+        absl::InvalidArgumentError("watch a view: the parameter view is missing; add it to the address"));
   }
   HttpResponse response;
   response.content_type = "text/event-stream";

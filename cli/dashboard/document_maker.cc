@@ -160,8 +160,8 @@ absl::StatusOr<v1::Node> Documents::Maker::FindNode(const std::string& wanted, j
   auto found = std::ranges::find(nodes, wanted, &v1::Node::node_id);
   if (found == nodes.end()) found = std::ranges::find(nodes, wanted, &v1::Node::name);
   if (found != nodes.end()) return *found;
-  return absl::NotFoundError(absl::StrCat("show node ", wanted,
-                                          ": no registered node has this name or id; choose one of Nodes"));
+  return absl::NotFoundError(
+      absl::StrCat("show node ", wanted, ": no registered node has this name or id; choose one of Nodes"));
 }
 
 absl::StatusOr<std::map<std::string, v1::Node>> Documents::Maker::NodesById() {

@@ -80,9 +80,9 @@ std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Qu
       // The topic's tabs get a problem. The next topic of this view tries again.
       const absl::MutexLock topic_lock(&topic->mutex);
       topic->problem_number = 1;
-      topic->problem = std::make_shared<const std::string>(Event(
-          "problem", ToText(ErrorDocument(absl::ResourceExhaustedError(
-                         absl::StrCat("no thread could be started for this view: ", error.what()))))));
+      topic->problem = std::make_shared<const std::string>(
+          Event("problem", ToText(ErrorDocument(absl::ResourceExhaustedError(
+                               absl::StrCat("no thread could be started for this view: ", error.what()))))));
     }
   }
   ++topic->tabs;

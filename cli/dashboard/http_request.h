@@ -46,7 +46,7 @@ struct HttpResponse {
   std::string content_type;
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // in addition to those of every answer
-  std::function<void(ResponseStream&)> stream;  // if not empty: writes the bytes after `body`
+  std::function<void(ResponseStream&)> stream;               // if not empty: writes the bytes after `body`
 };
 
 // An answer with `text` as text/plain.

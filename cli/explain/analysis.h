@@ -18,7 +18,7 @@ namespace tensorcast::explain {
 struct TransferParts {
   SteadyTime begin;  // start of the time axis: when the transfer was queued
   SteadyTime end;
-  absl::Duration queue;  // until its turn came
+  absl::Duration queue;   // until its turn came
   absl::Duration start;   // from then until the first byte: waiting for space and a source
   absl::Duration moving;  // at least one stage worked
   // Between the first chunk and the last, with no chunk in any stage: no source had a missing chunk.

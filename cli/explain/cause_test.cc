@@ -309,8 +309,8 @@ TEST(Cause, BusiestThreadRunsAllTheTime_IsCores) {
   EXPECT_EQ(bound.cause.grant_id, "");
 }
 
-// Bytes in small portions keep the receiving thread busy for about half of the time. Measured behind an uplink
-// that took 69 % of the time.
+// Bytes in small portions keep the receiving thread busy for about half of the time. Measured behind an
+// uplink that took 69 % of the time.
 TEST(Cause, SlowLinkWithHalfBusyThread_IsNetwork) {
   TransferReport report = MakeSlow();
   report.wall_time = Time(Ms(1000), {{TimeUse::kWorking, Ms(470)}, {TimeUse::kNoCpu, Ms(130)}});

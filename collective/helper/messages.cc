@@ -66,10 +66,9 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
   reader.OneOf<kFirstRequest>(request, "an unknown kind of request");
   const ByteReader& in = reader.bytes();
   if (in.AtEnd()) return request;
-  return absl::InvalidArgumentError(absl::StrCat("decode a request of ", bytes.size(),
-                                                 " bytes: ", in.ok() ? "they are too many" : in.failure(),
-                                                 " at byte ", in.position(),
-                                                 "; install daemon and helper from one build"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "decode a request of ", bytes.size(), " bytes: ", in.ok() ? "they are too many" : in.failure(),
+      " at byte ", in.position(), "; install daemon and helper from one build"));
 }
 
 // The other process runs a foreign library. Nothing of its answer is used unless all of it can be read.

@@ -140,13 +140,13 @@ void FanOut::Run(Group& group) {
                    {otel::attr::kLane, kNcclLane}},
                   {.links = links});
   // By the time that any member is told of the end, the broadcaster has let go of the memory.
-  const absl::Status status = span.Record(
-      Annotate(Broadcast(group), absl::StrCat("broadcast ", group.root->manifest()->id())));
+  const absl::Status status =
+      span.Record(Annotate(Broadcast(group), absl::StrCat("broadcast ", group.root->manifest()->id())));
   span.End();
   otel::metrics::kNcclBroadcasts.Add(1, {status.ok() ? "ok" : "failed"});
   LOG_IF(WARNING, !status.ok()) << "broadcast from " << group.root->location().ToString() << " to "
-                                << group.receivers.size() << " GPUs: it failed, and they copy the rest: "
-                                << status;
+                                << group.receivers.size()
+                                << " GPUs: it failed, and they copy the rest: " << status;
   for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->End(status);
   // Last: from now on the members may leave, and the last one waits for this thread.
   absl::MutexLock lock(&mutex_);

@@ -187,12 +187,11 @@ void WideBroadcasts::Run(Group& group) {
 absl::Status WideBroadcasts::Gather(Group& group) {
   const WideGroupPlan& plan = group.plan;
   if (broadcaster_ == nullptr) {
-    return absl::UnavailableError("this node has no helper process for NCCL; set daemon.nccl, or leave nccl "
-                                  "out of daemon.lanes");
+    return absl::UnavailableError(
+        "this node has no helper process for NCCL; set daemon.nccl, or leave nccl "
+        "out of daemon.lanes");
   }
-  if (plan.ranks.empty()) {
-    return absl::InvalidArgumentError("the plan names no GPU of this node; try again");
-  }
+  if (plan.ranks.empty()) return absl::InvalidArgumentError("the plan names no GPU of this node; try again");
   std::shared_ptr<ReplicaLease> root;
   // A ready replica is the root where there is one, and no ingest joins for its place. Else the ingest of
   // this node that began first makes the root.

@@ -36,9 +36,9 @@ absl::StatusOr<DeviceAllocation> AllocationTable::Find(DevicePtr pointer, uint64
       return candidate;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "use ", Describe(pointer), ": no allocation or import of this process holds ", bytes,
-      " bytes there; pass a range inside one"));
+  return absl::InvalidArgumentError(absl::StrCat("use ", Describe(pointer),
+                                                 ": no allocation or import of this process holds ", bytes,
+                                                 " bytes there; pass a range inside one"));
 }
 
 absl::StatusOr<DeviceAllocation> AllocationTable::FindBase(DevicePtr base, MemoryOrigin origin) const {
@@ -77,15 +77,14 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
 
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {
   if (ranges.size() != digests.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("digest ", ranges.size(), " ranges: there is room for ", digests.size(),
-                     " digests; pass one for each range"));
+    return absl::InvalidArgumentError(absl::StrCat("digest ", ranges.size(), " ranges: there is room for ",
+                                                   digests.size(), " digests; pass one for each range"));
   }
   for (const DeviceRange& range : ranges) {
     if (range.begin.device == device) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("digest on device ", device, ": a range is memory of device ", range.begin.device,
-                     "; use a stream of that device"));
+    return absl::InvalidArgumentError(absl::StrCat("digest on device ", device,
+                                                   ": a range is memory of device ", range.begin.device,
+                                                   "; use a stream of that device"));
   }
   return absl::OkStatus();
 }

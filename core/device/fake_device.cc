@@ -48,8 +48,9 @@ class FakeStream final : public Stream {
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsIdle() override;
   absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
-    return absl::UnimplementedError("lend the stream of a fake device: no other library can use it; use a "
-                                    "GPU");
+    return absl::UnimplementedError(
+        "lend the stream of a fake device: no other library can use it; use a "
+        "GPU");
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override;
 
@@ -292,9 +293,9 @@ class FakeRuntime final : public DeviceRuntime {
     absl::MutexLock lock(&mutex_);
     const uint64_t free = devices_[device].total_bytes - used_bytes_[device];
     if (bytes > free) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("allocate ", bytes, " bytes on fake device ", device, ": ", free, " of its ",
-                       devices_[device].total_bytes, " bytes are free; raise daemon.fake_device_memory"));
+      return absl::ResourceExhaustedError(absl::StrCat("allocate ", bytes, " bytes on fake device ", device,
+                                                       ": ", free, " of its ", devices_[device].total_bytes,
+                                                       " bytes are free; raise daemon.fake_device_memory"));
     }
     used_bytes_[device] += bytes;
     return absl::OkStatus();
@@ -343,9 +344,9 @@ class FakeRuntime final : public DeviceRuntime {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options) {
   if (options.device_count < 1 || options.device_count > kMaxDevices || options.device_bytes == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("make ", options.device_count, " fake devices of ", options.device_bytes,
-                     " bytes: there can be 1 to ", kMaxDevices, ", with memory; set daemon.fake_devices"));
+    return absl::InvalidArgumentError(absl::StrCat("make ", options.device_count, " fake devices of ",
+                                                   options.device_bytes, " bytes: there can be 1 to ",
+                                                   kMaxDevices, ", with memory; set daemon.fake_devices"));
   }
   return std::make_unique<FakeRuntime>(options);
 }

@@ -20,8 +20,8 @@
 namespace tensorcast {
 namespace {
 
-// Changed at a time, between the base and the target: two steps stay in the first cache level, beside what the
-// digest needs. A multiple of kTensorAlignment.
+// Changed at a time, between the base and the target: two steps stay in the first cache level, beside what
+// the digest needs. A multiple of kTensorAlignment.
 constexpr size_t kStepBytes = size_t{8} << 10;
 constexpr size_t kVisitedAtOnce = 4096;
 
@@ -173,7 +173,7 @@ class RecordCursor {
 
   RecordStreams streams_;
   const uint8_t* gap_ = nullptr;  // of kSparse
-  uint64_t next_ = 0;  // the next element that changes, of kSparse
+  uint64_t next_ = 0;             // the next element that changes, of kSparse
   const uint8_t* step_ = nullptr;
   const uint8_t* value_ = nullptr;
   bool lacks_values_ = false;

@@ -117,8 +117,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
         Add(*std::move(file));
       } else {
         otel::metrics::kDiskErrors.Add(1, {"scan"});
-        LOG(WARNING) << "scan the disk tier: a packed file is left alone and not offered: "
-                     << file.status();
+        LOG(WARNING) << "scan the disk tier: a packed file is left alone and not offered: " << file.status();
         NoteDamaged(artifact_id, file.status());
       }
     }

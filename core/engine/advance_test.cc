@@ -159,9 +159,8 @@ TEST_F(EngineAdvance, LeasedBase_IsRefusedAndStays) {
   const auto lease = MustGet(base_, kCpu);
   const absl::Status refused = Advanced();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr(lease->replica_id()), HasSubstr("1 lease"), HasSubstr("--wait"),
-                    HasSubstr("get without advance")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr(lease->replica_id()), HasSubstr("1 lease"),
+                                                    HasSubstr("--wait"), HasSubstr("get without advance")));
   EXPECT_THAT(guard_.asked(), IsEmpty()) << "the consent is the last thing that is asked for";
   EXPECT_FALSE(Has(target_));
   ExpectBase();

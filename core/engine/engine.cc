@@ -100,8 +100,9 @@ struct StoreEngine::Parts {
 
 absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOptions& options) {
   if (options.host_pool == nullptr || options.max_concurrent_ingests < 1 || options.staging_buffers < 0) {
-    return absl::InvalidArgumentError("open the store engine: it needs a host pool, and room for at least "
-                                      "one ingest; pass both");
+    return absl::InvalidArgumentError(
+        "open the store engine: it needs a host pool, and room for at least "
+        "one ingest; pass both");
   }
   // Only chunks on their way to a device or a file are staged.
   const bool stages = options.artifact_store != nullptr ||

@@ -46,7 +46,7 @@ struct EngineOptions {
   DeviceBroadcaster* broadcaster = nullptr;  // null: no broadcasts, only copies; must outlive the engine
   int max_concurrent_ingests = 4;            // further ingests wait in a queue
   int copy_threads = 0;                      // threads of one ingest from memory; 0: one per core, at most 4
-  int staging_buffers = 8;  // in the host pool, shared by ingests to devices and to disk
+  int staging_buffers = 8;                   // in the host pool, shared by ingests to devices and to disk
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
   NumaNodes numa_nodes = {};                       // of the devices
   // Verification of chunks that come from GPU to GPU. A replica with unverified chunks serves only clients

@@ -176,9 +176,9 @@ TEST_F(LiveAdvance, LastCopy_IsRewrittenWhenGuardAgrees) {
   auto pending = Begin(GoodProvider(target_));
   gate_->Enter(one);
   ASSERT_TRUE(AwaitRefusal());
-  EXPECT_THAT(std::string(gate_->refusal().message()),
-              AllOf(HasSubstr("the last copy"), HasSubstr("without live"),
-                    Not(HasSubstr("without advance"))));
+  EXPECT_THAT(
+      std::string(gate_->refusal().message()),
+      AllOf(HasSubstr("the last copy"), HasSubstr("without live"), Not(HasSubstr("without advance"))));
   EXPECT_TRUE(gate_->Leave(one.get()));
   pending.reset();
   WaitUntilIdle();

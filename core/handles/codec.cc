@@ -123,9 +123,9 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
   // The length counts what is behind itself.
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame),
-                                                   ": it has ", length, " bytes, and a frame at most ",
-                                                   kMaxServerFrameBytes, "; send less at once"));
+    return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame), ": it has ", length,
+                                                   " bytes, and a frame at most ", kMaxServerFrameBytes,
+                                                   "; send less at once"));
   }
   out.Overwrite(0, static_cast<uint32_t>(length));
   return out.Take();
@@ -136,9 +136,8 @@ absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefix
   ByteReader in(AsText(prefix));
   const size_t length = in.Get<uint32_t>();
   if (length == 0 || length > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("read a frame: it has ", length, " bytes, and 1 to ", max_bytes,
-                     " are allowed", kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("read a frame: it has ", length, " bytes, and 1 to ",
+                                                   max_bytes, " are allowed", kOneRelease));
   }
   return length;
 }
@@ -152,9 +151,8 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
   // HELLO is for those.
   if (in.remaining() > 0) in.Fail("bytes behind the last field");
   if (!in.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("decode a frame: ", in.failure(), " at byte ", in.position(), " of ", bytes.size(),
-                     kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("decode a frame: ", in.failure(), " at byte ",
+                                                   in.position(), " of ", bytes.size(), kOneRelease));
   }
   return frame;
 }
