@@ -103,8 +103,7 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     // Checked before lost_fds: too many descriptors are the peer's fault, whatever this process could open.
     if (fds_.size() > max_fds_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("read a frame: more than ", max_fds_,
-                       " descriptors came with it", kOneRelease));
+          absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it", kOneRelease));
     }
     if (received.lost_fds) {
       return absl::ResourceExhaustedError(

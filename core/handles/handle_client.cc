@@ -135,8 +135,8 @@ absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access a
 
 absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
   if (!std::holds_alternative<HostHandles>(handles_.memory)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "map replica ", handles_.replica_id, ": it is not in host memory; open its device memory"));
+    return absl::FailedPreconditionError(absl::StrCat("map replica ", handles_.replica_id,
+                                                      ": it is not in host memory; open its device memory"));
   }
   if (!image_.has_value()) {
     absl::StatusOr<ReservedRange> image =
@@ -157,10 +157,10 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
 absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint64_t chunk_bytes,
                                                                            SteadyTime deadline) {
   if (!std::holds_alternative<HostHandles>(handles_.memory) || mirror_ != nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "follow the chunks of replica ", handles_.replica_id,
-        mirror_ != nullptr ? ": they are followed already; follow them once"
-                           : ": it is not in host memory, and so complete; read it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("follow the chunks of replica ", handles_.replica_id,
+                     mirror_ != nullptr ? ": they are followed already; follow them once"
+                                        : ": it is not in host memory, and so complete; read it"));
   }
   // From here on the mirror reads the connection, until no more can come.
   TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
@@ -269,9 +269,8 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const s
                                                                          SteadyTime deadline,
                                                                          const Cancellation& cancellation) {
   if (fds.empty() || fds.size() > kMaxOfferedFiles) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles,
-            " can be offered at once; offer them in turn"));
+    return absl::InvalidArgumentError(absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles,
+                                                   " can be offered at once; offer them in turn"));
   }
   return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }

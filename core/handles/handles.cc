@@ -10,8 +10,8 @@ namespace tensorcast {
 namespace {
 
 absl::Status BadExtents(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "claim a replica: the daemon sent extents that ", what, kOneRelease));
+  return absl::InvalidArgumentError(
+      absl::StrCat("claim a replica: the daemon sent extents that ", what, kOneRelease));
 }
 
 // Below this no sum of an offset and a length in an image overflows.
@@ -37,9 +37,8 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
     }
   }
   if (image_bytes > kMaxImageBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("claim a replica: the daemon says that its image has ", image_bytes,
-                     " bytes, too many to map", kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("claim a replica: the daemon says that its image has ",
+                                                   image_bytes, " bytes, too many to map", kOneRelease));
   }
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image

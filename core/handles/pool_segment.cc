@@ -27,8 +27,8 @@ absl::Status CheckPoolSegment(int fd, uint64_t bytes) {
   struct stat segment{};
   if (fstat(fd, &segment) != 0) return ErrnoStatus(errno, "fstat", "a segment of a daemon's pool");
   if (bytes == 0 || static_cast<uint64_t>(segment.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("map a segment of a daemon's pool: it should have ",
-                                                   bytes, " bytes but has ", segment.st_size,
+    return absl::InvalidArgumentError(absl::StrCat("map a segment of a daemon's pool: it should have ", bytes,
+                                                   " bytes but has ", segment.st_size,
                                                    "; take the bytes over the network"));
   }
   return absl::OkStatus();

@@ -160,8 +160,7 @@ absl::Status RingFiller::Check(const Task& task) const {
   if (in_slot && in_image) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("fill the ring of a put: the daemon asked for ", task.bytes,
                                           " bytes from ", task.image_offset, " on of an image of ",
-                                          image_bytes_, ", in a slot of ", shape_.slot_bytes,
-                                          kOneRelease));
+                                          image_bytes_, ", in a slot of ", shape_.slot_bytes, kOneRelease));
 }
 
 void RingFiller::Work(int thread) {

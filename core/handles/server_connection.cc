@@ -73,9 +73,8 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offer memory: it has ", info.st_size, " bytes, and ", bytes,
-                     " were announced; announce what it has"));
+    return absl::InvalidArgumentError(absl::StrCat("offer memory: it has ", info.st_size, " bytes, and ",
+                                                   bytes, " were announced; announce what it has"));
   }
   struct statfs file_system;
   if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
@@ -99,8 +98,8 @@ absl::Status CheckMayBeRead(int fd) {
 }
 
 absl::Status OutOfTurn(const Frame& frame) {
-  return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
-      ": the client sent it out of turn", kOneRelease));
+  return absl::InvalidArgumentError(
+      absl::StrCat("handle the frame ", FrameName(frame), ": the client sent it out of turn", kOneRelease));
 }
 
 // Refuses a descriptor that a connection would keep beside its socket, if it is one of the reserve.
@@ -217,9 +216,9 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
                          std::holds_alternative<OfferFilesFrame>(frame) ||
                          std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("handle the frame ", FrameName(frame), ": a descriptor came with it, and it takes none",
-                     kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
+                                                   ": a descriptor came with it, and it takes none",
+                                                   kOneRelease));
   }
   if (state_ == State::kHello) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
@@ -373,9 +372,9 @@ absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
   // Each frame brings as many descriptors as the kernel passes, and the last one brings the rest.
   const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
   if (fds.size() != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "offer files: ", fds.size(), " descriptors came with the frame where ", wanted, " are due",
-        kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("offer files: ", fds.size(),
+                                                   " descriptors came with the frame where ", wanted,
+                                                   " are due", kOneRelease));
   }
   for (const UniqueFd& fd : fds.fds()) {
     TC_RETURN_IF_ERROR(CheckNotReserved(fd, socket_));

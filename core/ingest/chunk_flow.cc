@@ -168,9 +168,9 @@ void ChunkFlow::UseFallback(ChunkFetch& fetch, const absl::Status& why) {
   absl::MutexLock lock(&state_->mutex);
   SourceInUse& source = *fetch.source;
   // Warned of once: other fetches of this source come here as well.
-  LOG_IF(WARNING, source.path == fetch.path) << state_->what << ": the chunks of source "
-                                             << source.source->info().name
-                                             << " go through host memory from here on: " << why;
+  LOG_IF(WARNING, source.path == fetch.path)
+      << state_->what << ": the chunks of source " << source.source->info().name
+      << " go through host memory from here on: " << why;
   fetch.path = source.path = fetch.path->fallback();
 }
 

@@ -22,10 +22,9 @@ PathStep Verify(ChunkVerifier& verifier, std::string_view subject, ChunkFetch& f
     return {Next::kPlaced};
   }
   const SourceInfo& info = source.source->info();
-  absl::Status wrong =
-      absl::DataLossError(absl::StrCat("verify chunk ", fetch.request.chunk, " of ", subject, " from ",
-                                       info.lane, " ", info.name, ": it ", verdict.wrong,
-                                       "; check the memory and disks of that source"));
+  absl::Status wrong = absl::DataLossError(
+      absl::StrCat("verify chunk ", fetch.request.chunk, " of ", subject, " from ", info.lane, " ", info.name,
+                   ": it ", verdict.wrong, "; check the memory and disks of that source"));
   source.clock->Failed(Stage::kVerify, start, wrong);
   return {Next::kWrong, std::move(wrong)};
 }

@@ -61,8 +61,8 @@ class IngestQueue {
   // removed.
   void Forget(std::string_view artifact_id);
 
-  int active() const;  // running, waiting and queued ingests
-  int queued() const;  // ingests that wait for their turn or their place
+  int active() const;        // running, waiting and queued ingests
+  int queued() const;        // ingests that wait for their turn or their place
   int peer_sources() const;  // sources on other nodes that ingests read now
   // Waits until there is no ingest; false if the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;

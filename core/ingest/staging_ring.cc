@@ -35,11 +35,10 @@ absl::StatusOr<std::unique_ptr<StagingRing>> StagingRing::Create(HostPool* pool,
   if (!memory.ok()) {
     // Without the pool's own remedy, behind the ';': at a start there is nothing to evict.
     const std::string_view cause = memory.status().message();
-    return absl::Status(
-        memory.status().code(),
-        absl::StrCat("make ", buffers, " staging buffers of ", buffer_bytes,
-                     " bytes: ", cause.substr(0, cause.find(';')),
-                     "; raise daemon.host_pool, or lower daemon.staging_buffers"));
+    return absl::Status(memory.status().code(),
+                        absl::StrCat("make ", buffers, " staging buffers of ", buffer_bytes,
+                                     " bytes: ", cause.substr(0, cause.find(';')),
+                                     "; raise daemon.host_pool, or lower daemon.staging_buffers"));
   }
   return absl::WrapUnique(new StagingRing(buffer_bytes, *std::move(memory)));
 }

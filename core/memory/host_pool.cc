@@ -130,10 +130,9 @@ absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granule
   std::optional<std::vector<GranuleRange>> ranges = allocator.Allocate(granules);
   if (!ranges.has_value()) {
     ++failed_allocations;
-    return absl::ResourceExhaustedError(absl::StrCat("allocate ", wanted_bytes, " bytes in the host pool: ",
-                                                     free_bytes(), " of ", region.bytes(),
-                                                     " bytes are free, in granules of ", kGranuleBytes,
-                                                     "; evict replicas, or raise daemon.host_pool"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "allocate ", wanted_bytes, " bytes in the host pool: ", free_bytes(), " of ", region.bytes(),
+        " bytes are free, in granules of ", kGranuleBytes, "; evict replicas, or raise daemon.host_pool"));
   }
   NoteUse();
   return *std::move(ranges);
@@ -424,9 +423,9 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
     next += extent.bytes;
   }
   if (next < image_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("take back an image of ", image_bytes, " bytes of an earlier daemon: its extents end ",
-                     "at ", next, "; get the artifact again"));
+    return absl::InvalidArgumentError(absl::StrCat("take back an image of ", image_bytes,
+                                                   " bytes of an earlier daemon: its extents end ", "at ",
+                                                   next, "; get the artifact again"));
   }
   // Only when all was checked: an error leaves the pool as it was.
   for (const ImageExtent& part : found) state_->AddReferences(part.extent);

@@ -26,8 +26,9 @@ void PreferNumaNode(std::byte* base, uint64_t bytes, int node) {
   nodes[node / kMaskBits] = 1UL << (node % kMaskBits);
   // One bit more than there are: the kernel takes one off.
   if (syscall(SYS_mbind, base, bytes, MPOL_PREFERRED, nodes.data(), kMaxNodes + 1, 0) != 0) {
-    LOG_FIRST_N(WARNING, 1) << "place memory on NUMA node " << node << ", near its GPUs: mbind: "
-                            << strerror(errno) << "; give a container CAP_SYS_NICE";
+    LOG_FIRST_N(WARNING, 1) << "place memory on NUMA node " << node
+                            << ", near its GPUs: mbind: " << strerror(errno)
+                            << "; give a container CAP_SYS_NICE";
   }
 }
 

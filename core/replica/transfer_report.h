@@ -104,8 +104,8 @@ struct TransferReport {
   std::string artifact_id;
   std::string replica_id;  // the replica that the caller has a lease on, or the replica that failed
   Location destination;
-  TraceContext trace;  // of the request that started the ingest
-  TraceContext span;   // the ingest's own span, reserved when the ingest was requested
+  TraceContext trace;          // of the request that started the ingest
+  TraceContext span;           // the ingest's own span, reserved when the ingest was requested
   uint64_t bytes = 0;          // of fetched chunks that are in their place
   uint64_t bytes_total = 0;    // of all chunks to fetch
   uint64_t bytes_present = 0;  // of requested chunks that were in their place before; not in bytes_total

@@ -33,8 +33,8 @@ struct ReplicaStorage {
 struct ReplicaRecord {
   ReplicaInfo info;
   std::shared_ptr<const Manifest> manifest;
-  std::vector<bool> chunks;  // true: present
-  bool reserved = false;     // a request is asking the eviction guard about it
+  std::vector<bool> chunks;                                // true: present
+  bool reserved = false;                                   // a request is asking the eviction guard about it
   uint64_t use_order = 0;                                  // the larger, the more recently used
   uint64_t begun = 0;                                      // number of its last ingest
   uint32_t servings = 0;                                   // leases to serve (ReplicaTable::LeaseOf)

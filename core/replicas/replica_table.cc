@@ -319,10 +319,10 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
                      "; try again, or get it again"));
   }
   if (of == LeaseOf::kToServe && info.chunks_unverified > 0) {
-    return absl::FailedPreconditionError(absl::StrCat("serve replica ", id, " to another node: ",
-                                                      info.chunks_unverified, " of its ", info.chunks_total,
-                                                      " chunks were not verified; set "
-                                                      "daemon.device_verification to full"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "serve replica ", id, " to another node: ", info.chunks_unverified, " of its ", info.chunks_total,
+        " chunks were not verified; set "
+        "daemon.device_verification to full"));
   }
   return states_.Lease(record, of == LeaseOf::kToServe);
 }

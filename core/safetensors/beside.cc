@@ -39,9 +39,9 @@ constexpr std::string_view kWeightsEndings[] = {".safetensors",
                                                 kManifestExtension};
 
 absl::Status TooMuch(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "open the files beside the tensors: the folder holds ", what,
-      "; move what is not of the model elsewhere, or put it with --no-files"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("open the files beside the tensors: the folder holds ", what,
+                   "; move what is not of the model elsewhere, or put it with --no-files"));
 }
 
 }  // namespace
@@ -73,9 +73,9 @@ absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const
 absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std::string>& paths) {
   FilesBeside files{.objects = std::move(objects), .extents = {}, .layout = {}};
   if (files.objects.size() != paths.size() || paths.size() > kMaxFilesBeside) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open the files beside the tensors: ", paths.size(), " paths are given for ", files.objects.size(),
-        " files; give a path for each of at most ", kMaxFilesBeside));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open the files beside the tensors: ", paths.size(), " paths are given for ",
+                     files.objects.size(), " files; give a path for each of at most ", kMaxFilesBeside));
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < paths.size(); ++i) {

@@ -42,10 +42,10 @@ namespace tensorcast {
 struct ObjectTraits {
   SourceType type = SourceType::kDisk;  // for reports
   std::string_view lane = kDiskLane;    // for reports
-  int max_concurrency = 4;         // concurrent reads; more do not increase the rate
-  uint64_t read_bytes = 4u << 20;  // the best size of one read
-  bool traceable = true;           // false: a write may leave the version unchanged
-  bool may_hang = false;           // a read may block after its context has ended
+  int max_concurrency = 4;              // concurrent reads; more do not increase the rate
+  uint64_t read_bytes = 4u << 20;       // the best size of one read
+  bool traceable = true;                // false: a write may leave the version unchanged
+  bool may_hang = false;                // a read may block after its context has ended
 };
 
 class ObjectReader {
