@@ -62,9 +62,9 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
   const std::string forwarded =
       caller.peer == caller.asking ? "" : absl::StrCat(", on behalf of ", caller.asking, ",");
   const std::string_view server = label.starts_with("GlobalStore/") ? "the global store" : "the daemon";
-  const std::string remedy =
-      operators ? absl::StrCat("; connect to ", server, " with an operator's certificate")
-                : "; let a process with this role make the call";
+  const std::string remedy = operators
+                                 ? absl::StrCat("; connect to ", server, " with an operator's certificate")
+                                 : "; let a process with this role make the call";
   return absl::PermissionDeniedError(
       absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs, remedy));
 }

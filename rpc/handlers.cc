@@ -80,9 +80,8 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
 // announced tells them apart.
 absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& call) const {
   if (announced_.has_value() && messages_ < *announced_) {
-    return absl::CancelledError(
-        absl::StrCat("receive a stream: it broke off after ", messages_, " of ", *announced_,
-                     " messages; send it again"));
+    return absl::CancelledError(absl::StrCat("receive a stream: it broke off after ", messages_, " of ",
+                                             *announced_, " messages; send it again"));
   }
   if (call.IsCancelled()) return absl::CancelledError("receive a stream: the client cancelled it");
   return absl::OkStatus();

@@ -284,9 +284,10 @@ struct Identity::State {
     }
     // In proportion: an authority like SPIRE gives certificates for an hour, an operator for years.
     if (self.not_after - absl::Now() < (self.not_after - self.not_before) / kLastPart) {
-      LOG_EVERY_N_SEC(WARNING, 3600)
-          << "certificate " << files.certificate << " (security.certificate) expires at "
-          << absl::FormatTime(self.not_after) << "; issue another one in its place before that";
+      LOG_EVERY_N_SEC(WARNING, 3600) << "certificate " << files.certificate
+                                     << " (security.certificate) expires at "
+                                     << absl::FormatTime(self.not_after)
+                                     << "; issue another one in its place before that";
     }
   }
 

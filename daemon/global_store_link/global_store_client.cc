@@ -219,10 +219,10 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       away_since_ = std::min(away_since_, silent ? std::max(began, answered_) : SteadyNow());
     }
     const std::string store = absl::StrCat("the global store at ", address_);
-    absl::Status error(absl::StatusCode::kUnavailable,
-                       absl::StrCat(store, silent ? " does not answer: " : " cannot be reached: ",
-                                    status.message(),
-                                    "; start the global store, or check the network to it"));
+    absl::Status error(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat(store, silent ? " does not answer: " : " cannot be reached: ", status.message(),
+                     "; start the global store, or check the network to it"));
     // The details of the error go on to the caller; only code and text change.
     status.ForEachPayload(
         [&](std::string_view type, const absl::Cord& payload) { error.SetPayload(type, payload); });

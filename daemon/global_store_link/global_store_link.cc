@@ -88,9 +88,8 @@ void GlobalStoreLink::Stop(bool goodbye) {
   nothing.set_sequence(sequence_);
   const absl::Status status =
       options_.client->ReconcileInventory(UpkeepContext(options_.call_timeout), {nothing}).status();
-  LOG_IF(WARNING, !status.ok())
-      << "tell the global store that this node stops: " << status
-      << "; the store notices when no heartbeat comes";
+  LOG_IF(WARNING, !status.ok()) << "tell the global store that this node stops: " << status
+                                << "; the store notices when no heartbeat comes";
 }
 
 v1::NodeIdentity GlobalStoreLink::identity() const {
@@ -213,9 +212,8 @@ void GlobalStoreLink::GiveUp() {
     stopping_ = true;  // for the calls that wait
   }
   if (options_.on_replaced) {
-    options_.on_replaced(
-        absl::FailedPreconditionError(
-            absl::StrCat(replaced_by_, "; that daemon is alive, so this one stops; ", kForCopies)));
+    options_.on_replaced(absl::FailedPreconditionError(
+        absl::StrCat(replaced_by_, "; that daemon is alive, so this one stops; ", kForCopies)));
   }
 }
 

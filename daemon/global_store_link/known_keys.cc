@@ -100,19 +100,18 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& 
                                                              std::string_view remedy) {
   std::optional<v1::Key> known = Find(name);
   if (!known.has_value()) {
-    return WithMessage(reason, absl::StrCat("resolve key ", name,
-                                            ": this node does not know what the key means, and ",
-                                            reason.message(), remedy));
+    return WithMessage(
+        reason, absl::StrCat("resolve key ", name, ": this node does not know what the key means, and ",
+                             reason.message(), remedy));
   }
   if (confirmed) {
-    return WithMessage(reason, absl::StrCat("resolve key ", name,
-                                            ": the call wants only a confirmed answer, and ",
-                                            reason.message(), remedy, ", or take the unconfirmed revision ",
-                                            known->revision(), ", the last that this node saw"));
+    return WithMessage(reason,
+                       absl::StrCat("resolve key ", name, ": the call wants only a confirmed answer, and ",
+                                    reason.message(), remedy, ", or take the unconfirmed revision ",
+                                    known->revision(), ", the last that this node saw"));
   }
   LOG(WARNING) << "resolve key " << name << ": this node takes it to be " << known->artifact_id()
-               << ", revision " << known->revision() << ", the last that it saw, since "
-               << reason.message();
+               << ", revision " << known->revision() << ", the last that it saw, since " << reason.message();
   return Resolved(*std::move(known), /*unconfirmed=*/true);
 }
 

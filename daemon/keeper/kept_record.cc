@@ -29,8 +29,7 @@ std::string Checksum(std::string_view bytes) {
 }
 
 absl::Status Unreadable(std::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("read a kept record: ", why, "; get its artifact again"));
+  return absl::InvalidArgumentError(absl::StrCat("read a kept record: ", why, "; get its artifact again"));
 }
 
 }  // namespace

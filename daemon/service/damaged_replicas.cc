@@ -28,11 +28,10 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
   const absl::Status dropped = options_.engine->Evict(replica_id, /*force=*/true);
   LOG_IF(ERROR, !dropped.ok()) << "drop corrupt replica " << replica_id << ": " << dropped
                                << "; run `tensorcast replica rm --force " << replica_id << "`";
-  const absl::Status why =
-      absl::DataLossError(absl::StrCat("read replica ", replica_id, " of ", damaged.artifact_id(),
-                                       ": the chunk at ", damaged.offset(),
-                                       " does not match its digest any more, so the program may have read "
-                                       "wrong bytes; get the artifact again"));
+  const absl::Status why = absl::DataLossError(absl::StrCat(
+      "read replica ", replica_id, " of ", damaged.artifact_id(), ": the chunk at ", damaged.offset(),
+      " does not match its digest any more, so the program may have read "
+      "wrong bytes; get the artifact again"));
   const int told = options_.handles->Fence(replica_id, why);
   const absl::StatusOr<Location> location = rpc::FromProto(damaged.location());
   if (location.ok()) otel::metrics::kDamagedReplicas.Add(1, {LocationKindName(location->kind)});

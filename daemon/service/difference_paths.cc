@@ -92,18 +92,16 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     // relied on.
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
-      return absl::DataLossError(absl::StrCat("follow the path to ", target.id(), ": difference ",
-                                              manifest->id(), " begins at ", ends.base,
-                                              ", and the path has reached ", reached,
-                                              "; the target comes whole"));
+      return absl::DataLossError(
+          absl::StrCat("follow the path to ", target.id(), ": difference ", manifest->id(), " begins at ",
+                       ends.base, ", and the path has reached ", reached, "; the target comes whole"));
     }
     reached = ends.target;
     manifests.push_back(std::move(manifest));
   }
   if (reached == target.id()) return manifests;
-  return absl::DataLossError(
-      absl::StrCat("follow the path to ", target.id(), ": its differences end at ", reached,
-                   "; the target comes whole"));
+  return absl::DataLossError(absl::StrCat("follow the path to ", target.id(), ": its differences end at ",
+                                          reached, "; the target comes whole"));
 }
 
 absl::Status DifferencePaths::Bring(const RequestContext& context,
@@ -171,7 +169,8 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
   if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
   if (!found.ok() || found->path.empty()) {
     // Nothing says that one of these images is an earlier version of the target: another model may have the
-    // same tensors. So only a request that asks for it writes over one, the one that was not used for longest.
+    // same tensors. So only a request that asks for it writes over one, the one that was not used for
+    // longest.
     std::shared_ptr<Advance> over = advance(bases.back().artifact_id);
     if (over != nullptr && !over->required()) over.reset();
     return {.sources = std::move(others), .advance = std::move(over)};

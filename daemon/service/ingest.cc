@@ -71,9 +71,9 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   for (const v1::PutArtifactRequest::TensorDescription& tensor : request.tensors()) {
     const DTypeInfo* dtype = FindDType(tensor.dtype());
     if (dtype == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("put tensor \"", tensor.name(), "\": its dtype \"", tensor.dtype(),
-                       "\" is unknown; use a dtype of safetensors"));
+      return absl::InvalidArgumentError(absl::StrCat("put tensor \"", tensor.name(), "\": its dtype \"",
+                                                     tensor.dtype(),
+                                                     "\" is unknown; use a dtype of safetensors"));
     }
     Tensor described{.name = tensor.name(),
                      .dtype = dtype->dtype,

@@ -272,7 +272,9 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
       ++update->calls;
     }
     // Ends the ingest of the version that is not wanted any more, with no lock held.
-    { const State::Dropped ends = std::move(dropped); }
+    {
+      const State::Dropped ends = std::move(dropped);
+    }
     if (begins) Start(context, *base, update);
     state_->Await(context, [&] { return update->staged || update->ended; });
     std::shared_ptr<PendingReplica> pending;

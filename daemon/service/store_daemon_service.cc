@@ -347,9 +347,9 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
         call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
           // Its address may be another node's by now.
           if (request->origin().node_id() != options_.node->id()) {
-            return absl::InvalidArgumentError(
-                absl::StrCat("check an origin: it is on node ", request->origin().node_id(),
-                             ", and this node is ", options_.node->id(), "; ask that node"));
+            return absl::InvalidArgumentError(absl::StrCat("check an origin: it is on node ",
+                                                           request->origin().node_id(), ", and this node is ",
+                                                           options_.node->id(), "; ask that node"));
           }
           const Origin origin = rpc::FromProto(request->origin());
           TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(context, origin));

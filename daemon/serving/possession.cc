@@ -30,9 +30,9 @@ absl::Status CheckQuestion(const v1::ProveRequest& request, uint64_t image_bytes
   for (const v1::ProveRequest::Range& range : request.ranges()) {
     bytes += range.bytes();
     if (range.offset() > image_bytes || range.bytes() > image_bytes - range.offset()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("prove possession: ", range.bytes(), " bytes at ", range.offset(),
-                       " lie outside the image of ", image_bytes, " bytes; ask for ranges of the image"));
+      return absl::InvalidArgumentError(absl::StrCat("prove possession: ", range.bytes(), " bytes at ",
+                                                     range.offset(), " lie outside the image of ",
+                                                     image_bytes, " bytes; ask for ranges of the image"));
     }
   }
   if (request.ranges_size() <= kMaxRanges && bytes <= kMaxBytes && request.nonce().size() <= kMaxNonceBytes) {
@@ -190,9 +190,9 @@ absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, cons
   // Before the count is raised: the refusal below gives its own count back as well.
   const absl::Cleanup ended = [this] { digesting_.fetch_sub(1); };
   if (digesting_.fetch_add(1) >= kMaxDigesting) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("digest replica ", replica_id, " again: this node is digesting ", kMaxDigesting,
-                     " other replicas; try again later"));
+    return absl::ResourceExhaustedError(absl::StrCat("digest replica ", replica_id,
+                                                     " again: this node is digesting ", kMaxDigesting,
+                                                     " other replicas; try again later"));
   }
   TC_ASSIGN_OR_RETURN(const std::optional<v1::DamagedReplica> damaged, FindDamage(context, replica_id));
   if (damaged.has_value()) {

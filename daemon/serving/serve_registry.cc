@@ -209,9 +209,7 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   ServedPtr& entry = open_[asked.grant_id()];
   // One grant has one pull: the receiver goes on over another lane.
   replaced = std::exchange(entry, std::move(served));
-  if (replaced != nullptr) {
-    Ends(*replaced, absl::CancelledError("the receiver went on over another lane"));
-  }
+  if (replaced != nullptr) Ends(*replaced, absl::CancelledError("the receiver went on over another lane"));
   // From here on, since what ends the pull looks for its entry.
   entry->WatchIngest(
       [this, grant_id = asked.grant_id()] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });

@@ -41,7 +41,8 @@ class HookedServing : public transport::Serving {
   std::function<void()>& on_end_;
 };
 
-// The loopback transport; before it serves the next image, and before that serving ends, it calls a hook, once.
+// The loopback transport; before it serves the next image, and before that serving ends, it calls a hook,
+// once.
 class HookedTransport : public transport::Transport {
  public:
   HookedTransport(std::function<void()>* on_serve, std::function<void()>* on_end)

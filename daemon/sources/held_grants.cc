@@ -49,8 +49,8 @@ void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const GrantS
       << "fetch from " << grant.source().name() << " under grant " << grant.grant_id() << ": " << status
       << "; for a while this node asks other sources first";
   const absl::Status told = parts.global_store->CompleteReplicaTransport(call(kEndingTimeout), complete);
-  LOG_IF(WARNING, !told.ok()) << "tell the global store that grant " << grant.grant_id()
-                              << " ended: " << told << "; the grant expires";
+  LOG_IF(WARNING, !told.ok()) << "tell the global store that grant " << grant.grant_id() << " ended: " << told
+                              << "; the grant expires";
   if (!held.pull_opened) return;
   v1::ClosePullRequest close;
   close.set_grant_id(grant.grant_id());

@@ -772,17 +772,16 @@ class Model : public ::testing::TestWithParam<int> {
       any_filling |= may_serve(id, false);
     }
     const uint32_t wanted = static_cast<uint32_t>(held.size()) + 1 + static_cast<uint32_t>(Below(3));
-    const auto offer =
-        directory_.RequestGrant({.receiver = Current(receiver),
-                                 .artifact_id = artifact,
-                                 .destination = {},
-                                 .excluded_replicas = excluded,
-                                 .corrupt_replicas = corrupt,
-                                 .sources = wanted,
-                                 .received_mbit = static_cast<uint64_t>(Below(3)) * 400,
-                                 .held_grants = held,
-                                 .fills = fills},
-                                now_);
+    const auto offer = directory_.RequestGrant({.receiver = Current(receiver),
+                                                .artifact_id = artifact,
+                                                .destination = {},
+                                                .excluded_replicas = excluded,
+                                                .corrupt_replicas = corrupt,
+                                                .sources = wanted,
+                                                .received_mbit = static_cast<uint64_t>(Below(3)) * 400,
+                                                .held_grants = held,
+                                                .fills = fills},
+                                               now_);
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
     ASSERT_LE(offer->granted.size(), wanted);
@@ -954,11 +953,11 @@ class Model : public ::testing::TestWithParam<int> {
       if (Below(2) == 0) {
         origin = {.node_id = node, .objects = {{"/m", static_cast<uint64_t>(Below(2)), "1"}}};
       }
-      const auto plan =
-          directory_.PreparePublish({.node = Current(node),
-                                     .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes, .chunk_bytes = kChunkBytes},
-                                     .origin = origin},
-                                    wall_now());
+      const auto plan = directory_.PreparePublish(
+          {.node = Current(node),
+           .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes, .chunk_bytes = kChunkBytes},
+           .origin = origin},
+          wall_now());
       ASSERT_EQ(plan.ok(), nodes_.contains(node));
       if (!plan.ok()) return;
       EXPECT_EQ(plan->existed, published_.contains(artifact));
@@ -1002,12 +1001,12 @@ class Model : public ::testing::TestWithParam<int> {
                               .chunk_bytes = kChunkBytes,
                               .base_id = base,
                               .target_id = artifact};
-    const auto plan =
-        directory_.PreparePublish({.node = Current(node),
-                                   .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes, .chunk_bytes = kChunkBytes},
-                                   .key = key,
-                                   .difference = difference},
-                                  wall_now());
+    const auto plan = directory_.PreparePublish(
+        {.node = Current(node),
+         .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes, .chunk_bytes = kChunkBytes},
+         .key = key,
+         .difference = difference},
+        wall_now());
     ASSERT_EQ(plan.ok(), nodes_.contains(node) && published_.contains(base)) << plan.status();
     if (!plan.ok()) return;
     EXPECT_EQ(plan->difference_existed, differences_.contains(difference.artifact_id));

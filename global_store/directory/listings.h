@@ -20,8 +20,8 @@ namespace tensorcast::global_store {
 struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
-  std::vector<std::string> kept_by;  // keys that keep it as an earlier version
-  bool released = false;             // no key names or keeps it: deleted when space is needed
+  std::vector<std::string> kept_by;         // keys that keep it as an earlier version
+  bool released = false;                    // no key names or keeps it: deleted when space is needed
   std::vector<DifferenceEdge> differences;  // make it; for a difference: only itself
   uint64_t ready_replicas = 0;              // replicas that serve and count as copies, listed or not
   std::vector<ReplicaInfo> replicas;

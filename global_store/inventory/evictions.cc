@@ -84,8 +84,7 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
   if (!replica.Matters() || !NeedsCopies(artifact_id)) return std::nullopt;
   const auto to_be_proven = [&](std::vector<CopyToProve> copies) {
     return EvictionDecision{
-        .reason =
-            absl::StrCat("no other node has proven that it has a copy of ", artifact_id, "; try again"),
+        .reason = absl::StrCat("no other node has proven that it has a copy of ", artifact_id, "; try again"),
         .to_prove = {.artifact_id = artifact_id,
                      .image_bytes = replica.facts.image_bytes,
                      .evicting = ToProve(*nodes_.Find(replica.facts.node_id), replica),

@@ -78,9 +78,7 @@ void Handlers::DigestOne(const CopyToProve& accused) {
   absl::StatusOr<bool> matches = absl::UnknownError("not asked");
   // A node that digests other replicas refuses for the moment.
   for (int attempt = 0; attempt < kTriesToDigest && !matches.ok(); ++attempt) {
-    if (attempt > 0 && !rpc::SleepFor(context, kPauseBetweenDigests, "digest a replica again").ok()) {
-      return;
-    }
+    if (attempt > 0 && !rpc::SleepFor(context, kPauseBetweenDigests, "digest a replica again").ok()) return;
     matches = AskToDigest(context, accused, options_.credentials);
   }
   LOG(INFO) << "replica " << accused.replica.replica_id << " of node " << accused.node_name

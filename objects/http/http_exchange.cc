@@ -84,9 +84,8 @@ bool HttpExchange::AddBody(std::string_view data) {
     done_ += data.size();
   } else {
     if (reply_.body.size() + data.size() > kMaxBodyBytes) {
-      refusal_ = absl::ResourceExhaustedError(
-          absl::StrCat(request_.subject, ": the reply has more than ", kMaxBodyBytes,
-                       " bytes; check the endpoint"));
+      refusal_ = absl::ResourceExhaustedError(absl::StrCat(request_.subject, ": the reply has more than ",
+                                                           kMaxBodyBytes, " bytes; check the endpoint"));
       return false;
     }
     reply_.body.append(data);

@@ -24,11 +24,27 @@ TEST(Url, Text_HasOneForm) {
 }
 
 TEST(Url, AmbiguousText_IsRefused) {
-  for (const char* const text :
-       {"", "host/a", "ftp://host/", "http://", "http:///a", "http://user@host/", "http://a@b@c/",
-        "http://host:/a", "http://host:0/", "http://host:65536/", "http://host:8a/", "http://host:-1/",
-        "http://[::1/", "http://ho st/", "http://host/a b", "http://host\\a/", "http://host/a\nb",
-        "http://host/#f", "http://h%6fst/", "http://host/\xc3\xa9", "http://host/\x7f"}) {
+  for (const char* const text : {"",
+                                 "host/a",
+                                 "ftp://host/",
+                                 "http://",
+                                 "http:///a",
+                                 "http://user@host/",
+                                 "http://a@b@c/",
+                                 "http://host:/a",
+                                 "http://host:0/",
+                                 "http://host:65536/",
+                                 "http://host:8a/",
+                                 "http://host:-1/",
+                                 "http://[::1/",
+                                 "http://ho st/",
+                                 "http://host/a b",
+                                 "http://host\\a/",
+                                 "http://host/a\nb",
+                                 "http://host/#f",
+                                 "http://h%6fst/",
+                                 "http://host/\xc3\xa9",
+                                 "http://host/\x7f"}) {
     EXPECT_EQ(Normal(text), "refused") << text;
   }
 }

@@ -48,9 +48,8 @@ absl::StatusOr<Origins::Prefix> Origins::Split(std::string_view uri) {
     return Prefix{.place = url.Origin(), .path = url.path};
   }
   if (scheme != "s3" && scheme != "gs" && scheme != "hf") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("check origin ", Printable(uri),
-                     ": the scheme is not known; write s3, gs, https, http or hf"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "check origin ", Printable(uri), ": the scheme is not known; write s3, gs, https, http or hf"));
   }
   const std::string_view rest = uri.substr(colon + 3);
   // All repositories are in one place, so that "hf://" alone lists each of them.

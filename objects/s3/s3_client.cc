@@ -74,8 +74,8 @@ absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
 absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view uri) {
   std::string_view rest = uri;
   if (!absl::ConsumePrefix(&rest, absl::StrCat(scheme, "://"))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open ", uri, ": the URI is of another store; write ", scheme, "://bucket/prefix"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", uri, ": the URI is of another store; write ", scheme, "://bucket/prefix"));
   }
   const size_t slash = std::min(rest.find('/'), rest.size());
   S3Name name{.bucket = std::string(rest.substr(0, slash))};

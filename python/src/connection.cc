@@ -177,8 +177,7 @@ nb::class_<Client> BindConnection(nb::module_& module) {
         if (!found.ok()) Raise(found.status());
         return *found;
       },
-      nb::arg("named"),
-      "The address of the named daemon. Empty: of this host's daemon.");
+      nb::arg("named"), "The address of the named daemon. Empty: of this host's daemon.");
   module.def("connect", &Connect, nb::arg("daemon"), nb::arg("connect_timeout"), nb::arg("wait"),
              nb::arg("certificates"), "A call that returns a Client.");
   return type;

@@ -233,14 +233,14 @@ absl::StatusOr<Location> FromProto(const v1::Location& location) {
       return Location{LocationKind::kDisk, 0};
     case v1::LOCATION_KIND_GPU:
       if (location.device() < 0) {
-        return absl::InvalidArgumentError(absl::StrCat("read a location: there is no device gpu:",
-                                                       location.device(), "; count devices from gpu:0"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "read a location: there is no device gpu:", location.device(), "; count devices from gpu:0"));
       }
       return Location{LocationKind::kGpu, location.device()};
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("read a location: there is no kind ", static_cast<int>(location.kind()),
-                       "; upgrade the older of the two processes"));
+      return absl::InvalidArgumentError(absl::StrCat("read a location: there is no kind ",
+                                                     static_cast<int>(location.kind()),
+                                                     "; upgrade the older of the two processes"));
   }
 }
 
