@@ -15,8 +15,8 @@ namespace tensorcast::transport::pull {
 namespace {
 
 absl::Status Broken(std::string_view what) {
-  return absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what,
-                                          "; run one release on both nodes"));
+  return absl::InternalError(
+      absl::StrCat("the source broke the pull protocol: ", what, "; run one release on both nodes"));
 }
 
 // The pieces that have arrived do not overlap each other, so only the neighbours on both sides can.
@@ -405,10 +405,10 @@ void PullConnection::Silent() {
     silence_.Start();
     return;
   }
-  Fail(absl::DeadlineExceededError(
-           absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()),
-                        "; check that node and the network")),
-       /*lost=*/true);
+  Fail(
+      absl::DeadlineExceededError(absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()),
+                                               "; check that node and the network")),
+      /*lost=*/true);
 }
 
 // The source was one to pull from, and is not any more.

@@ -42,10 +42,9 @@ absl::Status PullSource::CheckImage(const RegisteredMemory& memory, const Served
   const auto availability = image.availability();
   if (availability == nullptr || availability->complete()) return absl::OkStatus();
   if (availability->image_bytes() != image.image_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("serve an image of ", image.image_bytes(),
-                                                   " bytes: its availability is of one of ",
-                                                   availability->image_bytes(),
-                                                   "; report this defect of the daemon"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("serve an image of ", image.image_bytes(), " bytes: its availability is of one of ",
+                     availability->image_bytes(), "; report this defect of the daemon"));
   }
   const absl::Status filling = CheckFilling(image.image_bytes(), availability->chunk_bytes());
   return filling.ok() ? filling : absl::FailedPreconditionError(filling.message());

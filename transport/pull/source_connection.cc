@@ -165,8 +165,8 @@ void SourceConnection::OnLost(const absl::Status& why) {
 }
 
 void SourceConnection::OnDenied(const absl::Status& why) {
-  LOG(WARNING) << "serve a pull to " << NameOf(*serving_) << ": the receiver is not trusted any more: "
-               << why.message();
+  LOG(WARNING) << "serve a pull to " << NameOf(*serving_)
+               << ": the receiver is not trusted any more: " << why.message();
   Leave(why, kDismissTime);
 }
 
@@ -229,9 +229,7 @@ absl::Status SourceConnection::OnFrame(const Frame& frame) {
   if (const auto* request = std::get_if<Request>(&frame)) return On(*request);
   if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
   if (const auto* follow = std::get_if<Follow>(&frame)) return On(*follow);
-  if (!std::holds_alternative<Bye>(frame)) {
-    return Violation("it sent a frame that no receiver sends here");
-  }
+  if (!std::holds_alternative<Bye>(frame)) return Violation("it sent a frame that no receiver sends here");
   Close(Bye{});
   return absl::OkStatus();
 }

@@ -280,9 +280,9 @@ absl::Status CheckVersion(const Hello& hello) {
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {
   TC_RETURN_IF_ERROR(CheckChunkBytes(chunk_bytes, image_bytes));
   if (image_bytes == 0 || (image_bytes - 1) / chunk_bytes >= kMaxFillingChunks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "serve an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
-        " while it fills: it has none, or more than ", kMaxFillingChunks, "; serve it when it is whole"));
+    return absl::InvalidArgumentError(absl::StrCat("serve an image of ", image_bytes, " bytes in chunks of ",
+                                                   chunk_bytes, " while it fills: it has none, or more than ",
+                                                   kMaxFillingChunks, "; serve it when it is whole"));
   }
   return absl::OkStatus();
 }

@@ -123,10 +123,10 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   if (options.threads < 0 || options.threads > kMaxLoops || options.connections < 0 ||
       options.connections > static_cast<int>(pull::SourceServing::kMaxConnections) ||
       options.serving_threads < 1 || options.advertise.size() > pull::kMaxAddresses) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open the TCP transport: it has at most ", kMaxLoops, " threads, ",
-        pull::SourceServing::kMaxConnections, " connections a pull and ", pull::kMaxAddresses,
-        " addresses, and at least one serving thread; set daemon.tcp_connections within these"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open the TCP transport: it has at most ", kMaxLoops, " threads, ",
+                     pull::SourceServing::kMaxConnections, " connections a pull and ", pull::kMaxAddresses,
+                     " addresses, and at least one serving thread; set daemon.tcp_connections within these"));
   }
   std::vector<tcp::IoLoop*> loops;
   const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,

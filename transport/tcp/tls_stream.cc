@@ -351,7 +351,7 @@ class TlsStream : public ByteStream {
         return introduced_
                    ? absl::UnavailableError(absl::StrCat("use a TLS connection: ", TakeErrors()))
                    : absl::UnauthenticatedError(absl::StrCat("open a TLS connection: ", TakeErrors(),
-                                                              "; check the certificates of both nodes"));
+                                                             "; check the certificates of both nodes"));
     }
   }
 

@@ -26,8 +26,9 @@ absl::StatusOr<pull::Frame> DecodeWhole(std::string_view bytes) {
   absl::StatusOr<std::optional<pull::DecodedFrame>> decoded = pull::DecodeFrame(bytes);
   if (!decoded.ok()) return decoded.status();
   if (!decoded->has_value() || (*decoded)->bytes != bytes.size()) {
-    return absl::InvalidArgumentError("receive by UCX: the peer sent a message that is not one frame; run "
-                                      "one release on both nodes");
+    return absl::InvalidArgumentError(
+        "receive by UCX: the peer sent a message that is not one frame; run "
+        "one release on both nodes");
   }
   return std::move((*decoded)->frame);
 }
@@ -110,8 +111,9 @@ void UcxEndpoint::Fail(absl::Status status) {
 void UcxEndpoint::ControlArrived(std::string_view bytes) {
   absl::StatusOr<pull::Frame> message = DecodeWhole(bytes);
   if (message.ok() && std::holds_alternative<pull::Data>(*message)) {
-    message = absl::InvalidArgumentError("receive by UCX: the peer sent DATA without a piece; run one "
-                                         "release on both nodes");
+    message = absl::InvalidArgumentError(
+        "receive by UCX: the peer sent DATA without a piece; run one "
+        "release on both nodes");
   }
   if (!message.ok()) {
     Fail(message.status());

@@ -38,8 +38,9 @@ class UcxSource::Connection : public UcxChannel {
       } else if (!std::holds_alternative<pull::Request>(frame) &&
                  !std::holds_alternative<pull::Cancel>(frame) &&
                  !std::holds_alternative<pull::Follow>(frame)) {  // those crossed the end of their pull
-        return absl::InvalidArgumentError("the receiver sent a frame that may only follow HELLO; run one "
-                                          "release on both nodes");
+        return absl::InvalidArgumentError(
+            "the receiver sent a frame that may only follow HELLO; run one "
+            "release on both nodes");
       }
       return absl::OkStatus();
     }
@@ -108,9 +109,8 @@ absl::StatusOr<uint16_t> UcxSource::Listen(const SocketAddress& address) {
   params.sockaddr.addrlen = address.length;
   params.conn_handler.cb = &UcxSource::OnConnectionRequest;
   params.conn_handler.arg = this;
-  TC_RETURN_IF_ERROR(
-      UcxStatus(ucp_listener_create(worker_->worker(), &params, &listener_),
-                "listen for pulls (on an address of this host, and a free port)"));
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_create(worker_->worker(), &params, &listener_),
+                               "listen for pulls (on an address of this host, and a free port)"));
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_query(listener_, &attributes), "get the listener's port"));

@@ -17,7 +17,7 @@ class UcxSource {
  public:
   struct Options {
     size_t connections = 1024;  // max connections; further ones are refused
-    bool one_sided = false;  // receivers read the image from this process's memory
+    bool one_sided = false;     // receivers read the image from this process's memory
     absl::Duration drain_timeout = absl::Milliseconds(500);
   };
 

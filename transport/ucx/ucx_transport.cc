@@ -138,8 +138,9 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
     state->receiver.max_piece_bytes = kTcpPieceBytes;
   }
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
-    return absl::InvalidArgumentError("open the UCX transport: it needs at least one request, byte and "
-                                      "serving thread; set more");
+    return absl::InvalidArgumentError(
+        "open the UCX transport: it needs at least one request, byte and "
+        "serving thread; set more");
   }
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {
@@ -254,8 +255,9 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   TC_ASSIGN_OR_RETURN(pull::Descriptor descriptor, pull::DecodeDescriptor(name(), descriptor_bytes));
   const bool rma = state_->options.lane == UcxLane::kRma;
   if (rma && descriptor.segments.empty() && descriptor.image_bytes > 0) {
-    return absl::InvalidArgumentError("open a ucx-rma pull: its descriptor has no segments; run one release "
-                                      "on both nodes");
+    return absl::InvalidArgumentError(
+        "open a ucx-rma pull: its descriptor has no segments; run one release "
+        "on both nodes");
   }
   TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(descriptor.addresses.front()));
   TC_ASSIGN_OR_RETURN(const SocketAddress peer, ResolveAddress(host_port));

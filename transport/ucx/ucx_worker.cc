@@ -148,8 +148,8 @@ absl::Status RequireConnectionManager(const std::string& name) {
   const auto release_config = absl::MakeCleanup([config] { uct_config_release(config); });
   uct_cm_h manager = nullptr;
   if (const ucs_status_t status = uct_cm_open(found, worker, config, &manager); status != UCS_OK) {
-    return absl::UnavailableError(absl::StrCat("open UCX's connection manager '", name, "': ",
-                                               ucs_status_string(status),
+    return absl::UnavailableError(absl::StrCat("open UCX's connection manager '", name,
+                                               "': ", ucs_status_string(status),
                                                "; for rdmacm load the kernel's module rdma_ucm"));
   }
   uct_cm_close(manager);
