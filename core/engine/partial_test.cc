@@ -443,7 +443,7 @@ TEST_F(EnginePartial, PartialReplicaAsOnlySource_FailsIngestThatNeedsMore) {
   ASSERT_TRUE((*some)->Wait(ContextFor()).ok());
   const absl::Status status = Get(small, kGpu, nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("7 of 8"));
+  EXPECT_THAT(status.message(), HasSubstr("7 missing chunks of 8"));
 }
 
 TEST_F(EnginePartial, PartialReplicaWithWrongBytes_IsWithdrawn) {
