@@ -134,7 +134,7 @@ TEST_F(DifferencesTest, PoolWithoutRoomForRecords_PutIsWhole) {
   ASSERT_TRUE(full.ok()) << full.status();
   const auto next = PutVersion(WriteVersion(1), "auto");
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_THAT(next->no_difference(), HasSubstr("could not be encoded: the host pool has no room"));
+  EXPECT_THAT(next->no_difference(), HasSubstr("could not be encoded: make room for"));
   const auto required = PutVersion(WriteVersion(2), next->artifact_id(), /*required=*/true);
   EXPECT_FALSE(required.ok());
 }

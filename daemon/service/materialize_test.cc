@@ -190,7 +190,7 @@ TEST_F(MaterializeTest, InvalidMaterializeRequest_IsRefused) {
   by_pigeon.set_lane("carrier-pigeon");
   const absl::Status no_lane = Materialize(by_pigeon).status();
   EXPECT_EQ(no_lane.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(no_lane.message(), HasSubstr("it has local, disk"));
+  EXPECT_THAT(no_lane.message(), HasSubstr("choose one of local, disk"));
   v1::MaterializeReplicaRequest on_no_gpu = ById();
   on_no_gpu.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
   on_no_gpu.mutable_location()->set_device(7);
