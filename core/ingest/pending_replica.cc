@@ -48,6 +48,10 @@ void PendingReplica::OnDone(std::function<void()> callback) {
   }
 }
 
+void PendingReplica::Abandon(const absl::Status& why) {
+  if (job_ != nullptr) job_->Abandon(why, /*forget=*/false);
+}
+
 TransferProgress PendingReplica::progress() const {
   if (there_ == nullptr) return job_->progress().Get();
   return {.bytes_done = wanted_bytes_, .bytes_total = wanted_bytes_};

@@ -45,6 +45,8 @@ class PendingReplica {
   TransferProgress progress() const;
   // The finished transfer; nullopt if the replica existed already.
   std::optional<TransferReport> report() const;
+  // Cancels the ingest for all callers that share it; `why` becomes its result. Without effect after its end.
+  void Abandon(const absl::Status& why);
   // Whether another caller started the ingest.
   bool shared() const { return shared_; }
   // Whether the ingest has ended with a replica that it made. False if an existing replica of the same

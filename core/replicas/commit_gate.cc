@@ -43,17 +43,6 @@ absl::Status CommitGate::refusal() const {
   return refusal_;
 }
 
-void CommitGate::GiveUp(const absl::Status& why) {
-  absl::MutexLock lock(&mutex_);
-  given_up_ = why;
-  if (wake_ != nullptr) wake_();
-}
-
-absl::Status CommitGate::given_up() const {
-  absl::MutexLock lock(&mutex_);
-  return given_up_;
-}
-
 void CommitGate::Staged(std::shared_ptr<const ReplicaLease> own, std::function<void()> wake) {
   {
     absl::MutexLock lock(&mutex_);

@@ -61,8 +61,6 @@ class CommitGate {
   bool empty() const;
   // Why the last attempt did not retire the replica; OK before the first attempt.
   absl::Status refusal() const;
-  // No holder will enter any more. The ingest ends with `why`, unless it rewrites already.
-  void GiveUp(const absl::Status& why);
 
   // --- called by the ingest
   // The later version is completely staged. `own` is the ingest's own lease on the replica; it counts as a
@@ -73,8 +71,6 @@ class CommitGate {
   uint32_t Close();
   // Opens the gate again; `why` becomes refusal().
   void Reopen(const absl::Status& why);
-  // Why the holders gave the version up; OK: they did not.
-  absl::Status given_up() const;
   // After the replica was retired: ends the leases of the holders in the gate. REQUIRES: closed.
   void EndLeases();
 
@@ -92,7 +88,6 @@ class CommitGate {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool rewriting_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
-  absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

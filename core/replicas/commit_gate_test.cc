@@ -54,14 +54,6 @@ TEST_F(CommitGateTest, HolderThatLeavesOpenGate_IsOut) {
 }
 
 // Without this a holder could read while the values are written.
-TEST_F(CommitGateTest, VersionThatIsGivenUp_WakesTheIngest) {
-  Stage();
-  EXPECT_TRUE(gate_.given_up().ok());
-  gate_.GiveUp(absl::AbortedError("no holder is left"));
-  EXPECT_EQ(wakes_, 1);
-  EXPECT_EQ(gate_.given_up().message(), "no holder is left");
-}
-
 TEST_F(CommitGateTest, Leave_WaitsForDecisionOfClosedGate) {
   Stage();
   const auto leaver = Holder();

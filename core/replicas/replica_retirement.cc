@@ -122,7 +122,6 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest
       if (refusal.why.ok()) return ended;
       return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", refusal.why.message()));
     }
-    if (request.gate != nullptr) TC_RETURN_IF_ERROR(request.gate->given_up());
     const bool handing_over = SteadyNow() < handover_ends;
     absl::StatusOr<RetiredReplica> retired = Try(request, handing_over, refusal);
     if (retired.ok()) {

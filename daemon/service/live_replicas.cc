@@ -43,28 +43,23 @@ struct LiveReplicas::State {
     std::string replica_id;
   };
 
-  // An update that was given up. To be destroyed without the mutex: that ends the ingest, also where another
-  // request has joined it.
+  // The ingest of an update that was given up. To be destroyed without the mutex: that ends the ingest, also
+  // for other requests that have joined it.
   class Dropped {
    public:
-    Dropped() = default;
-    Dropped(std::shared_ptr<CommitGate> gate, std::shared_ptr<PendingReplica> pending)
-        : gate_(std::move(gate)), pending_(std::move(pending)) {}
+    explicit Dropped(std::shared_ptr<PendingReplica> pending = nullptr) : pending_(std::move(pending)) {}
     Dropped(Dropped&&) = default;
     Dropped& operator=(Dropped&& other) {
-      gate_.swap(other.gate_);
       pending_.swap(other.pending_);
       return *this;
     }
     ~Dropped() {
-      pending_.reset();
-      if (gate_ == nullptr) return;
-      gate_->GiveUp(absl::AbortedError(
+      if (pending_ == nullptr) return;
+      pending_->Abandon(absl::AbortedError(
           "the processes that hold the replica live gave this version up; get the version again"));
     }
 
    private:
-    std::shared_ptr<CommitGate> gate_;
     std::shared_ptr<PendingReplica> pending_;
   };
 
@@ -83,10 +78,10 @@ struct LiveReplicas::State {
   Dropped Remove(const UpdatePtr& update, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto found = updates.find(update->base_id);
     if (found != updates.end() && found->second == update) updates.erase(found);
-    if (update->ended) return {};
+    if (update->ended) return Dropped();
     update->ended = true;
     update->error = why;
-    return {update->gate, std::move(update->pending)};
+    return Dropped(std::move(update->pending));
   }
   // A hold ended, with the connection that had it. What was staged for its replica goes with the last.
   void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex) {
@@ -115,6 +110,12 @@ namespace {
 
 absl::Status DaemonStops() {
   return absl::UnavailableError("the daemon is stopping; get the weights live again when it is back");
+}
+
+// A holder made another call meanwhile.
+absl::Status BeingRewritten(std::string_view what) {
+  return absl::UnavailableError(
+      absl::StrCat(what, ": the replica is being rewritten for another call; commit again"));
 }
 
 // Why a wait ended that had no result.
@@ -217,7 +218,10 @@ void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base
       return;
     }
     pending = *std::move(begun);
-    if (update->ended) return;  // it was given up meanwhile
+    if (update->ended) {  // it was given up meanwhile
+      dropped = State::Dropped(pending);
+      return;
+    }
     update->pending = pending;
   }
   pending->OnDone([state = state_, weak = std::weak_ptr<Update>(update)] {
@@ -395,10 +399,7 @@ absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestCont
   const std::string what = absl::StrCat("commit to ", request.artifact_id());
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<LiveLease> holder, Find(request.hold(), what));
   std::shared_ptr<const ReplicaLease> lease = holder->lease();
-  if (lease == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat(what, ": the replica is being rewritten for an earlier call; commit again"));
-  }
+  if (lease == nullptr) return BeingRewritten(what);
   if (lease->manifest()->id() != request.artifact_id()) {
     RequestContext waits = context;
     if (request.has_wait()) {
@@ -411,6 +412,7 @@ absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestCont
     // here on comes back with it.
     options_.engine->AwaitListener();
     lease = holder->lease();
+    if (lease == nullptr) return BeingRewritten(what);
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> own, options_.engine->LeaseReplica(lease->replica_id()));
   v1::CommitVersionResponse response;
