@@ -188,6 +188,7 @@ void StreamingCopy(std::byte* destination, std::span<const std::byte> source) {
     if (!source.empty()) {  // an empty span may hold null, which memcpy must not be given
       std::memcpy(destination, source.data(), source.size());
     }
+    _mm_sfence();  // for what ReadAndStream wrote before
     return;
   }
   // Non-temporal stores take whole aligned lines. What stands before the first line of the destination and
