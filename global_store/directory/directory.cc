@@ -22,8 +22,8 @@ std::vector<TaskReport> EndedBy(const Tasks& tasks, const std::string& node_id,
         TaskKeyOf({.artifact_id = replica.artifact_id, .node_id = node_id, .location = replica.location}));
     if (!task.has_value() || task->record.state != TaskState::kOpen) continue;
     ended.push_back({.task_id = task->record.task_id,
-                     .bytes = task->bytes_total,
-                     .bytes_total = task->bytes_total,
+                     .bytes = replica.image_bytes,
+                     .bytes_total = replica.image_bytes,
                      .ended = absl::OkStatus()});
   }
   return ended;
@@ -269,6 +269,7 @@ void Directory::NoteFills(const GrantRequest& request, SteadyTime now) {
                             .image_bytes = bytes,
                             .chunks_total = chunks};
   inventory_.AddPublished(node_id, filling);
+  if (inventory_.Find(node_id, request.fills) == nullptr) return;  // refused
   transfers_.NoteReported(node_id, {.artifacts = {request.artifact_id}}, now);
   rollups_.Note((*node)->facts, {filling}, now);
   rollouts_.NoteReplica(node_id, filling, now);
@@ -292,7 +293,10 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
   const bool registered = !inventory_.HasReported(node.node_id);
   InventoryChange change = inventory_.Reconcile(node.node_id, sequence, replicas, now);
   transfers_.NoteReported(node.node_id, change, now);
-  if (!change.inventory_wanted) rollouts_.NoteInventory(node.node_id, replicas, now);
+  if (!change.inventory_wanted) {
+    rollouts_.NoteInventory(node.node_id, replicas, now);
+    TC_RETURN_IF_ERROR(tasks_.Note(node, EndedBy(tasks_, node.node_id, replicas)));
+  }
   followers_.NoteInventory(node.node_id, registered, now);
   return std::move(change.unknown);
 }

@@ -450,6 +450,7 @@ class Model : public ::testing::TestWithParam<int> {
 
   void DropNode(const std::string& node) {
     nodes_.erase(node);
+    removed_.erase(node);
     for (auto& [place, task] : tasks_) task.handed_out &= task.node != node;
     std::erase_if(replicas_, [&](const auto& entry) { return entry.second.node == node; });
   }
@@ -543,9 +544,15 @@ class Model : public ::testing::TestWithParam<int> {
     } else {
       facts = FactsOf(old, replicas_[old], Below(2) == 0 ? ReplicaState::kGone : ReplicaState::kFailed);
       replicas_.erase(old);
+      removed_[node] = old;
     }
     nodes_[node].sequence += static_cast<uint64_t>(1 + (Below(10) == 0));
     ASSERT_TRUE(directory_.UpdateReplicas(Current(node), nodes_[node].sequence, {facts}, now_).ok());
+    EndTaskBy(node, facts);
+  }
+
+  // A ready replica ends the task that wants it.
+  void EndTaskBy(const std::string& node, const ReplicaInfo& facts) {
     const auto task =
         tasks_.find(absl::StrCat(facts.artifact_id, "\n", node, "\n", facts.location.ToString()));
     if (facts.state != ReplicaState::kReady || task == tasks_.end()) return;
@@ -580,6 +587,7 @@ class Model : public ::testing::TestWithParam<int> {
     ASSERT_TRUE(unknown.ok());
     std::set<std::string> expected;
     for (const ReplicaInfo& facts : all) {
+      EndTaskBy(node, facts);
       const std::string& artifact = facts.artifact_id;
       const bool known = published_.contains(artifact) || deleted_.contains(artifact);
       if (facts.state == ReplicaState::kReady && !known) expected.insert(artifact);
@@ -825,11 +833,13 @@ class Model : public ::testing::TestWithParam<int> {
     }
   }
 
-  // The replica that a request names as the one it fills: a new one, one that the store knows, or none. A new
-  // one is listed from then on, if the artifact is known.
+  // The replica that a request names as the one it fills: a new one, one that the store knows or knew, or
+  // none. A new one is listed from then on, if the artifact is known.
   std::string SomeFilled(const std::string& receiver, const std::string& artifact) {
     if (Below(2) == 0) return "";
     if (Below(2) == 0) return SomeReplicaOf(receiver);
+    // The request was under way when the replica was removed: it stays removed.
+    if (Below(4) == 0) return removed_[receiver];
     ReplicaInfo facts = NewReplica(receiver, ReplicaState::kFilling);
     facts.artifact_id = artifact;
     facts.location = {};
@@ -1283,6 +1293,7 @@ class Model : public ::testing::TestWithParam<int> {
   std::map<std::string, ModelNode> nodes_;
   std::map<std::string, uint64_t> incarnations_;
   Replicas replicas_;
+  std::map<std::string, std::string> removed_;  // node -> the replica that it reported last as removed
   std::map<std::string, std::set<std::string>> refutations_;  // accuser -> holders
   int last_replica_ = 0;
   std::set<std::string> published_;

@@ -150,9 +150,10 @@ InventoryChange Inventory::Update(const std::string& node_id, uint64_t sequence,
     change.artifacts.push_back(replica.artifact_id);
     if (!Removes(replica.state)) {
       Put(held, replica);
-    } else if (Erase(held, replica.id)) {
-      change.gone.push_back(replica.id);
+      continue;
     }
+    held.removed.Note(replica.id);
+    if (Erase(held, replica.id)) change.gone.push_back(replica.id);
   }
   return change;
 }
@@ -185,7 +186,10 @@ InventoryChange Inventory::Reconcile(const std::string& node_id, uint64_t sequen
   for (const auto& [replica_id, replica] : held.replicas) {
     if (!listed.contains(replica_id)) change.gone.push_back(replica_id);
   }
-  for (const std::string& replica_id : change.gone) Erase(held, replica_id);
+  for (const std::string& replica_id : change.gone) {
+    held.removed.Note(replica_id);
+    Erase(held, replica_id);
+  }
   for (const auto& [replica_id, replica] : listed) Put(held, *replica);
   held.sequence = sequence;
   held.wanted = false;
@@ -195,8 +199,9 @@ InventoryChange Inventory::Reconcile(const std::string& node_id, uint64_t sequen
 
 void Inventory::AddPublished(const std::string& node_id, const ReplicaInfo& replica) {
   Held& held = held_.find(node_id)->second;
-  // A report of the node itself is newer than the publication, and stays.
-  if (!held.replicas.contains(replica.id) && Check(node_id, replica).ok()) Put(held, replica);
+  // A report of the node itself is newer, and stays: that it holds the replica, or that it is gone.
+  if (held.replicas.contains(replica.id) || held.removed.Contains(replica.id)) return;
+  if (Check(node_id, replica).ok()) Put(held, replica);
 }
 
 bool Inventory::NoteSequence(const std::string& node_id, uint64_t sequence) {

@@ -5,6 +5,8 @@
 // calls return the replicas that are gone, and the directory ends their grants. Thread-compatible.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -17,6 +19,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "base/steady_time.h"
 #include "global_store/catalog/catalog.h"
@@ -72,7 +75,7 @@ class Inventory {
   // another one is wanted.
   InventoryChange Reconcile(const std::string& node_id, uint64_t sequence,
                             const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // Adds the replica of a publication; the node's own updates take precedence.
+  // Adds the replica of a publication, or one that a request fills; the node's own updates take precedence.
   void AddPublished(const std::string& node_id, const ReplicaInfo& replica);
   // Notes the last update that a heartbeat names. Returns whether an inventory is wanted.
   bool NoteSequence(const std::string& node_id, uint64_t sequence);
@@ -119,6 +122,22 @@ class Inventory {
  private:
   friend class DirectoryInvariants;  // tests
 
+  // The last replicas that the node reported as removed, also those that were not listed: what was under way
+  // meanwhile must not list them again. As hashes of their ids, which do not come back.
+  class Removed {
+   public:
+    void Note(std::string_view replica_id) { hashes_[next_++ % hashes_.size()] = HashOf(replica_id); }
+    bool Contains(std::string_view replica_id) const {
+      return std::ranges::find(hashes_, HashOf(replica_id)) != hashes_.end();
+    }
+
+   private:
+    static size_t HashOf(std::string_view replica_id) { return absl::HashOf(replica_id); }
+
+    std::array<size_t, 64> hashes_ = {};
+    size_t next_ = 0;
+  };
+
   struct Held {
     const Node* node = nullptr;
     Replicas replicas;               // the index of sources points at these
@@ -127,6 +146,7 @@ class Inventory {
     bool wanted = true;
     bool reported = false;  // its inventory arrived since it registered
     uint64_t digest = 0;    // over `replicas`
+    Removed removed;
     // The difference in the node's last heartbeats, and since when they show it.
     uint64_t doubted_sequence = 0;
     uint64_t doubted_digest = 0;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
@@ -142,6 +143,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
     } else {
       return offer;
     }
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("find a source of ", wanted.artifact_id)));
     TC_ASSIGN_OR_RETURN(offer, coordinator_.RequestGrant(key, wanted));
   }
   // The directory already counts this reading as under way, so it has to begin.
