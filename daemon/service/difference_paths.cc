@@ -73,7 +73,7 @@ std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const std::string&
         options_.engine->FindManifest(replica.artifact_id);
     if (manifest.ok() && (*manifest)->kind() == ArtifactKind::kTensors &&
         (target == nullptr || (*manifest)->layout() == target->layout())) {
-      bases.push_back({replica.artifact_id, replica.location});
+      bases.push_back({replica.artifact_id, replica.location, replica.leases > 0 || replica.pinned});
     }
   }
   return bases;
@@ -169,9 +169,11 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
   if (!found.ok()) VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
   if (!found.ok() || found->path.empty()) {
     // Nothing says that one of these images is an earlier version of the target: another model may have the
-    // same tensors. So only a request that asks for it writes over one, the one that was not used for
-    // longest.
-    std::shared_ptr<Advance> over = advance(bases.back().artifact_id);
+    // same tensors. So only a request that asks for it writes over one, which is idle and was not used for
+    // longest. If none is idle, the refusal names one.
+    const auto idle = std::ranges::find(bases.rbegin(), bases.rend(), false, &Base::in_use);
+    std::shared_ptr<Advance> over =
+        advance(idle != bases.rend() ? idle->artifact_id : bases.back().artifact_id);
     if (over != nullptr && !over->required()) over.reset();
     return {.sources = std::move(others), .advance = std::move(over)};
   }

@@ -43,6 +43,7 @@ class DifferencePaths {
   struct Base {
     std::string artifact_id;
     Location location;
+    bool in_use = false;  // it is leased or pinned
   };
 
   explicit DifferencePaths(Options options)
