@@ -139,7 +139,8 @@ class Causes {
     const double not_working = 1 - OfTheRest(kHandOver * (working + no_cpu), runs);
     AddOwn("limiter", std::clamp(held, 0.0, std::max(not_working, 0.0)) * moving_, Own(TimeUse::kLimiter));
     AddOwn("buffers", short_of_buffers * moving_, Own(TimeUse::kBuffers));
-    AddOwn("cores", CostWhereBusy(working, working + no_cpu, runs), working);
+    const double unheld = runs * std::max(1 - held - short_of_buffers, 0.0);
+    AddOwn("cores", CostWhereBusy(working, working + no_cpu, unheld), working);
     for (const SourceDetails& detail : details_) AddSource(detail);
     // Too short for figures of threads: what is left may be work as well as waiting.
     if (working + no_cpu <= 0) return MajorityCause();
