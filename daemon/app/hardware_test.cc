@@ -60,7 +60,7 @@ TEST_F(Lanes, FailedLane_EndsStartAndNamesTheLane) {
   };
   const absl::Status refused = OpenLanes(options, /*devices=*/nullptr, *pool_).status();
   EXPECT_TRUE(absl::IsUnavailable(refused));
-  EXPECT_EQ(refused.message(), "lane a: no cable");
+  EXPECT_EQ(refused.message(), "open the lane a: no cable");
 }
 
 TEST(Link, LinkMbit_IsMinOfInterfaceSpeedAndSendLimit) {

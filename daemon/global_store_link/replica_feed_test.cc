@@ -78,9 +78,15 @@ TEST(ReplicaFeed, ReadyDifference_GoesWithTheNextChange) {
     layout.tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
   }
   ASSERT_TRUE(AssignOffsets(layout).ok());
+  const auto version = [&layout](const char* name) {
+    return Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {{"version", name}},
+                            ArtifactKind::kTensors)
+        .value()
+        ->id();
+  };
   const auto difference =
       Manifest::Create(layout, tensorcast::testing::NoDigests(layout),
-                       {{"base", "tc2:a"}, {"target", "tc2:b"}}, ArtifactKind::kDifference);
+                       {{"base", version("1")}, {"target", version("2")}}, ArtifactKind::kDifference);
   ASSERT_TRUE(difference.ok()) << difference.status();
   feed.OnReplicaChanged(Info("d", ReplicaState::kReady), *difference);
   EXPECT_EQ(woken, 0);

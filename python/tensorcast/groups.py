@@ -11,6 +11,7 @@ communicate with each other, and need no torch process group.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -260,11 +261,14 @@ class _InCall:
         group = self._group
         with group._changed:
             group._busy -= 1
-            if group._thread is None and not group._closed:
-                thread = threading.Thread(target=group._keep_alive, name="tensorcast-group", daemon=True)
+            group._changed.notify_all()
+            if group._thread is not None or group._closed:
+                return
+            thread = threading.Thread(target=group._keep_alive, name="tensorcast-group", daemon=True)
+            # Without a thread the member is kept alive by its calls alone, and the next one tries again.
+            with contextlib.suppress(RuntimeError):
                 thread.start()
                 group._thread = thread
-            group._changed.notify_all()
 
 
 def _until(timeout: float | None) -> float | None:
