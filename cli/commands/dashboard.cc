@@ -115,8 +115,8 @@ int RunDashboard(const CommonFlags& common, const DashboardFlags& flags) {
 
 void AddFlags(Flags& flags, DashboardFlags& values) {
   flags.Add("token", values.token,
-            "The word token: print a login address for one more browser, for the dashboard that this user "
-            "already runs at --listen",
+            "The word token: serve nothing, and print a login address for another browser; this user must "
+            "already run a dashboard at --listen",
             {.choices = {"token"}});
   flags.Add("--listen", values.listen, "host:port to serve on; beyond this host only with --cert and --key",
             {.show_default = true, .not_empty = true});

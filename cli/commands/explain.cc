@@ -130,7 +130,8 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
 
 void AddFlags(Flags& flags, ExplainFlags& values) {
   flags.Add("transfer", values.transfer,
-            "last, the first characters of a transfer's id or of its replica's id, a key, or an artifact id",
+            "The word last (the newest transfer), the first characters of a transfer's id or of its "
+            "replica's id, a key, or an artifact id",
             {.show_default = true});
   flags.Add("--rollout", values.rollout,
             "Instead of a transfer, show how the artifact with this key or id reached all nodes: the tree, "

@@ -227,8 +227,8 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--out", values.out,
       "File for the tensors, if its name ends in .safetensors; else folder for the tensors and for the\n"
-      "files that the key binds with them (config.json, tokenizer). With an artifact id, files are written\n"
-      "only if all keys that bind files with this artifact bind the same files",
+      "files that the key binds with them (config.json, tokenizer). With an artifact id, no files are\n"
+      "written if several keys bind different files with this artifact",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
             "Wait for space in the pool, and with --advance for readers of the earlier version, instead of\n"
@@ -236,9 +236,9 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--advance", values.get.advance,
       "Write the version over the replica of an earlier version in host memory: the node then needs memory\n"
-      "for one image instead of two. Without differences that replica is the least recently used one with\n"
-      "the same tensors, under any key. Fails with the reason if that replica is in use, pinned or a last "
-      "copy");
+      "for one image instead of two. If no differences exist, the daemon takes the least recently used\n"
+      "replica with the same tensors, under any key. Fails with the reason if that replica is in use,\n"
+      "pinned or a last copy");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});

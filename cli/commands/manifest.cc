@@ -45,8 +45,8 @@ void AddFlags(Flags& flags, ManifestFlags& values) {
       "reads the URI with its own credentials, without a daemon",
       {.required = true, .not_empty = true, .path = true});
   flags.Add("--out", values.out,
-            "File to write. If a copy of this file is beside the model, imports of the model's URI compare\n"
-            "each chunk with it: model.tcmanifest in the folder, or NAME.tcmanifest beside NAME.safetensors",
+            "File to write. Imports of the model's URI compare each chunk with this file if a copy is next\n"
+            "to the model: as model.tcmanifest in a folder, or as NAME.tcmanifest next to NAME.safetensors",
             {.required = true, .not_empty = true, .path = true});
 }
 

@@ -66,7 +66,7 @@ void AddFlags(Flags& flags, PutFlags& values) {
             "A .safetensors file, a folder with a .safetensors file or with model.safetensors.index.json,\n"
             "or a URI: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]. With\n"
             "--key the other files of a folder (config.json, tokenizer) are bound too. The daemon reads a\n"
-            "URI with its own credentials, or with yours if it may not read that URI (AWS_*, profiles,\n"
+            "URI with its own credentials or, if it may not read that URI, with yours (AWS_*, profiles,\n"
             "HF_TOKEN)",
             {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
@@ -93,14 +93,15 @@ void AddFlags(Flags& flags, PutFlags& values) {
       "must be in the daemon's daemon.archives",
       {.not_empty = true});
   flags.Add("--manifest-beside", values.put.manifest_beside,
-            "Also write the manifest to a file beside the model, with which later imports by URI compare\n"
-            "each chunk; a model at a URI must be below the daemon's daemon.archives");
+            "Also write the manifest to a file next to the model. Later imports by URI compare each chunk\n"
+            "with this file. If the model is a URI, the URI must be below an entry of the daemon's\n"
+            "daemon.archives");
   flags.Add("--device", values.put.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);
   flags.Add("--verify", values.put.verify,
-            "Read the files twice and compare: this detects writes through a mapping during the put, which\n"
-            "size and mtime do not show on tmpfs, overlayfs and network file systems");
+            "Read the files twice and compare both readings. This detects writes through mmap during the\n"
+            "put: on tmpfs, overlayfs and network file systems, size and mtime do not show such writes");
 }
 
 }  // namespace

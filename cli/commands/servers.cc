@@ -42,13 +42,15 @@ struct DaemonFlags : ServerFlags {
 };
 
 void AddFlags(Flags& flags, ServerFlags& values) {
-  flags.Add("--ready-fd", values.ready_fd, "Descriptor to which a JSON line with the addresses is written");
+  flags.Add("--ready-fd", values.ready_fd,
+            "File descriptor to which the server writes one JSON line with its addresses once it is ready");
 }
 
 void AddDaemonFlags(Flags& flags, DaemonFlags& values) {
   AddFlags(flags, values);
   flags.Add("--discard-kept", values.discard_kept,
-            "Discard kept replicas that daemon.host_pool has no room for (daemon.keep_pool: keeper)");
+            "Start even if daemon.host_pool has no room for all replicas that the keeper holds\n"
+            "(daemon.keep_pool: keeper), and discard those that do not fit");
 }
 
 constexpr absl::Duration kDrain = absl::Seconds(15);

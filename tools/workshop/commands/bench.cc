@@ -216,7 +216,8 @@ struct MoreFlags {
 
 void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
   flags.Add("--runs", values.runs,
-            "Number of runs; each measures the benchmark and its reference once (bench memory: one transfer)",
+            "Number of runs; each run measures the benchmark once and its reference once. In bench memory a "
+            "run is one transfer",
             {.min = 1});
   flags.Add("--bytes", values.bytes, "Size of the artifact, such as 1GiB", {.size = true});
   flags.Add("--smoke", values.smoke, "Run a tiny, short version, which only proves that the benchmark works");
@@ -283,7 +284,7 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
               flags.Add("--sampling-ratio", values->sampling_ratio, more.ratio_help,
                         {.show_default = true, .min = 0, .max = 1});
               flags.Add("--recorder", values->recorder,
-                        "Measure with only the flight recorder on, beside the same with it off");
+                        "Measure with only the flight recorder on, and compare with the flight recorder off");
             }
             return [benchmark, values](const CommonFlags& common) {
               return ExitCode(Measure(common, *values, benchmark));
@@ -302,8 +303,8 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   flags.Add("--artifacts", fan_out.artifacts, "Number of models, which every receiver gets at the same time",
             {.show_default = true, .min = 1});
   flags.Add("--fault", values.fault,
-            "Kill or stop the source, or a receiver that sends to others, when the receivers together have "
-            "this share of the image: kill-source@1, stop-receiver@0.5");
+            "Fault as ACTION-NODE@SHARE, such as kill-source@1 or stop-receiver@0.5: kill or stop the "
+            "source, or a receiver that sends to others, when the receivers together have SHARE of the image");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
@@ -329,31 +330,35 @@ Command BenchCommand() {
       .help = cli::kBench.help,
       .commands = {
           BenchmarkCommand(
-              "p2p", "Measure verified transfers between two daemons beside a plain copy and iperf3",
+              "p2p",
+              "Measure verified transfers between two daemons, and compare with a plain copy and iperf3",
               bench::RunP2p,
               {.lanes = transport::LaneNames(),
                .lanes_help =
                    "Lane to measure; may be given several times; local and tcp by default, tcp with --tls",
-               .tls_help = "Measure nodes with certificates beside nodes without TLS"}),
+               .tls_help = "Measure nodes with certificates, and compare with nodes without TLS"}),
           BenchmarkCommand(
-              "attach", "Measure how long a client takes to map a large replica, beside a replica of 1 MiB",
+              "attach",
+              "Measure how long a client takes to map a large replica, and compare with a replica of 1 MiB",
               bench::RunAttach),
           {.name = "control",
-           .help = "Measure ResolveKey by 64 callers beside a call that does nothing, or a fleet of "
-                   "simulated nodes",
+           .help = "Measure ResolveKey calls of 64 callers, and compare with a call that does nothing; with "
+                   "--nodes, measure a fleet of simulated nodes instead",
            .role = Role::kLocal,
            .bind = Bind(AddControlFlags, MeasureControl)},
-          BenchmarkCommand("load", "Measure a load from a file to a ready replica, cold and warm, beside fio",
-                           bench::RunLoad),
+          BenchmarkCommand(
+              "load", "Measure a load from a file to a ready replica, cold and warm, and compare with fio",
+              bench::RunLoad),
           {.name = "fan-out",
            .help =
-               "Measure how long one model takes from one node to many, each behind its own link, beside a "
-               "plain copy (needs root)",
+               "Measure how long one model takes from one node to many, each behind its own link, and "
+               "compare with a plain copy (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddFanOutFlags, MeasureFanOut)},
           {.name = "followers",
            .help =
-               "Simulated nodes that follow a key: calls and the global store's CPU time for each version",
+               "Measure the calls and the global store's CPU time for each version, with simulated nodes "
+               "that follow a key",
            .role = Role::kLocal,
            .bind = Bind(AddFollowersFlags, MeasureFollowers)},
           {.name = "explain",
@@ -368,17 +373,20 @@ Command BenchCommand() {
            .role = Role::kLocal,
            .bind = Bind(AddVersionsFlags, MeasureVersions)},
           {.name = "gpu",
-           .help = "Measure copies to and between this machine's GPUs, beside plain copies and NCCL alone",
+           .help = "Measure copies to and between this machine's GPUs, and compare with plain copies and "
+                   "NCCL alone",
            .role = Role::kLocal,
            .bind = Bind(AddGpuFlags, MeasureGpu)},
-          BenchmarkCommand("put", "Measure puts of arrays, the first one and later ones, beside a plain copy",
-                           bench::RunPut),
+          BenchmarkCommand(
+              "put", "Measure puts of arrays, the first one and later ones, and compare with a plain copy",
+              bench::RunPut),
           BenchmarkCommand("memory",
                            "Measure a daemon's resident memory beyond its pools, idle and after transfers",
                            bench::RunMemory),
           BenchmarkCommand(
               "telemetry",
-              "Measure transfers and calls with full telemetry, beside transfers and calls without telemetry",
+              "Measure transfers and calls with full telemetry, and compare with transfers and calls without "
+              "telemetry",
               bench::RunTelemetry,
               {.lanes = observed,
                .lanes_help =
