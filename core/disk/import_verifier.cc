@@ -19,19 +19,19 @@ bool Overlap(const ObjectExtent& extent, const ByteRange& range) {
          range.offset < extent.image_offset + extent.bytes;
 }
 
-// The objects that a part of the image comes from, for a message.
-std::string NamesOf(const ByteRange& range, const std::vector<ObjectExtent>& extents,
-                    const ObjectReaders& objects) {
+}  // namespace
+
+std::string DescribeObjects(const ByteRange& range, const std::vector<ObjectExtent>& extents,
+                            const ObjectReaders& objects) {
   std::set<uint32_t> used;
   for (const ObjectExtent& extent : extents) {
     if (Overlap(extent, range)) used.insert(extent.object);
   }
   if (used.empty()) return "no file";
   const std::string& first = objects[*used.begin()]->identity().uri;
-  return used.size() == 1 ? first : absl::StrCat(first, " and ", used.size() - 1, " more");
+  if (used.size() == 1) return first;
+  return absl::StrCat(first, " and ", used.size() - 1, used.size() == 2 ? " other file" : " other files");
 }
-
-}  // namespace
 
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest) {
@@ -60,7 +60,7 @@ absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& ob
                       FindDifferentChunk(context, *source, manifest));
   if (!different.has_value()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
-      "compare ", NamesOf(layout.chunk(*different), extents, objects), ": chunk ", *different,
+      "compare ", DescribeObjects(layout.chunk(*different), extents, objects), ": chunk ", *different,
       " was not the same when it was read a second time; import it when nothing writes the file any more"));
 }
 

@@ -10,10 +10,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/byte_range.h"
 #include "base/request_context.h"
 #include "core/artifact/manifest.h"
 #include "core/source/chunk_source.h"
@@ -26,6 +28,11 @@ namespace tensorcast {
 // few threads.
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest);
+
+// For messages: the objects that hold the bytes of the image's range: "a", or "a and 2 other files"; "no
+// file" if the range is only zeros.
+std::string DescribeObjects(const ByteRange& range, const std::vector<ObjectExtent>& extents,
+                            const ObjectReaders& objects);
 
 // Reads these extents of the objects again; `manifest` is from the first reading. ABORTED, naming chunk and
 // object, if a chunk differs now. Other errors are those of a source that reads objects. Starts a few

@@ -78,7 +78,7 @@ TEST_F(ImportVerifierTest, ChangedChunkAcrossTwoFiles_IsReportedWithBoth) {
   Store(a_, kFileBytes - 1);
   const absl::Status status = Compare(Opened({IdentityOf(a_.uri), b_}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 3 "));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(a_.uri + " and 1 more"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(a_.uri + " and 1 other file"));
 }
 
 TEST_F(ImportVerifierTest, FileWithNewMtime_FailsPrecondition) {

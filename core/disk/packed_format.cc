@@ -20,7 +20,7 @@ constexpr size_t kDigestAt = 48;  // covers what stands before it
 constexpr size_t kUsedBytes = 64;
 
 absl::Status Malformed(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("decode a packed file: ", what, "; put the artifact again"));
+  return absl::InvalidArgumentError(absl::StrCat(what, "; put the artifact again"));
 }
 
 // The digest has been compared by then, so a header that fails here is of another writer, or the file was
@@ -36,8 +36,8 @@ absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
     return Malformed("the manifest reaches into the image, or the image begins past the end");
   }
   if (header.image_bytes > file_bytes - header.image_offset || header.file_bytes() != file_bytes) {
-    return Malformed(absl::StrCat("the file has ", file_bytes, " bytes, its header speaks of an image of ",
-                                  header.image_bytes, " at ", header.image_offset));
+    return Malformed(absl::StrCat("the file has ", file_bytes, " bytes, but its header names an image of ",
+                                  header.image_bytes, " bytes at offset ", header.image_offset));
   }
   return absl::OkStatus();
 }
@@ -58,27 +58,30 @@ std::string EncodePackedHeader(const PackedHeader& header) {
 }
 
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
-  if (bytes.size() < kPackedHeaderBytes) return Malformed("it is shorter than a header");
+  if (bytes.size() < kPackedHeaderBytes) return Malformed("the file is shorter than a header");
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
-  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not begin as a packed file does");
+  if (reader.GetBytes(kMagic.size()) != kMagic) {
+    return Malformed("the file does not begin as a packed file does");
+  }
   const uint32_t version = reader.Get<uint32_t>();
   // Before the digest, which may lie elsewhere in a later version.
   if (version > kPackedVersion) {
-    return absl::UnimplementedError(absl::StrCat("decode a packed file: it has format ", version,
-                                                 "; use a build that reads formats above ", kPackedVersion));
+    return absl::UnimplementedError(absl::StrCat("the packed file has format ", version,
+                                                 ", and this build reads format ", kPackedVersion,
+                                                 "; use a build that reads format ", version));
   }
   const Digest digest = ComputeDigest(bytes.first(kDigestAt));
   const auto stored = bytes.subspan(kDigestAt, digest.bytes.size());
   if (!std::ranges::equal(std::as_bytes(std::span(digest.bytes)), stored)) {
-    return Malformed("its header is damaged");
+    return Malformed("the header is damaged");
   }
   if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
-    return Malformed("this build does not know its format or the length of its header");
+    return Malformed("this build does not know the file's format or the length of the header");
   }
   // What this version does not use is zero, so that a later version can give it a meaning.
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
   if (std::ranges::any_of(reserved, [](std::byte b) { return b != std::byte{0}; })) {
-    return Malformed("its header has bytes where this version has none");
+    return Malformed("the header has bytes where this version has none");
   }
   PackedHeader header;
   header.manifest_offset = reader.Get<uint64_t>();

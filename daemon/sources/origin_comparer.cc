@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "core/disk/import_verifier.h"
 #include "core/source/chunk_source.h"
+#include "core/source/object_source.h"
 #include "daemon/sources/origin_files.h"
 #include "rpc/retry.h"
 
@@ -57,14 +58,17 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Read(const RequestContext& conte
                                                      const std::shared_ptr<const Manifest>& manifest,
                                                      uint64_t bytes_per_second,
                                                      std::shared_ptr<std::atomic<uint64_t>> read) {
+  TC_ASSIGN_OR_RETURN(const OriginExtents opened, OpenOriginExtents(context, store, origin, *manifest));
+  const ImageLayout& layout = manifest->layout();
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      OpenOriginSource(context, store, origin, *manifest));
+                      MakeObjectSource(opened.objects, opened.extents, layout.image_bytes));
   PacedSource paced(std::move(source), bytes_per_second, std::move(read));
   TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different, FindDifferentChunk(context, paced, *manifest));
   if (!different.has_value()) return manifest;
-  return absl::DataLossError(absl::StrCat("compare ", origin.objects[0].uri, ": chunk ", *different,
-                                          " is not what was imported, though the file's times and size are; "
-                                          "import it again"));
+  return absl::DataLossError(absl::StrCat(
+      "compare ", DescribeObjects(layout.chunk(*different), opened.extents, opened.objects), ": chunk ",
+      *different,
+      " differs from the import, although the file's size and times did not change; import the model again"));
 }
 
 }  // namespace

@@ -110,6 +110,29 @@ TEST_F(OriginComparerTest, OriginWithOtherBytes_IsDataLoss) {
   EXPECT_EQ(published_.size(), 0);
 }
 
+TEST_F(OriginComparerTest, DifferentChunkOfSecondShard_NamesItsFile) {
+  const testing::TestArtifact sharded = testing::MakeTestArtifact(1, {4096, 4096}, 4096);
+  Origin origin;
+  for (size_t i = 0; i < 2; ++i) {
+    ImageLayout shard;
+    shard.tensors = {sharded.layout.tensors[i]};
+    const auto begin = sharded.image.begin() + static_cast<ptrdiff_t>(shard.tensors[0].offset);
+    std::vector<std::byte> bytes(begin, begin + 4096);
+    if (i == 1) bytes.back() = ~bytes.back();
+    ASSERT_TRUE(AssignOffsets(shard).ok());
+    const std::string path = folder_.path() + "/" + std::to_string(i) + ".safetensors";
+    ASSERT_TRUE(WriteSafetensors(path, shard, {}, bytes).ok());
+    const auto found = store_->Find({}, path);
+    ASSERT_TRUE(found.ok()) << found.status();
+    origin.objects.push_back(found->object->identity());
+  }
+  OriginComparer::Options options = Options();
+  options.find_manifest = [&sharded](const std::string&) { return sharded.manifest; };
+  OriginComparer comparer(options);
+  EXPECT_THAT(std::string(AwaitError(comparer, origin).message()),
+              HasSubstr("/1.safetensors: chunk 1 differs"));
+}
+
 TEST_F(OriginComparerTest, OriginChangedSinceImport_IsNotPublished) {
   const Origin before = Now();
   OverwriteWithoutATrace();

@@ -45,15 +45,13 @@ absl::Status ReadFirstBytes(const RequestContext& context, const ObjectStore& st
 
 // `opened`: a SafetensorsModel, or FilesBeside.
 template <class Opened>
-absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Opened opened, const Origin& origin,
-                                                      const Manifest& manifest, SourceInfo info) {
+absl::StatusOr<OriginExtents> ExtentsOf(Opened opened, const Origin& origin, const Manifest& manifest) {
   if (!SameImage(opened.layout, manifest.layout())) {
     return absl::DataLossError(
         absl::StrCat("open ", origin.objects[0].uri,
                      ": the model is no longer what was imported: its tensors changed; import it again"));
   }
-  return MakeObjectSource(std::move(opened.objects), std::move(opened.extents), manifest.layout().image_bytes,
-                          std::move(info));
+  return OriginExtents{.objects = std::move(opened.objects), .extents = std::move(opened.extents)};
 }
 
 bool IsPacked(const Origin& origin) {
@@ -64,20 +62,20 @@ bool IsPacked(const Origin& origin) {
 
 // The image of a packed file: one extent of one object. Its chunks are compared with the manifest as those of
 // any source; here that they are as many.
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPacked(const RequestContext& context,
-                                                        const ObjectStore& store, const Origin& origin,
-                                                        const Manifest& manifest, SourceInfo info) {
+absl::StatusOr<OriginExtents> OpenPacked(const RequestContext& context, const ObjectStore& store,
+                                         const Origin& origin, const Manifest& manifest) {
   TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOrigin(context, store, origin));
   TC_ASSIGN_OR_RETURN(const std::string bytes, ReadBytes(context, *objects[0], 0, kPackedHeaderBytes));
-  TC_ASSIGN_OR_RETURN(const PackedHeader header,
-                      DecodePackedHeader(std::as_bytes(std::span(bytes)), origin.objects[0].bytes));
-  if (header.image_bytes != manifest.layout().image_bytes) {
+  const absl::StatusOr<PackedHeader> header =
+      DecodePackedHeader(std::as_bytes(std::span(bytes)), origin.objects[0].bytes);
+  if (!header.ok()) return Annotate(header.status(), absl::StrCat("open ", origin.objects[0].uri));
+  if (header->image_bytes != manifest.layout().image_bytes) {
     return absl::DataLossError(absl::StrCat("open ", origin.objects[0].uri, ": it is not the pack of ",
                                             manifest.id(), "; archive it again"));
   }
-  std::vector<ObjectExtent> extents = {{.object_offset = header.image_offset, .bytes = header.image_bytes}};
-  return MakeObjectSource(std::move(objects), std::move(extents), manifest.layout().image_bytes,
-                          std::move(info));
+  return OriginExtents{
+      .objects = std::move(objects),
+      .extents = {{.object_offset = header->image_offset, .bytes = header->image_bytes}}};
 }
 
 // Each check may hang with its disk: more of them would only take more threads.
@@ -90,24 +88,31 @@ bool IsAboutOriginFiles(const absl::Status& error) {
          absl::IsFailedPrecondition(error);
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
-                                                              const ObjectStore& store, const Origin& origin,
-                                                              const Manifest& manifest, uint32_t share,
-                                                              uint32_t shares) {
-  SourceInfo info;
-  info.outside = IsShared(origin);
-  info.share = share;
-  info.shares = shares;
-  if (IsPacked(origin)) return OpenPacked(context, store, origin, manifest, std::move(info));
+absl::StatusOr<OriginExtents> OpenOriginExtents(const RequestContext& context, const ObjectStore& store,
+                                                const Origin& origin, const Manifest& manifest) {
+  if (IsPacked(origin)) return OpenPacked(context, store, origin, manifest);
   TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOrigin(context, store, origin));
   if (manifest.kind() == ArtifactKind::kFiles) {
     std::vector<std::string> paths;
     for (const Tensor& file : manifest.layout().tensors) paths.push_back(file.name);
     TC_ASSIGN_OR_RETURN(FilesBeside files, FilesOf(std::move(objects), paths));
-    return SourceOf(std::move(files), origin, manifest, std::move(info));
+    return ExtentsOf(std::move(files), origin, manifest);
   }
   TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadSafetensors(context, objects));
-  return SourceOf(std::move(model), origin, manifest, std::move(info));
+  return ExtentsOf(std::move(model), origin, manifest);
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
+                                                              const ObjectStore& store, const Origin& origin,
+                                                              const Manifest& manifest, uint32_t share,
+                                                              uint32_t shares) {
+  TC_ASSIGN_OR_RETURN(OriginExtents opened, OpenOriginExtents(context, store, origin, manifest));
+  SourceInfo info;
+  info.outside = IsShared(origin);
+  info.share = share;
+  info.shares = shares;
+  return MakeObjectSource(std::move(opened.objects), std::move(opened.extents), manifest.layout().image_bytes,
+                          std::move(info));
 }
 
 // A check that hangs keeps its count. So a disk that does not answer takes kMaxChecksAtOnce threads, and

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@
 #include "core/artifact/manifest.h"
 #include "core/artifact/origin.h"
 #include "core/source/chunk_source.h"
+#include "core/source/object_extents.h"
 #include "core/source/object_reader.h"
 
 namespace tensorcast::daemon {
@@ -21,11 +23,20 @@ namespace tensorcast::daemon {
 // Whether the error is about the files, or only about the attempt to read them.
 bool IsAboutOriginFiles(const absl::Status& error);
 
+// The open objects of an origin, and the places of the artifact's image in them.
+struct OriginExtents {
+  ObjectReaders objects;
+  std::vector<ObjectExtent> extents;
+};
+
 // Opens the objects of an origin, if they can be read here and are unchanged since the import: same
 // identities, same layout. PERMISSION_DENIED when the store does not open them. NOT_FOUND when they are gone.
 // INVALID_ARGUMENT or FAILED_PRECONDITION when they have changed. DATA_LOSS when they have the same
-// identities but another layout. Any other error says nothing about the objects. If `shares` nodes read the
-// shared objects at the same time, this node is number `share`, counted from 0.
+// identities but another layout. Any other error says nothing about the objects.
+absl::StatusOr<OriginExtents> OpenOriginExtents(const RequestContext& context, const ObjectStore& store,
+                                                const Origin& origin, const Manifest& manifest);
+// As OpenOriginExtents, as a source. If `shares` nodes read the shared objects at the same time, this node is
+// number `share`, counted from 0.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
                                                               const ObjectStore& store, const Origin& origin,
                                                               const Manifest& manifest, uint32_t share = 0,
