@@ -241,7 +241,9 @@ bool Changes::State::Visit(const ChangedPart& part, ChangesReader& reader,
   if (part.whole) return false;
   if (part.base == nullptr) {
     const absl::Status visited = reader.rebuilder.VisitChanges(path, part.chunk, visit);
-    if (!visited.ok()) LOG_FIRST_N(WARNING, 10) << visited;
+    if (!visited.ok()) {
+      LOG_FIRST_N(WARNING, 10) << "find the changes in chunk " << part.chunk << ": " << visited;
+    }
     return visited.ok();
   }
   // To the next tensor: both images have zeros there.

@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<st
   int ends[2];
   // SEQPACKET keeps the messages apart and whole, and its end is seen as a message of size 0.
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return ErrnoStatus(errno, "make", "a pair of sockets");
+    return ErrnoStatus(errno, "make", "a pair of sockets for a helper process");
   }
   UniqueFd ours(ends[0]);
   // Closed here when Start returns: with a copy in this process the end of the child would not close the
@@ -146,7 +146,7 @@ absl::Status ChildProcess::Send(const std::string& message) {
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(ErrnoStatus(errno, "ask", absl::StrCat("process ", pid_)).message());
+  return absl::UnavailableError(ErrnoStatus(errno, "ask", absl::StrCat("helper process ", pid_)).message());
 }
 
 absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
@@ -157,7 +157,8 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) {
       return absl::DeadlineExceededError(
-          absl::StrCat("ask helper process ", pid_, ": it does not answer; another is started"));
+          absl::StrCat("ask helper process ", pid_,
+                       ": the process did not answer in time; pull instead, or check daemon.nccl"));
     }
     // The socket is read also where only the end of the process was told: a last message may have come before
     // it.
@@ -166,7 +167,8 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) {
       return absl::UnavailableError(
-          absl::StrCat("ask helper process ", pid_, ": it has ended; another is started"));
+          absl::StrCat("ask helper process ", pid_,
+                       ": the process has ended; pull instead, or check daemon.nccl"));
     }
     message.resize(size);
     return message;

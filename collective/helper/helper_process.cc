@@ -133,8 +133,8 @@ class HelperProcess::Group final : public BroadcastGroup {
         allocations.size() > helper::kMaxRanks) {
       return absl::InvalidArgumentError(
           absl::StrCat("open a group of ", allocations.size(), " allocations on ", by_device.size(),
-                       " devices: the group is not of 2 to ", helper::kMaxRanks,
-                       " devices with one allocation each; give each allocation a device of its own"));
+                       " devices: a group needs one allocation on each of 2 to ", helper::kMaxRanks,
+                       " devices; pass such allocations"));
     }
     std::vector<std::string> uuids;
     for (const auto& [uuid, allocation] : by_device) {
@@ -297,7 +297,7 @@ absl::StatusOr<std::string> HelperProcess::version() const {
 absl::Status HelperProcess::CheckPause() const {
   if (SteadyNow() >= not_before_) return absl::OkStatus();
   return absl::UnavailableError(
-      "open a group: the last one could not form, and none is tried yet; try again later");
+      "open a group: the previous group could not form, and no group is tried yet; try again later");
 }
 
 absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const RequestContext& context) {
@@ -344,8 +344,9 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 
 absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
-    End(How::kDied,
-        absl::UnavailableError("use the helper process: it ended while it was idle; another is started"));
+    End(How::kDied, absl::UnavailableError(
+                        "use the helper process: the process ended while it was idle; no action is needed, "
+                        "the daemon starts another process"));
   }
   if (child_ != nullptr) return absl::OkStatus();
   // A thread may start a process here, since nothing of this one runs in it (ChildProcess::Start).
@@ -366,7 +367,8 @@ absl::Status HelperProcess::AwaitHello() {
   const auto* const hello = std::get_if<Hello>(&reply);
   if (hello == nullptr || hello->version != helper::kVersion) {
     return absl::InternalError(
-        "start the helper process: it speaks another version; install daemon and helper from one build");
+        "start the helper process: the process speaks another version; install daemon and helper from one "
+        "build");
   }
   absl::MutexLock lock(&mutex_);
   library_ = hello->library;
@@ -394,7 +396,7 @@ absl::StatusOr<Answer> HelperProcess::AskFor(const helper::Request& request, abs
   TC_ASSIGN_OR_RETURN(Reply reply, Ask(request, timeout));
   if (auto* const answer = std::get_if<Answer>(&reply)) return std::move(*answer);
   absl::Status strange = absl::InternalError(
-      "ask the helper process: its answer is of another kind; install daemon and helper from one build");
+      "ask the helper process: the answer is of another kind; install daemon and helper from one build");
   End(How::kKilled, strange);
   return strange;
 }

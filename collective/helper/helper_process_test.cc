@@ -262,9 +262,9 @@ TEST_F(HelperProcessTest, FailedJoin_DelaysNextGroup) {
   ASSERT_TRUE(Eventually([this] { return helper_->available(); }));
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("driver is too old"));
   EXPECT_FALSE(helper_->available());
-  EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("none is tried yet"));
+  EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("no group is tried yet"));
   const auto wide = helper_->Reserve(RequestContext::Background(absl::Seconds(60)));
-  EXPECT_THAT(std::string(wide.status().message()), HasSubstr("none is tried yet"));
+  EXPECT_THAT(std::string(wide.status().message()), HasSubstr("no group is tried yet"));
 }
 
 // Two GPUs of one node, and two of another.

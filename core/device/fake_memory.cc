@@ -36,7 +36,8 @@ bool LeadsTo(const std::string& link, std::string_view uuid) {
 absl::Status Gone(const FakeIpcFields& fields) {
   return absl::NotFoundError(absl::StrCat("open fake device memory ", fields.memory, " of process ",
                                           fields.pid,
-                                          ": it was freed, or its process is gone; ask the exporter again"));
+                                          ": the memory was freed, or its process is gone; "
+                                          "ask the exporter again"));
 }
 
 }  // namespace
@@ -68,8 +69,9 @@ absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Open(const FakeIpcFields
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat", path);
   if (bytes == 0 || static_cast<uint64_t>(info.st_size) != bytes) {
     return absl::InvalidArgumentError(absl::StrCat("open fake device memory ", fields.memory,
-                                                   ": its handle says ", bytes, " bytes, and it has ",
-                                                   info.st_size, "; ask the exporter again"));
+                                                   ": the handle says ", bytes,
+                                                   " bytes, and the memory has ", info.st_size,
+                                                   " bytes; ask the exporter again"));
   }
   TC_RETURN_IF_ERROR(memory->Map());
   return memory;
@@ -121,8 +123,8 @@ absl::Status FakeMemory::Populate(uint64_t offset, uint64_t bytes) {
   }
   if (error == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "allocate ", bytes_, " bytes of fake device memory: the host has no memory for it (",
-      ErrnoStatus(error, "populate", "it").message(), "); make daemon.fake_device_memory smaller"));
+      "allocate ", bytes_, " bytes of fake device memory: the host has too little memory (",
+      std::generic_category().message(error), "); make daemon.fake_device_memory smaller"));
 }
 
 FakeMemory::~FakeMemory() {

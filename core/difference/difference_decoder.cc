@@ -32,23 +32,24 @@ constexpr size_t kVisitedAtOnce = 4096;
 // checks. What stays unchecked until the end is only whether there were as many values as steps 255; wrong
 // bytes are found by the target's digest.
 absl::Status Refuse(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", what, "; pull the target whole"));
+  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", what, "; pull the whole target"));
 }
 
 absl::Status CheckSizes(DecoderPath path, uint32_t chunk, uint64_t base_bytes, uint64_t target_bytes) {
   const uint64_t bytes = path.front()->geometry().chunk(chunk).bytes;
   if (base_bytes == bytes && target_bytes == bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("rebuild chunk ", chunk, ": it has ", bytes,
+  return absl::InvalidArgumentError(absl::StrCat("rebuild the chunk: the chunk has ", bytes,
                                                  " bytes, but the base gave ", base_bytes, " and the target ",
                                                  target_bytes, "; give the chunk's memory"));
 }
 
-absl::Status CheckGeometry(DecoderPath path, uint32_t chunk) {
+// The errors of a chunk do not name its number: the callers do.
+absl::Status CheckGeometry(DecoderPath path) {
   DCHECK(!path.empty());
   for (const DifferenceDecoder* const difference : path) {
     if (difference == path.front() || difference->geometry() == path.front()->geometry()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rebuild chunk ", chunk, ": the differences are not of one geometry; pull the target whole"));
+    return absl::InvalidArgumentError(
+        "rebuild the chunk: the differences are not of one geometry; pull the whole target");
   }
   return absl::OkStatus();
 }
@@ -238,7 +239,7 @@ void MarkElements(const RecordStreams& streams, std::span<uint8_t> bits) {
 absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& layout,
                                                           std::span<const std::span<std::byte>> image,
                                                           DifferenceGeometry target) {
-  if (layout.tensors.size() != 2) return Refuse("its layout is not that of an index and records");
+  if (layout.tensors.size() != 2) return Refuse("the layout is not that of an index and records");
   const Tensor& index_tensor = layout.tensors[0];
   const Tensor& records_tensor = layout.tensors[1];
   DifferenceDecoder decoder;
@@ -247,7 +248,7 @@ absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& lay
     bytes += piece.size();
     decoder.image_.emplace_back(piece);
   }
-  if (bytes < layout.image_bytes) return Refuse("its image is shorter than its layout");
+  if (bytes < layout.image_bytes) return Refuse("the image is shorter than the layout");
   std::vector<std::byte> gathered;
   const auto index_bytes = decoder.Bytes({index_tensor.offset, index_tensor.nbytes}, gathered);
   TC_ASSIGN_OR_RETURN(DifferenceIndex index,
@@ -328,7 +329,7 @@ struct ChunkRebuilder::State {
 
 template <typename Use>
 absl::Status ChunkRebuilder::State::ReadRecords(DecoderPath path, uint32_t chunk, const Use& use) {
-  TC_RETURN_IF_ERROR(CheckGeometry(path, chunk));
+  TC_RETURN_IF_ERROR(CheckGeometry(path));
   const DifferenceGeometry& geometry = path.front()->geometry();
   const uint64_t chunk_bytes = geometry.chunk(chunk).bytes;
   runs = geometry.RunsOf(chunk);
@@ -336,7 +337,7 @@ absl::Status ChunkRebuilder::State::ReadRecords(DecoderPath path, uint32_t chunk
   for (const ElementRun& run : runs) elements += run.bytes / run.width;
   if (ModeOf(path, chunk) == RecordMode::kWhole) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rebuild chunk ", chunk, ": a difference has no record of it; pull the chunk whole"));
+        "rebuild the chunk: a difference has no record of the chunk; pull the whole chunk");
   }
   used = 0;
   for (const DifferenceDecoder* const difference : path) {
@@ -402,9 +403,8 @@ absl::Status ChunkRebuilder::State::Rebuild(DecoderPath path, uint32_t chunk,
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("rebuild chunk ", chunk,
-                   ": a record has not the values that its steps ask for; pull the "
-                   "chunk whole"));
+      "rebuild the chunk: a record of the difference has too few or too many values for its steps; pull the "
+      "whole chunk");
 }
 
 ChunkRebuilder::ChunkRebuilder() : state_(std::make_unique<State>()) {}
@@ -424,7 +424,7 @@ absl::Status ChunkRebuilder::Rebuild(DecoderPath path, uint32_t chunk, std::span
 
 absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
                                           absl::FunctionRef<void(const ChangedElements&)> visit) {
-  TC_RETURN_IF_ERROR(CheckGeometry(path, chunk));
+  TC_RETURN_IF_ERROR(CheckGeometry(path));
   State& state = *state_;
   std::optional<std::span<uint8_t>> bits;
   const auto changes_it = [chunk](const DifferenceDecoder* one) {

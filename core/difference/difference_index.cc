@@ -12,7 +12,7 @@ constexpr uint16_t kVersion = 1;
 
 template <typename... Why>
 absl::Status Refuse(const Why&... why) {
-  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", why..., "; pull the target whole"));
+  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", why..., "; pull the whole target"));
 }
 
 bool HasRecord(RecordMode mode) { return mode != RecordMode::kSame && mode != RecordMode::kWhole; }

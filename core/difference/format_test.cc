@@ -243,9 +243,9 @@ TEST(DifferenceRecord, PositionsOutsideTheChunk_AreRejected) {
 
 TEST(DifferenceRecord, MissingOrSpareValues_AreRejected) {
   for (const Record& record : InEachMode()) {
-    ExpectDamaged(With(record, [](Record& r) { r.values.pop_back(); }), "has not the values");
-    ExpectDamaged(With(record, [](Record& r) { r.values.clear(); }), "has not the values");
-    ExpectDamaged(With(record, [](Record& r) { r.values.push_back(0); }), "has not the values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.pop_back(); }), "too few or too many values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.clear(); }), "too few or too many values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.push_back(0); }), "too few or too many values");
     ExpectDamaged(With(record, [](Record& r) { r.values.assign(kElements * 2 + 1, 0); }), "impossible size");
   }
 }
@@ -328,7 +328,7 @@ TEST(DifferenceDamage, EveryTruncation_IsRejected) {
     EXPECT_THAT(
         RebuildFrom(RecordMode::kSparse, record.substr(0, size), ExampleGeometry(), ExampleBase(), &target)
             .message(),
-        HasSubstr(size == 0 ? "a record of 0 bytes" : "; pull the chunk whole"));
+        HasSubstr(size == 0 ? "a record of 0 bytes" : "; pull the whole chunk"));
   }
   EXPECT_THAT(
       RebuildFrom(RecordMode::kSparse, record + "x", ExampleGeometry(), ExampleBase(), &target).message(),
@@ -362,7 +362,7 @@ TEST(DifferenceDecoder, ImageShorterThanItsLayout_IsRejected) {
   Image image(256);
   const std::span<std::byte> piece = image;
   const auto decoder = DifferenceDecoder::Open(DifferenceLayout(27, 38), {&piece, 1}, ExampleGeometry());
-  EXPECT_THAT(decoder.status().message(), HasSubstr("its image is shorter than its layout"));
+  EXPECT_THAT(decoder.status().message(), HasSubstr("the image is shorter than the layout"));
 }
 
 TEST(DifferenceDecoder, ChunkMemoryOfOtherSize_IsRejected) {
@@ -375,7 +375,7 @@ TEST(DifferenceDecoder, ChunkMemoryOfOtherSize_IsRejected) {
   const Image base = ExampleBase();
   Image target(256);
   EXPECT_THAT(ChunkRebuilder().Rebuild({&path, 1}, 0, base, target, nullptr).message(),
-              HasSubstr("it has 512 bytes, but the base gave 512 and the target 256"));
+              HasSubstr("the chunk has 512 bytes, but the base gave 512 and the target 256"));
 }
 
 TEST(ElementRuns, Geometry_MergesWidthsAndCoversPadding) {

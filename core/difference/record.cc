@@ -31,7 +31,7 @@ std::span<const uint8_t> Octets(std::string_view text) {
 
 absl::Status Damaged(std::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat("read a record of a difference: ", what, "; pull the chunk whole"));
+      absl::StrCat("read a record of a difference: ", what, "; pull the whole chunk"));
 }
 
 // Checks that the gaps give as many positions as changed, all of them inside the chunk.

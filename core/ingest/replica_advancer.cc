@@ -173,7 +173,8 @@ class StayingChunks final : public ChunkSource {
 
 // What a caller can do instead. A commit to live weights has a gate, and its caller asked for no advance.
 std::string_view Otherwise(const Advance& advance) {
-  return advance.gate() != nullptr ? "get the new version anew, without live" : "get it without advance";
+  return advance.gate() != nullptr ? "get the new version again, without live"
+                                   : "get the new version without advance";
 }
 
 // Gives its source once. After a wrong chunk the chain asks again and gets none: what is missing is then
@@ -263,13 +264,15 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   if (layout.image_bytes != request.layout().image_bytes ||
       layout.chunk_bytes != request.layout().chunk_bytes) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": the two versions differ in image size or chunk size; ", Otherwise(advance)));
+        absl::StrCat(what, ": the earlier and the new version differ in image size or chunk size; ",
+                     Otherwise(advance)));
   }
   if (!IsOwn(*leased->memory().host)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        what, ": its memory was taken back from an earlier daemon, and is read-only ", "(daemon.keep_pool); ",
-        advance.gate() != nullptr ? "evict it, and get the weights live again"
-                                  : absl::StrCat("evict it, or ", Otherwise(advance))));
+        what, ": the replica's memory was taken back from an earlier daemon, and is read-only ",
+        "(daemon.keep_pool); ",
+        advance.gate() != nullptr ? "evict the replica, and get the weights live again"
+                                  : absl::StrCat("evict the replica, or ", Otherwise(advance))));
   }
   TC_ASSIGN_OR_RETURN(StagingRing* const staging, FindBuffers(request.layout(), space, own));
   RetirementRequest retirement{.artifact_id = advance.base_id(),

@@ -76,10 +76,10 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
     const std::string text = absl::StrCat(what, ": replica ", replica->id, " must stay");
     refusal = {.why = absl::IsUnavailable(consent)
                           ? Annotate(consent, text)
-                          : absl::FailedPreconditionError(
-                                absl::StrCat(text, ": ", consent.message(), "; to keep both versions ",
-                                             request.gate != nullptr ? "get the new one anew, without live"
-                                                                     : "get without advance")),
+                          : absl::FailedPreconditionError(absl::StrCat(
+                                text, ": ", consent.message(), "; to keep both versions ",
+                                request.gate != nullptr ? "get the new version again, without live"
+                                                        : "get without advance")),
                .waits_for = std::string(consent.message()),
                .look_again = kAskGuardAgain};
     return refusal.why;

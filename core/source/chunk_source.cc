@@ -14,15 +14,17 @@ absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& reques
   if (destination_bytes == request.range.bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(DescribeFetch(info, request), ": the destination has ",
                                                  destination_bytes, " bytes for a range of ",
-                                                 request.range.bytes, "; make them equal"));
+                                                 request.range.bytes,
+                                                 " bytes; give a destination of the range's size"));
 }
 
 absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uint64_t image_bytes) {
   const ByteRange& range = request.range;
   if (range.offset <= image_bytes && range.bytes <= image_bytes - range.offset) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": the image has ", image_bytes,
-                                            " bytes, not ", range.bytes, " at ", range.offset,
-                                            "; ask for a range inside the image"));
+  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": the range of ", range.bytes,
+                                            " bytes at offset ", range.offset,
+                                            " is not inside the image of ", image_bytes,
+                                            " bytes; ask for a range inside the image"));
 }
 
 }  // namespace tensorcast

@@ -175,7 +175,9 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
     if (*end != HttpEnd::kWhole) {
       if (*end == HttpEnd::kUntrusted) {
         return absl::PermissionDeniedError(
-            absl::StrCat(request.subject, ": ", cause, "; add the server's authority to the CA bundle"));
+            absl::StrCat(request.subject, ": ", cause,
+                         "; check the endpoint's host name, or add the server's CA certificate to the file "
+                         "that AWS_CA_BUNDLE names"));
       }
       if (*end == HttpEnd::kFailed) {
         return absl::UnavailableError(

@@ -52,7 +52,8 @@ bool HttpExchange::AddHeader(std::string_view line) {
   header_bytes_ += line.size();
   if (header_bytes_ > kMaxHeaderBytes) {
     refusal_ = absl::UnavailableError(
-        absl::StrCat(request_.subject, ": the headers are too large; check the endpoint"));
+        absl::StrCat(request_.subject, ": the server's reply has more than ", kMaxHeaderBytes >> 10,
+                     " KiB of headers; check the endpoint"));
     return false;
   }
   line = absl::StripAsciiWhitespace(line);

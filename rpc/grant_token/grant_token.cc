@@ -47,7 +47,7 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
   for (std::string* field : TextsOf(claims)) *field = std::string(reader.GetString<uint16_t>());
   if (!reader.AtEnd()) {
     return absl::InvalidArgumentError(
-        "read a grant token: its fields do not fill it exactly; request a new grant");
+        "read a grant token: the fields do not fill the token exactly; request a new grant");
   }
   return claims;
 }
@@ -71,13 +71,13 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
 // the fields. So a field that is looked at is the global store's.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now) {
   if (token.size() < kSmallestToken) {
-    return absl::InvalidArgumentError(absl::StrCat("read a grant token: it has ", token.size(),
+    return absl::InvalidArgumentError(absl::StrCat("read a grant token: the token has ", token.size(),
                                                    " bytes, and a token has at least ", kSmallestToken,
                                                    "; request a new grant"));
   }
   if (const auto version = static_cast<uint8_t>(token[0]); version != kVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("read a grant token: it has version ", version,
-                                                      ", and this daemon reads ", kVersion,
+    return absl::FailedPreconditionError(absl::StrCat("read a grant token: the token has version ", version,
+                                                      ", and this daemon reads version ", kVersion,
                                                       "; upgrade the older of daemon and global store"));
   }
   if (key.bytes.empty()) {
@@ -89,11 +89,12 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
   // global store.
   if (CRYPTO_memcmp(mac.data(), token.data() + signed_bytes.size(), kMacBytes) != 0) {
     return absl::PermissionDeniedError(
-        "verify a grant: the token was not signed for this source; request a new grant");
+        "verify a grant: the token was not signed for this source; try again, and if the error stays, check "
+        "that the source's advertised address leads to this source");
   }
   TC_ASSIGN_OR_RETURN(GrantClaims claims, DecodeClaims(signed_bytes.substr(1)));
   if (claims.epoch != key.epoch) {
-    return absl::PermissionDeniedError(absl::StrCat("verify a grant: it is of epoch ", claims.epoch,
+    return absl::PermissionDeniedError(absl::StrCat("verify a grant: the grant is of epoch ", claims.epoch,
                                                     ", and the key of this source is of epoch ", key.epoch,
                                                     "; request a new grant"));
   }

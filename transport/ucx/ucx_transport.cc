@@ -139,8 +139,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   }
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
     return absl::InvalidArgumentError(
-        "open the UCX transport: it needs at least one request, byte and "
-        "serving thread; set more");
+        "open the UCX transport: an option is below 1; set requests_in_flight, request_bytes and "
+        "serving_threads to at least 1");
   }
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {

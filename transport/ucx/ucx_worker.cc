@@ -133,8 +133,8 @@ absl::Status RequireConnectionManager(const std::string& name) {
   TC_RETURN_IF_ERROR(components.Query());
   const uct_component_h found = components.Find(name, UCT_COMPONENT_FLAG_CM);
   if (found == nullptr) {
-    return absl::UnavailableError(absl::StrCat("start UCX: there is no connection manager '", name,
-                                               "' here; for rdmacm install librdmacm (package rdma-core)"));
+    return absl::UnavailableError(absl::StrCat("start UCX: UCX finds no connection manager '", name,
+                                               "' on this host; install the package librdmacm1"));
   }
   ucs_async_context_t* async = nullptr;
   TC_RETURN_IF_ERROR(UcxStatus(ucs_async_context_create(UCS_ASYNC_MODE_POLL, &async), "start UCX"));
@@ -194,7 +194,8 @@ absl::Status UcxWorker::Init(const Options& options) {
   if (options.devices) {
     ucp_context_attr_t attributes{};
     attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-    TC_RETURN_IF_ERROR(UcxStatus(ucp_context_query(context_, &attributes), "ask UCX which memory it knows"));
+    TC_RETURN_IF_ERROR(
+        UcxStatus(ucp_context_query(context_, &attributes), "ask UCX which kinds of memory UCX knows"));
     reaches_devices_ = (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
   }
 
