@@ -233,7 +233,7 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
     if (nodes.size() == kMaxNodes) {
       bundle.LeaveOut(absl::StrCat("node ", node.name()),
                       absl::ResourceExhaustedError(
-                          absl::StrCat("only ", kMaxNodes, " nodes are asked; make a bundle there")));
+                          absl::StrCat("only ", kMaxNodes, " nodes are asked; make a bundle on that node")));
     } else {
       nodes.push_back(node);
     }
@@ -245,8 +245,9 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
 void AddStore(Bundle& bundle, const v1::GetStatusResponse& status, const client::ClientOptions& options) {
   if (status.global_store() == "embedded") return;  // in the process of the daemon, which was asked
   absl::StatusOr<v1::ProcessRecords> records =
-      absl::NotFoundError("the daemon names no address of the global store");
-  for (const std::string_view address : absl::StrSplit(status.global_store(), ',')) {
+      absl::NotFoundError("the daemon reports no address of a global store; check daemon.global_store");
+  // Without SkipEmpty an empty text would give one empty address, which leads to the default daemon.
+  for (const std::string_view address : absl::StrSplit(status.global_store(), ',', absl::SkipEmpty())) {
     auto store = ConnectTo(std::string(address), options);
     if (!store.ok()) {
       records = store.status();
