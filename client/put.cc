@@ -10,6 +10,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/aside.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -149,12 +150,14 @@ absl::StatusOr<FilesBeside> OpenFilesAt(const RequestContext& context,
         const std::string& name = files.layout.tensors[i].name;
         if (opened.emplace(name, files.objects[i]).second) continue;
         return absl::InvalidArgumentError(
-            absl::StrCat("open the files: two are called ", QuoteName(name), "; name one of them"));
+            absl::StrCat("open the files in ", absl::StrJoin(paths, ", "), ": two files are called ",
+                         QuoteName(name), "; pass only one of these files"));
       }
     }
     if (opened.empty()) {
-      return absl::InvalidArgumentError(
-          "open the files: the folders have none but weights and hidden files; name others, or none");
+      return absl::InvalidArgumentError(absl::StrCat(
+          "open the files in ", absl::StrJoin(paths, ", "),
+          ": the folders contain only weights and hidden files; pass other paths, or no paths"));
     }
     std::vector<std::string> names;
     ObjectReaders objects;

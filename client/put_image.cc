@@ -17,8 +17,9 @@ absl::StatusOr<PutImage> PutImage::Create(std::span<const PutTensor> tensors, De
     uint64_t nbytes = tensor.bytes.size();
     if (tensor.device) {
       if (nbytes > 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "put tensor \"", tensor.name, "\": it is given in host memory and on a GPU; give one of both"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("put tensor \"", tensor.name,
+                         "\": the tensor is given in host memory and on a GPU; give only one of the two"));
       }
       TC_ASSIGN_OR_RETURN(nbytes, TensorBytes(tensor.dtype, tensor.shape));
       image.on_devices_ = true;

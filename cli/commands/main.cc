@@ -7,6 +7,7 @@
 
 #include "absl/log/initialize.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/programs.h"
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
     return cli::ParseAndRun(commands, argc, argv);
   } catch (const std::exception& error) {
     // Nothing of ours throws; what the standard library and others do ends here, and not in an abort.
-    return cli::Fail(absl::InternalError(error.what()));
+    return cli::Fail(absl::InternalError(absl::StrCat("run the command: unexpected exception (", error.what(),
+                                                      "); try again, and report the bug if it stays")));
   }
 }

@@ -81,8 +81,9 @@ std::unique_ptr<EventHub::Tab> EventHub::Watch(const std::string& view, const Qu
       const absl::MutexLock topic_lock(&topic->mutex);
       topic->problem_number = 1;
       topic->problem = std::make_shared<const std::string>(
-          Event("problem", ToText(ErrorDocument(absl::ResourceExhaustedError(
-                               absl::StrCat("no thread could be started for this view: ", error.what()))))));
+          Event("problem", ToText(ErrorDocument(absl::ResourceExhaustedError(absl::StrCat(
+                               "show the view ", view, ": no thread can be started (", error.what(),
+                               "); raise the limit of threads, or close other tabs"))))));
     }
   }
   ++topic->tabs;

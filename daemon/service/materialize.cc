@@ -25,7 +25,7 @@ bool MayBeGone(const absl::Status& status) {
 absl::Status NoCopyLeft(std::string_view artifact_id) {
   return absl::NotFoundError(
       absl::StrCat("find a copy of ", artifact_id,
-                   ": no live node has one any more, and no file that the artifact was imported from is "
+                   ": no live node has a copy any more, and no file that the artifact was imported from is "
                    "left; put the artifact again, or start a node that has a copy"));
 }
 
@@ -38,11 +38,12 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestCon
   if (artifact_id.empty()) {
     if (!key.empty()) return FindKey(context, key, confirmed, manifest);
     return absl::InvalidArgumentError(
-        "find an artifact: neither an artifact id nor a key was given; give one of both");
+        "find an artifact: neither an artifact id nor a key was given; give one of the two");
   }
   if (!IsArtifactId(artifact_id)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("find \"", artifact_id, "\": it is not an artifact id; give one (tc2:...)"));
+        absl::StrCat("find \"", artifact_id,
+                     "\": the text is not an artifact id; give an artifact id (tc2:...)"));
   }
   v1::ResolveKeyResponse target;
   target.mutable_key()->set_artifact_id(artifact_id);
@@ -91,7 +92,7 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
     if (receiver.empty()) return absl::OkStatus();
     return absl::PermissionDeniedError(
         absl::StrCat("attach as node ", receiver,
-                     ": a node needs a grant and this call has none; ask the global store for one"));
+                     ": a node needs a grant and this call has no grant; ask the global store for a grant"));
   }
   // A daemon of this host pulls by attaching, so its grant is checked as OpenPull would check it.
   v1::OpenPullRequest asked;
@@ -149,9 +150,10 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
       std::ranges::count_if(selection.chunks, [&](uint32_t chunk) { return !there->Has(chunk); });
   if (missing == 0) return lease;
   return absl::FailedPreconditionError(absl::StrCat(
-      "attach to replica ", lease->replica_id(), " of ", lease->manifest()->id(), ": it holds only ",
+      "attach to replica ", lease->replica_id(), " of ", lease->manifest()->id(), ": the replica holds only ",
       there->count(), " of ", there->chunks(), " chunks, and lacks ", missing, " of the ",
-      selection.chunks.size(), " requested ones; get them, which attaches to what it brings"));
+      selection.chunks.size(),
+      " requested chunks; get these tensors instead: a get brings the missing chunks and then attaches"));
 }
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
@@ -290,13 +292,13 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
                       FindManifest(context, *options_.engine, *options_.global_store, artifact_id));
   if (!SameImage(manifest->layout(), base.manifest()->layout())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its tensors are not those of ", base.manifest()->id(),
-                     " at the same places; get the new version anew, without live"));
+        absl::StrCat("the tensors of the new version are not those of ", base.manifest()->id(),
+                     " at the same places; get the new version again, without live"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReplica(*options_.engine, base.replica_id()));
   if (replica.pinned()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("replica ", base.replica_id(), " is pinned; unpin it first"));
+        absl::StrCat("replica ", base.replica_id(), " is pinned; unpin the replica first"));
   }
   const Location host{LocationKind::kCpu, 0};
   IngestRequest ingest{

@@ -34,8 +34,8 @@ absl::StatusOr<std::vector<Fact>> Missing(const DurableFacts& from, const Durabl
     if (found.empty()) {
       missing.push_back(std::move(fact));
     } else if (found.mapped() != fact.record) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("copy ", NameOf(fact), ": the target holds another one; copy into an empty target"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "copy ", NameOf(fact), ": the target has a different record; copy into an empty target"));
     }
   }
   // What is left in `there` is not in the source: a merge of two clusters is not a copy of one.
@@ -81,8 +81,9 @@ absl::Status CompareManifests(const DurableFacts& facts, MetadataStore& from, Me
     TC_ASSIGN_OR_RETURN(const std::string original, from.ReadManifest(artifact.artifact_id));
     TC_ASSIGN_OR_RETURN(const std::string copy, to.ReadManifest(artifact.artifact_id));
     if (original != copy) {
-      return absl::DataLossError(absl::StrCat("compare the copy of the manifest of ", artifact.artifact_id,
-                                              ": it differs; copy into an empty target"));
+      return absl::DataLossError(
+          absl::StrCat("compare the copy of the manifest of ", artifact.artifact_id,
+                       ": the copy differs from the source; copy into an empty target"));
     }
     bytes += copy.size();
   }
@@ -101,7 +102,7 @@ absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to)
 
   TC_ASSIGN_OR_RETURN(const DurableFacts after, to.Load());
   const absl::StatusOr<std::vector<Fact>> lost = Missing(facts, after);
-  if (!lost.ok()) return absl::DataLossError(absl::StrCat("compare the copy: ", lost.status().message()));
+  if (!lost.ok()) return absl::DataLossError(lost.status().message());
   if (!lost->empty()) {
     return absl::DataLossError(absl::StrCat("compare the copy: the target lost ", NameOf(lost->front()),
                                             "; copy into an empty target"));
