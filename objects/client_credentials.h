@@ -6,8 +6,9 @@
 //      ▼
 //   daemon  Take: into Secrets; OpenForClient: a store for only this import
 //
-// The secrets appear in no message, log or core file of either process. The daemon wipes them with the last
-// reader of the import. Client and daemon must be of the same release, because the memfd's format may change.
+// The secrets appear in no message, log or core file of either process. The daemon wipes them when the last
+// reader of the import is destroyed. Client and daemon must be of the same release, because the memfd's
+// format may change.
 //
 // Values and functions without state; thread-safe.
 #pragma once
@@ -38,7 +39,7 @@ struct ClientCredentials {
 };
 
 // Finds the credentials that this process would use to read the URI. nullopt if it has none, or if the URI's
-// scheme takes none. An error is that of the provider that is configured and gives no credentials.
+// scheme takes none. If a configured provider gives no credentials, returns that provider's error.
 absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const RequestContext& context,
                                                                        const std::string& uri,
                                                                        const Environment& environment);

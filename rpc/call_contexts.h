@@ -72,8 +72,8 @@ class CallContexts {
 };
 
 // The context of a call being served: deadline, trace, request id, and the cancellation that the handler
-// helpers trigger. A server that was not made by rpc::Server has not stored one; then returns a new one with
-// the call's deadline.
+// helpers trigger. If the server was not made by rpc::Server, no context is stored, and the function returns
+// a new one with the call's deadline.
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
 // The caller of a call at a server that checks its callers (access.h); empty for others.

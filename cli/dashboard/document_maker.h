@@ -41,10 +41,11 @@ std::string LabelOf(const v1::Node& node, const char* name);
 bool IsLate(const v1::Node& node);
 // Whether the node has the zone and rack in the query; a parameter that the query lacks matches every node.
 bool IsIn(const Query& query, const v1::Node& node);
-// The store's message, without times that change at each poll although nothing happened.
+// The node as the global store describes it, without times that change at each poll although nothing
+// happened.
 nlohmann::json NodeRow(v1::Node node);
-// A node's status. Long rings are halved until the message fits. Leaves out facts of the host that change at
-// each poll although nothing happened.
+// A node's status. Older entries of recent_transfers and servings are left out until the message fits. Leaves
+// out facts of the host that change at each poll although nothing happened.
 nlohmann::json StatusRow(v1::GetStatusResponse status);
 // The rate between two readings of a byte counter, in bytes per second.
 double RateOf(uint64_t now, uint64_t before, absl::Duration between);
@@ -76,8 +77,8 @@ class Documents::Maker {
     return answer;
   }
 
-  // The daemon's status. Asks a global store only once per connection, because it has no such call and would
-  // log each one.
+  // The daemon's status. Asks a global store only once per connection: a global store does not serve
+  // GetStatus, and would log each such call.
   Shared<v1::GetStatusResponse> Daemon();
   // The cluster, with the nodes sorted by name.
   Shared<v1::GetClusterStatusResponse> Cluster();
@@ -112,7 +113,7 @@ class Documents::Maker {
   absl::Mutex mutex_;
   std::shared_ptr<client::AdminClient> own_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<client::AdminClient> store_alone_
-      ABSL_GUARDED_BY(mutex_);  // set if it is a global store, not a daemon
+      ABSL_GUARDED_BY(mutex_);  // the connection, if it leads to a global store and not to a daemon
   Cached<v1::GetStatusResponse> daemon_;
   Cached<v1::GetClusterStatusResponse> cluster_;
   Cached<std::vector<v1::Artifact>> artifacts_;

@@ -64,8 +64,8 @@ struct ErrorFrame {
 
 // Asks for HAVE frames on this connection. REQUIRES: its claim is of a replica in host memory.
 struct FollowFrame {};
-// Chunks of the image that are verified and in their place: chunk first_chunk + i is bit i % 64 of word i
-// / 64.
+// Chunks of the image that are verified and in their place. Bit i % 64 of words[i / 64] is chunk
+// first_chunk + i.
 struct HaveFrame {
   uint32_t first_chunk = 0;  // a multiple of 64
   std::vector<uint64_t> words;

@@ -135,8 +135,8 @@ struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked
   uint64_t bytes = 0;
   IpcHandle ipc;  // of device memory
-  // The ring of a stream. When the last copy of this pointer is destroyed, the client's connection ends,
-  // which gives up the ring's room.
+  // The ring of a stream. When the last copy of this pointer is destroyed, the client's connection ends, and
+  // the ring's memory is released.
   std::shared_ptr<PutRing> ring;
   // With a ring: the parts that need not come through the ring. Parts of a memfd are checked to lie in it;
   // parts of a replica are not checked.

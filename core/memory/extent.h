@@ -12,7 +12,7 @@ namespace tensorcast {
 
 inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;
 
-// A piece of the pool: bytes from the pool's start.
+// A piece of the pool. `offset` counts from the pool's start.
 struct Extent {
   uint64_t offset = 0;
   uint64_t bytes = 0;
@@ -54,8 +54,8 @@ std::vector<ImageExtent>::const_iterator ExtentAt(const std::vector<ImageExtent>
 // The image's granules among `wanted` that the extents do not hold, in ascending order.
 std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,
                                   const std::vector<ImageExtent>& extents);
-// Maps the image's granules `places` to the pool's granules `pool`, in order. REQUIRES: both have as many
-// granules.
+// Maps the image's granules `places` to the pool's granules `pool`, in order. REQUIRES: both have the same
+// number of granules.
 std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std::vector<GranuleRange>& pool);
 // The parts of the extents that lie in the image's granules `wanted`, in order.
 std::vector<ImageExtent> Cut(const std::vector<ImageExtent>& extents,

@@ -37,7 +37,7 @@ class Storage {
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
   // The rate limits, shared by all stores that read objects for this daemon.
   const std::shared_ptr<objects::ReadRates>& read_rates() const { return read_rates_; }
-  // Whether a shared object cannot change in the version that was read.
+  // Tells whether a shared object is immutable (OriginOptions::ParseImmutable).
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
   // Writes to daemon.archives; null: there are none.
   const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }

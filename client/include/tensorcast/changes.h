@@ -93,8 +93,8 @@ class Changes {
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
 
-  // Compares `tensors`, the same argument as of WriteTo, with the digests of the target's manifest. Returns
-  // the indices of the tensors that differ. DATA_LOSS if the target's own memory does not match the digests.
+  // Compares `tensors`, given as for WriteTo, with the digests of the target's manifest. Returns the indices
+  // of the tensors that differ. DATA_LOSS if the target's own memory does not match the digests.
   static absl::StatusOr<std::vector<size_t>> Differing(const RequestContext& context, const Replica& target,
                                                        std::span<const std::span<std::byte>> tensors);
 
