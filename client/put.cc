@@ -149,15 +149,15 @@ absl::StatusOr<FilesBeside> OpenFilesAt(const RequestContext& context,
       for (size_t i = 0; i < files.objects.size(); ++i) {
         const std::string& name = files.layout.tensors[i].name;
         if (opened.emplace(name, files.objects[i]).second) continue;
-        return absl::InvalidArgumentError(
-            absl::StrCat("open the files in ", absl::StrJoin(paths, ", "), ": two files are called ",
-                         QuoteName(name), "; pass only one of these files"));
+        return absl::InvalidArgumentError(absl::StrCat("open the files in ", absl::StrJoin(paths, ", "),
+                                                       ": two files are called ", QuoteName(name),
+                                                       "; pass only one of these files"));
       }
     }
     if (opened.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "open the files in ", absl::StrJoin(paths, ", "),
-          ": the folders contain only weights and hidden files; pass other paths, or no paths"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("open the files in ", absl::StrJoin(paths, ", "),
+                       ": the folders contain only weights and hidden files; pass other paths, or no paths"));
     }
     std::vector<std::string> names;
     ObjectReaders objects;

@@ -166,9 +166,8 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) {
-      return absl::UnavailableError(
-          absl::StrCat("ask helper process ", pid_,
-                       ": the process has ended; pull instead, or check daemon.nccl"));
+      return absl::UnavailableError(absl::StrCat(
+          "ask helper process ", pid_, ": the process has ended; pull instead, or check daemon.nccl"));
     }
     message.resize(size);
     return message;

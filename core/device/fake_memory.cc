@@ -69,9 +69,8 @@ absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Open(const FakeIpcFields
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat", path);
   if (bytes == 0 || static_cast<uint64_t>(info.st_size) != bytes) {
     return absl::InvalidArgumentError(absl::StrCat("open fake device memory ", fields.memory,
-                                                   ": the handle says ", bytes,
-                                                   " bytes, and the memory has ", info.st_size,
-                                                   " bytes; ask the exporter again"));
+                                                   ": the handle says ", bytes, " bytes, and the memory has ",
+                                                   info.st_size, " bytes; ask the exporter again"));
   }
   TC_RETURN_IF_ERROR(memory->Map());
   return memory;
@@ -122,9 +121,9 @@ absl::Status FakeMemory::Populate(uint64_t offset, uint64_t bytes) {
     } while (error == EINTR);
   }
   if (error == 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "allocate ", bytes_, " bytes of fake device memory: the host has too little memory (",
-      std::generic_category().message(error), "); make daemon.fake_device_memory smaller"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("allocate ", bytes_, " bytes of fake device memory: the host has too little memory (",
+                   std::generic_category().message(error), "); make daemon.fake_device_memory smaller"));
 }
 
 FakeMemory::~FakeMemory() {

@@ -263,16 +263,15 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   const ImageLayout& layout = leased->manifest()->layout();
   if (layout.image_bytes != request.layout().image_bytes ||
       layout.chunk_bytes != request.layout().chunk_bytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, ": the earlier and the new version differ in image size or chunk size; ",
-                     Otherwise(advance)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ": the earlier and the new version differ in image size or chunk size; ", Otherwise(advance)));
   }
   if (!IsOwn(*leased->memory().host)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        what, ": the replica's memory was taken back from an earlier daemon, and is read-only ",
-        "(daemon.keep_pool); ",
-        advance.gate() != nullptr ? "evict the replica, and get the weights live again"
-                                  : absl::StrCat("evict the replica, or ", Otherwise(advance))));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": the replica's memory was taken back from an earlier daemon, and is read-only ",
+                     "(daemon.keep_pool); ",
+                     advance.gate() != nullptr ? "evict the replica, and get the weights live again"
+                                               : absl::StrCat("evict the replica, or ", Otherwise(advance))));
   }
   TC_ASSIGN_OR_RETURN(StagingRing* const staging, FindBuffers(request.layout(), space, own));
   RetirementRequest retirement{.artifact_id = advance.base_id(),

@@ -41,9 +41,8 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestCon
         "find an artifact: neither an artifact id nor a key was given; give one of the two");
   }
   if (!IsArtifactId(artifact_id)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("find \"", artifact_id,
-                     "\": the text is not an artifact id; give an artifact id (tc2:...)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "find \"", artifact_id, "\": the text is not an artifact id; give an artifact id (tc2:...)"));
   }
   v1::ResolveKeyResponse target;
   target.mutable_key()->set_artifact_id(artifact_id);

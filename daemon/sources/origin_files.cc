@@ -73,9 +73,8 @@ absl::StatusOr<OriginExtents> OpenPacked(const RequestContext& context, const Ob
     return absl::DataLossError(absl::StrCat("open ", origin.objects[0].uri, ": it is not the pack of ",
                                             manifest.id(), "; archive it again"));
   }
-  return OriginExtents{
-      .objects = std::move(objects),
-      .extents = {{.object_offset = header->image_offset, .bytes = header->image_bytes}}};
+  return OriginExtents{.objects = std::move(objects),
+                       .extents = {{.object_offset = header->image_offset, .bytes = header->image_bytes}}};
 }
 
 // Each check may hang with its disk: more of them would only take more threads.

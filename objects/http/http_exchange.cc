@@ -51,9 +51,9 @@ bool HttpExchange::AddHeader(std::string_view line) {
   received_ += line.size();
   header_bytes_ += line.size();
   if (header_bytes_ > kMaxHeaderBytes) {
-    refusal_ = absl::UnavailableError(
-        absl::StrCat(request_.subject, ": the server's reply has more than ", kMaxHeaderBytes >> 10,
-                     " KiB of headers; check the endpoint"));
+    refusal_ =
+        absl::UnavailableError(absl::StrCat(request_.subject, ": the server's reply has more than ",
+                                            kMaxHeaderBytes >> 10, " KiB of headers; check the endpoint"));
     return false;
   }
   line = absl::StripAsciiWhitespace(line);

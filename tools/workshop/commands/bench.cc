@@ -302,9 +302,10 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
             {.show_default = true, .min = 1});
   flags.Add("--artifacts", fan_out.artifacts, "Number of models, which every receiver gets at the same time",
             {.show_default = true, .min = 1});
-  flags.Add("--fault", values.fault,
-            "Fault as ACTION-NODE@SHARE, such as kill-source@1 or stop-receiver@0.5: kill or stop the "
-            "source, or a receiver that sends to others, when the receivers together have SHARE of the image");
+  flags.Add(
+      "--fault", values.fault,
+      "Fault as ACTION-NODE@SHARE, such as kill-source@1 or stop-receiver@0.5: kill or stop the "
+      "source, or a receiver that sends to others, when the receivers together have SHARE of the image");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
@@ -350,15 +351,13 @@ Command BenchCommand() {
               "load", "Measure a load from a file to a ready replica, cold and warm, and compare with fio",
               bench::RunLoad),
           {.name = "fan-out",
-           .help =
-               "Measure how long one model takes from one node to many, each behind its own link, and "
-               "compare with a plain copy (needs root)",
+           .help = "Measure how long one model takes from one node to many, each behind its own link, and "
+                   "compare with a plain copy (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddFanOutFlags, MeasureFanOut)},
           {.name = "followers",
-           .help =
-               "Measure the calls and the global store's CPU time for each version, with simulated nodes "
-               "that follow a key",
+           .help = "Measure the calls and the global store's CPU time for each version, with simulated nodes "
+                   "that follow a key",
            .role = Role::kLocal,
            .bind = Bind(AddFollowersFlags, MeasureFollowers)},
           {.name = "explain",
