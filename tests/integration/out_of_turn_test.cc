@@ -297,7 +297,7 @@ TEST_F(OutOfTurn, GrantFromBeforeSourceRestart_IsRefused) {
   cluster_.StartNode(*a_, OnItsOwnHost);
   const absl::Status refused = OpenPull(*grant, grant->token(), "b");
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("request a new grant"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("was not signed for this source"));
 }
 
 }  // namespace
