@@ -293,11 +293,12 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
   const bool registered = !inventory_.HasReported(node.node_id);
   InventoryChange change = inventory_.Reconcile(node.node_id, sequence, replicas, now);
   transfers_.NoteReported(node.node_id, change, now);
+  if (!change.inventory_wanted) rollouts_.NoteInventory(node.node_id, replicas, now);
+  // Followers first: they take tasks back that were never handed out.
+  followers_.NoteInventory(node.node_id, registered, now);
   if (!change.inventory_wanted) {
-    rollouts_.NoteInventory(node.node_id, replicas, now);
     TC_RETURN_IF_ERROR(tasks_.Note(node, EndedBy(tasks_, node.node_id, replicas)));
   }
-  followers_.NoteInventory(node.node_id, registered, now);
   return std::move(change.unknown);
 }
 
