@@ -361,7 +361,7 @@ TEST_F(LiveComeback, RestartAfterCommit_ClientHoldsCommittedVersion) {
   TC_ASSERT_OK_AND_ASSIGN(const LiveReplica again, HoldLive(ids_[1]));
   const absl::Status refused = again.live->Prepare(Context(), again.hold, ids_[0]);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("evict it, and get the weights live again"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("evict the replica, and get the weights live again"));
   EXPECT_TRUE(Shows(*again.replica, 1));
 }
 
