@@ -34,7 +34,7 @@ class LeaseKeeper {
  private:
   void Run();
   // Takes the lease once more. An error means that the keeper should retry. OK means that the keeper should
-  // stop: the lease was taken, or cannot be taken any more.
+  // stop: the lease was taken, or can never be taken again.
   absl::Status TakeAgain(ClaimedReplica& claimed);
 
   DaemonLink* const link_;

@@ -38,7 +38,7 @@ struct RankDevice {
 };
 
 // This process's ranks of a communicator. The communicator is aborted by an error (except for refused
-// arguments), or when a context ends during a wait. After an abort the buffers are not accessed any more, and
+// arguments), or when a context ends during a wait. After an abort the buffers are no longer accessed, and
 // every later call fails with FAILED_PRECONDITION. The other ranks then fail or time out. The destructor of
 // an idle communicator leaves the group in good order, and waits at most a few seconds until the other ranks
 // leave too. The destructor of a communicator with unfinished broadcasts aborts it.
@@ -78,7 +78,7 @@ class CollectiveLibrary {
 };
 
 // Loads NCCL from the shared library `path`; if `path` is empty, the system's loader finds libnccl.so.2.
-// UNAVAILABLE with the reason if there is no such library, if it is older than 2.18, if this binary was built
+// UNAVAILABLE with the reason if the library is missing or older than 2.18, if this binary was built
 // without NCCL's header, or if `devices` are not CUDA devices.
 absl::StatusOr<std::unique_ptr<CollectiveLibrary>> LoadNccl(const std::string& path, DeviceRuntime* devices);
 

@@ -29,7 +29,7 @@ std::string HelpOf(const google::protobuf::FieldDescriptor& field);
 // The defaults of all keys, with $STATE replaced by `state_folder`.
 v1::Config DefaultsWith(std::string_view state_folder);
 
-// The error for an unknown key: there is no key "x" in y; did you mean z?
+// The error for an unknown key, with the known key that is most like it.
 absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string_view section_path,
                         std::string_view key);
 

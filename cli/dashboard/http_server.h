@@ -70,8 +70,8 @@ class HttpServer {
   void Accept();
   void StartClient(UniqueFd socket) ABSL_LOCKS_EXCLUDED(mutex_);
   void ServeClient(Connection& connection);
-  // Reads the head, up to its empty line. False if there is no head to answer; `refusal` is set if the peer
-  // should get one.
+  // Reads the head, up to its empty line. False without a whole head; `refusal` is set if the peer should
+  // get one.
   bool ReadHead(Connection& connection, std::string* head, HttpResponse* refusal);
   void Answer(Connection& connection, const HttpRequest& request);
   void Write(Connection& connection, const HttpResponse& response, bool with_body);

@@ -55,7 +55,7 @@ struct BoundingHop {
 // nullopt: the transfer had no source on another node, or failed.
 std::optional<BoundingHop> FindBoundingHop(const Route& route);
 
-// The text of the steps and the hop; empty if there is no bounding hop.
+// The text of the steps and the hop; empty if FindBoundingHop finds none.
 std::string RouteText(const Route& route);
 
 // For a failed transfer: the nodes on its route that failed themselves, and those that did not answer.

@@ -42,7 +42,7 @@ KeyVersions VersionsOf(const v1::Key& key, const std::vector<v1::Artifact>& vers
                        const std::map<std::string, std::string>& names);
 
 // For each key, a table of nodes and a line of differences. Shows at most `nodes` rows per key, and the
-// number of further rows. Empty if there is no key.
+// number of further rows. Empty without keys.
 std::string VersionsText(const std::vector<KeyVersions>& keys, size_t nodes);
 
 // A JSON array, for programs.

@@ -3,7 +3,7 @@
 //
 // The constructor starts the process. If the process has ended, the next group starts another one. After a
 // timeout or an error the daemon kills the process. When a method returns an error of the process, the
-// process has ended and maps no memory of the daemon any more. The process keeps the eight communicators that
+// process has ended and no longer maps memory of the daemon. The process keeps the eight communicators that
 // were used last, one for each set of GPUs. A communicator with ranks on other nodes ends with its group.
 // Only one group is open at a time, because two groups on the same GPUs could wait for each other.
 //

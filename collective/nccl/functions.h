@@ -33,8 +33,8 @@ struct NcclFunctions {
 };
 
 // Loads the library `path` and finds the functions; if `path` is empty, the system's loader finds
-// libnccl.so.2. The library stays loaded. UNAVAILABLE if there is no library, if it lacks a function, or if
-// it is older than 2.18.
+// libnccl.so.2. The library stays loaded. UNAVAILABLE if the library is missing, lacks a function, or is
+// older than 2.18.
 absl::StatusOr<NcclFunctions> FindNccl(const std::string& path);
 
 // Converts a result to a status: OK for ncclSuccess and ncclInProgress. `operation` and NCCL's last error of

@@ -71,9 +71,9 @@ class DigestBuilder {
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source);
 
 // One step of a copy that changes bytes on its way: reads `next` into `buffer`, which stays in the cache, and
-// meanwhile writes the step before, `made`, to `destination` as StreamingCopy does. The memory reads and
-// writes at the same time so, as it does in a plain copy. None of the four overlap. The bytes at
-// `destination` become visible to other threads only by a StreamingCopy that the same thread makes later.
+// meanwhile writes the step before, `made`, to `destination` as StreamingCopy does. So memory is read and
+// written at the same time, as in a plain copy. None of the four ranges overlap. The bytes at `destination`
+// become visible to other threads only by a StreamingCopy that the same thread makes later.
 void ReadAndStream(std::byte* buffer, std::span<const std::byte> next, std::byte* destination,
                    std::span<const std::byte> made);
 

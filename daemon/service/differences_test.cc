@@ -244,10 +244,11 @@ TEST_F(DifferencesTest, TaskThatCannotAdvance_MakesVersionBesideBase) {
 }
 
 // No source has the target here, so what was written over is seen by what is gone.
-TEST_F(DifferencesTest, AdvanceWithoutPath_TakesLeastRecentlyUsedImage) {
+TEST_F(DifferencesTest, AdvanceWithoutPath_TakesIdleImageNotUsedForLongest) {
   const std::string older = PutVersion(WriteVersion(0), "none")->artifact_id();
   const std::string newer = PutVersion(WriteVersion(1), "none")->artifact_id();
-  const std::string target = PutVersion(WriteVersion(2), "none")->artifact_id();
+  const std::string newest = PutVersion(WriteVersion(2), "none")->artifact_id();
+  const std::string target = PutVersion(WriteVersion(3), "none")->artifact_id();
   const auto manifest = engine->FindManifest(target);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   store.With([&](FakeGlobalStore& it) { it.manifests[target] = (*manifest)->bytes(); });
@@ -261,6 +262,13 @@ TEST_F(DifferencesTest, AdvanceWithoutPath_TakesLeastRecentlyUsedImage) {
   EXPECT_FALSE(Get(target, /*advance=*/true).ok());
   EXPECT_EQ(CountHere(older), 0u);
   EXPECT_EQ(CountHere(newer), 1u);
+  EvictAll(target);
+  const auto reader = engine->LeaseArtifact(newer, {});
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  ASSERT_TRUE(engine->LeaseArtifact(newest, {}).ok()) << "so it is not the one that was used first";
+  EXPECT_FALSE(Get(target, /*advance=*/true).ok());
+  EXPECT_EQ(CountHere(newer), 1u) << "it is read";
+  EXPECT_EQ(CountHere(newest), 0u);
 }
 
 TEST_F(DifferencesTest, AdvanceOfPartLaneOrDevice_IsInvalid) {

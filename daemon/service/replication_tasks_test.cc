@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon::replication_tasks_test {
@@ -118,7 +119,7 @@ TEST_F(TasksTest, OnlyTaskThatSucceeds_WaitsForTheNextHeartbeat) {
     absl::MutexLock lock(&mutex_);
     outcomes_["a"] = absl::OkStatus();
   }
-  while (!Report()[0].ended()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(testing::Eventually([&] { return Report()[0].ended(); }));
   EXPECT_EQ(ended_calls(), 0) << "the replica's own report tells it";
   Answer({"b"});
   AwaitRunning({"b"});
