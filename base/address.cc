@@ -51,7 +51,7 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   // The last colon is in front of the port: an IPv6 host has colons of its own.
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
-    return NotHostPort(text, "it needs a host, a colon and a port, as in node-a:7000");
+    return NotHostPort(text, "a host, a colon and a port are expected, as in node-a:7000");
   }
   const std::string_view digits = text.substr(colon + 1);
   uint32_t port = 0;
@@ -102,8 +102,9 @@ absl::Status CheckSocketPath(std::string_view path) {
   // its front would name an abstract socket.
   constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
   if (!path.empty() && path.size() <= kMax && !absl::StrContains(path, '\0')) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMax, " and no NUL"));
+  return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" has ", path.size(),
+                                                 " bytes, and a unix socket's path has 1 to ", kMax,
+                                                 " bytes and no NUL byte; choose another path"));
 }
 
 absl::Status CheckListenAddress(std::string_view address) {
@@ -118,12 +119,15 @@ absl::Status CheckServerAddress(std::string_view address) {
     return absl::InvalidArgumentError(
         absl::StrCat(parsed.status().message(), "; write host:port or unix:/path"));
   }
-  if (parsed->port == 0) return NotHostPort(address, "port 0 cannot be connected to; name the server's port");
+  if (parsed->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", address, "\": port 0 cannot be connected to; name the server's port"));
+  }
   if (IsWildcard(*parsed)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", address,
-                     "\" stands for every address of a machine and cannot be connected to; name one of "
-                     "them"));
+                     "\" stands for every address of a machine and cannot be connected to; name one "
+                     "address"));
   }
   return absl::OkStatus();
 }
@@ -135,7 +139,8 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& addr
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("resolve ", address.host, ": ", gai_strerror(error)));
+    return absl::UnavailableError(absl::StrCat("resolve ", address.host, ": ", gai_strerror(error),
+                                               "; check the name, and the DNS settings of this host"));
   }
   std::vector<SocketAddress> addresses;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {

@@ -73,8 +73,8 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
   if (const int left = left_alone.load(); left >= kMaxLeft) {
     return absl::ResourceExhaustedError(
         absl::StrCat(what, ": ", left,
-                     " operations hang on file systems that do not answer; bring those back, or unmount "
-                     "them"));
+                     " operations hang on file systems that do not answer; repair or unmount these file "
+                     "systems"));
   }
   auto meeting = std::make_shared<Meeting>();
   const bool started = RunDetached([meeting, work = std::move(work)]() mutable {
@@ -84,7 +84,7 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
   });
   if (!started) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(what, ": no thread can be started; raise the limit of threads (ulimit -u)"));
+        absl::StrCat(what, ": no thread can be started; raise the limit of threads (`ulimit -u`)"));
   }
   const auto on_cancel = context.cancellation.OnCancel([meeting] { meeting->Cancel(); });
   const SteadyTime slow = SteadyNow() + kSlowAside;

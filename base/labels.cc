@@ -43,8 +43,9 @@ absl::Status CheckLabel(std::string_view name, std::string_view value) {
 
 absl::Status CheckLabels(const Labels& labels) {
   if (labels.size() > kMaxLabels) {
-    return absl::InvalidArgumentError(absl::StrCat("read labels: there are ", labels.size(),
-                                                   ", and a node has at most ", kMaxLabels, "; give fewer"));
+    return absl::InvalidArgumentError(absl::StrCat("read labels: ", labels.size(),
+                                                   " labels were given, and a node has at most ", kMaxLabels,
+                                                   "; give fewer"));
   }
   for (const auto& [name, value] : labels) TC_RETURN_IF_ERROR(CheckLabel(name, value));
   return absl::OkStatus();
@@ -61,7 +62,7 @@ absl::StatusOr<Labels> ParseLabels(const std::vector<std::string>& pairs) {
     const std::string name(pair.substr(0, equals));
     if (!labels.emplace(name, pair.substr(equals + 1)).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the label ", QuoteName(name), " stands twice; give each name once"));
+          absl::StrCat("the label ", QuoteName(name), " is given twice; give each name once"));
     }
   }
   TC_RETURN_IF_ERROR(CheckLabels(labels));

@@ -35,7 +35,7 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
   if (!address.ok()) return findings.Add(key, address.status());
   if (!IsOwnAddress(*address)) {
     findings.Add(key, absl::StrCat("\"", listen, "\": ", address->host,
-                                   " is not an address of this host; listen on one that it has"));
+                                   " is not an address of this host; listen on one of its addresses"));
   }
 }
 
@@ -62,7 +62,7 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
     if (errno == EACCES) {
       return findings.Add(
           key, absl::StrCat("\"", path, "\": user ", geteuid(), " may not look at ", existing.string(),
-                            "; do this as the user that is to run it, or choose another path"));
+                            "; run this as the server's user, or choose another path"));
     }
     existing = existing.parent_path();
   }
@@ -80,8 +80,8 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
   if (access(existing.c_str(), W_OK | X_OK) != 0) {
     findings.Add(key,
                  absl::StrCat("\"", path, "\": user ", geteuid(), " may not write to ", existing.string(),
-                              "; choose another folder, give it to that user, or do this as the user "
-                              "that is to run it"));
+                              "; choose another folder, give this one to that user, or run this as the "
+                              "server's user"));
   }
 }
 

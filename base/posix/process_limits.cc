@@ -49,10 +49,10 @@ uint64_t MappedBytes() {
 
 absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
   if (DescriptorLimit() < needs.descriptors) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("start ", needs.who, ": it needs ", needs.descriptors,
-                     " open files before it has a single client, and the limit is ", DescriptorLimit(),
-                     "; raise it (`ulimit -n`, or LimitNOFILE= of its systemd unit)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "start ", needs.who, ": ", needs.descriptors,
+        " open files are needed before the first client connects, and the limit is ", DescriptorLimit(),
+        "; raise the limit (`ulimit -n`, or LimitNOFILE= of the systemd unit)"));
   }
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) != 0) return ErrnoStatus(errno, "get", "the limit of address space");
@@ -61,18 +61,18 @@ absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
                           static_cast<uint64_t>(needs.threads) * StackBytes();
   if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "start ", needs.who, ": with pools of ", needs.memory_bytes / kMiB, " MiB and up to ", needs.threads,
-      " threads it needs ", needed / kMiB, " MiB, and the limit of address space is ", space.rlim_cur / kMiB,
-      " MiB; raise it (`ulimit -v`, or LimitAS= of its systemd unit), or make the pools smaller (to bound "
-      "the memory in use, set MemoryMax= of a control group)"));
+      "start ", needs.who, ": pools of ", needs.memory_bytes / kMiB, " MiB and up to ", needs.threads,
+      " threads need ", needed / kMiB, " MiB, and the limit of address space is ", space.rlim_cur / kMiB,
+      " MiB; raise the limit (`ulimit -v`, or LimitAS= of the systemd unit), or make the pools smaller (to "
+      "limit the memory in use, set MemoryMax= of a control group)"));
 }
 
 void ExitWhenOutOfMemory() {
   // The handler must not allocate, so it neither logs nor formats.
   std::set_new_handler([] {
     constexpr std::string_view kMessage =
-        "tensorcast: RESOURCE_EXHAUSTED: allocate memory: the system has no more for this process; raise its "
-        "limit of address space (ulimit -v), give the host more memory, or make the pools smaller\n";
+        "tensorcast: RESOURCE_EXHAUSTED: allocate memory: the system has no more for this process; raise "
+        "the limit of address space (ulimit -v), give the host more memory, or make the pools smaller\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
     _exit(kOutOfMemoryExitCode);
   });

@@ -65,7 +65,7 @@ ProcessTime& ProcessTime::Get() {
 ProcessTime::ProcessTime() {
   if (RunDetached([this] { Run(); })) return;
   LOG(WARNING) << "measure the time of this process: no thread can be started, so transfers report no CPU "
-                  "times; raise the limit of threads";
+                  "times; raise the limit of threads (`ulimit -u`), and start this process again";
 }
 
 absl::Duration ProcessTime::Held::Until(SteadyTime now) const {

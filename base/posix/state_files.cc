@@ -66,9 +66,9 @@ mode_t PrivateMode(const struct stat& found, mode_t others) {
 absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const struct stat& found,
                                                   std::string_view own_entry, mode_t others) {
   if (found.st_uid != geteuid() && found.st_uid != 0) {
-    return absl::PermissionDeniedError(absl::StrCat("use folder ", path, ": it belongs to user ",
-                                                    found.st_uid, ", and user ", geteuid(),
-                                                    " runs this process; choose a folder of that user"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("use folder ", path, ": the folder belongs to user ", found.st_uid, ", and user ",
+                     geteuid(), " runs this process; choose a folder of user ", geteuid()));
   }
   const mode_t wanted = PrivateMode(found, others);
   if (found.st_uid == geteuid() && (found.st_mode & kPermissions) != wanted) {
@@ -77,15 +77,15 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
   }
   if ((found.st_mode & kOthersWrite) != 0) {
     return absl::PermissionDeniedError(absl::StrFormat(
-        "use folder %s: it can be written by others (mode %04o); choose another one, or chmod 700", path,
+        "use folder %s: the folder can be written by others (mode %04o); choose another, or chmod 700", path,
         found.st_mode & kPermissions));
   }
   return std::nullopt;
 }
 
 absl::Status NotThere(std::string_view kind, const std::string& path) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("use ", kind, " ", path, ": what is there is not a ", kind, "; choose another path"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "use ", kind, " ", path, ": the path exists and is not a ", kind, "; choose another path"));
 }
 
 // The block size of common file systems: less room is of no use.

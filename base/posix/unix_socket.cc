@@ -50,7 +50,7 @@ class PathLock {
       absl::SleepFor(kLockPoll);
     }
     return absl::UnavailableError(absl::StrCat(
-        "lock ", path, ": another process holds it; end that process, or configure another path"));
+        "lock ", path, ": another process holds the lock; end that process, or configure another path"));
   }
   PathLock(PathLock&&) = default;
   ~PathLock() {
@@ -77,8 +77,9 @@ absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "look at", path);
   }
   if (!S_ISSOCK(info.st_mode)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("listen on ", path, ": it is not a socket; remove it or configure another path"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "listen on ", path,
+        ": a file that is not a socket has this path; remove the file, or configure another path"));
   }
   TC_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
   // EAGAIN: the queue of the listener is full. EACCES: the socket is another user's, and it cannot be told
@@ -86,7 +87,7 @@ absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
       errno == EAGAIN || errno == EACCES) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "listen on ", path, ": a living process listens there; stop it or configure another path"));
+        "listen on ", path, ": another process listens there; stop that process, or configure another path"));
   }
   if (errno != ECONNREFUSED) return ErrnoStatus(errno, "probe", path);
   if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "remove the dead socket", path);
@@ -149,9 +150,9 @@ absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("use unix socket \"", path, "\": its path has ",
-                                                   path.size(), " bytes; choose one of 1 to ",
-                                                   sizeof(address.sun_path) - 1));
+    return absl::InvalidArgumentError(absl::StrCat("use unix socket \"", path, "\": the path has ",
+                                                   path.size(), " bytes; choose a path of 1 to ",
+                                                   sizeof(address.sun_path) - 1, " bytes"));
   }
   path.copy(address.sun_path, path.size());
   return address;
@@ -216,9 +217,10 @@ absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
     if (std::any_of(groups.begin(), groups.end(), allowed)) return absl::OkStatus();
   }
   return absl::PermissionDeniedError(absl::StrCat(
-      "admit user ", peer.uid, unknown ? " (unknown in this container)" : "", " at a unix socket: user ",
-      geteuid(), " admits only itself, root and the groups of daemon.handle_groups; run both processes as ",
-      "one user, or list a group of user ", peer.uid, " there"));
+      "admit user ", peer.uid, unknown ? " (unknown in this container)" : "",
+      " at a unix socket: this process, of user ", geteuid(),
+      ", admits only that user, root and the groups of daemon.handle_groups; run both processes as one ",
+      "user, or add a group of user ", peer.uid, " to daemon.handle_groups"));
 }
 
 }  // namespace tensorcast
