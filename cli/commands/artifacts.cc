@@ -172,8 +172,8 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   });
   if (keeper != listed.keys().end() && !keys.empty() && !flags.force) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "rm ", flags.artifact, ": nothing was deleted: key ", keeper->name(), " keeps the artifact ",
-        artifact_id, " as an earlier version; --force deletes it all the same"));
+        "rm ", flags.artifact, ": key ", keeper->name(), " keeps artifact ", artifact_id,
+        " as an earlier version, so nothing was deleted; give --force to delete the artifact all the same"));
   }
   // From here on `keys` has the key that was named, then the others that are bound to the artifact.
   const size_t named = keys.size();
@@ -182,9 +182,10 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   }
   if (keys.size() > named && !flags.force) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "rm ", flags.artifact, ": nothing was deleted: ", keys.size() - named,
-        named == 0 ? " keys" : " other keys", " are bound to artifact ", artifact_id, ", such as ",
-        keys[named].name(), "; --force deletes them too, `tensorcast key rm` only a key"));
+        "rm ", flags.artifact, ": ", named == 0 ? "keys" : "other keys", " are bound to artifact ",
+        artifact_id, " (", keys.size() - named, ", such as ", keys[named].name(),
+        "), so nothing was deleted; give --force to delete these keys too, or remove only a key with "
+        "`tensorcast key rm`"));
   }
   for (const v1::Key& key : keys) {
     // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.

@@ -84,7 +84,8 @@ const CLI::Validator kUnsigned(
     },
     "");
 
-const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return text.empty() ? "the value is empty" : ""; }, "");
 
 void AddCommon(CLI::App* command, Role role, CommonFlags& common) {
   CLI::Validator exists = CLI::ExistingFile;

@@ -43,6 +43,12 @@ absl::Status CheckFlags(const DashboardFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<HostPort> ListenAddress(const DashboardFlags& flags) {
+  absl::StatusOr<HostPort> address = ParseHostPort(flags.listen);
+  if (!address.ok()) return Annotate(address.status(), "--listen");
+  return address;
+}
+
 // Shows the address in the user's browser. Without one the user opens what is printed.
 void Open(const std::string& address) {
   // Twice: init, and not this process, then waits for the browser.
@@ -60,7 +66,7 @@ void Open(const std::string& address) {
 absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFlags& flags) {
   TC_RETURN_IF_ERROR(CheckFlags(flags));
   dashboard::Dashboard::Options options;
-  TC_ASSIGN_OR_RETURN(options.server.listen, ParseHostPort(flags.listen));
+  TC_ASSIGN_OR_RETURN(options.server.listen, ListenAddress(flags));
   options.server.tls = flags.tls;
   options.page = dashboard::EmbeddedPage();
   // A configuration that cannot be read is an error now; a daemon that is not there is one that the pages
@@ -100,7 +106,7 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
 }
 
 absl::Status PrintToken(const CommonFlags& common, const DashboardFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(flags.listen));
+  TC_ASSIGN_OR_RETURN(const HostPort listen, ListenAddress(flags));
   TC_ASSIGN_OR_RETURN(const std::string address,
                       dashboard::AskForAddress(dashboard::TokenSocketPath(listen.port)));
   const std::string token = address.substr(address.rfind('=') + 1);

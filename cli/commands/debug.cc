@@ -102,8 +102,9 @@ class Bundle {
     file << content;
     file.close();
     if (!file) {
-      LeaveOut(name, absl::UnknownError(absl::StrCat("write ", path.string(),
-                                                     ": it failed; check the free space of its disk")));
+      LeaveOut(name, absl::UnknownError(
+                         absl::StrCat("write ", path.string(),
+                                      ": the file cannot be written; check the free space of the disk")));
     }
   }
   void LeaveOut(std::string_view what, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -130,7 +131,7 @@ class Bundle {
     const v1::RecordedSlice& slice = records->slice();
     if (!slice.recording()) {
       LeaveOut(absl::StrCat(place, ": spans and log lines"),
-               absl::UnavailableError("its flight recorder is off; set observability.recorder.enabled"));
+               absl::UnavailableError("the flight recorder is off; set observability.recorder.enabled"));
       return;
     }
     std::string lines;
@@ -144,8 +145,8 @@ class Bundle {
     Write(absl::StrCat(place, "/spans.json"), ToJson(spans));
     Write(absl::StrCat(place, "/log.txt"), lines);
     if (slice.left_out() > 0) {
-      LeaveOut(place, absl::ResourceExhaustedError(
-                          absl::StrCat(slice.left_out(), " older spans and log lines did not fit")));
+      LeaveOut(place, absl::ResourceExhaustedError(absl::StrCat(
+                          slice.left_out(), " older spans and log lines did not fit into the answer")));
     }
   }
 
@@ -212,10 +213,14 @@ absl::Status Archive(const std::string& folder, const std::string& out) {
   if (error == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
   // A part of an archive would look like a whole one.
   unlink(out.c_str());
-  if (error != 0) return ErrnoStatus(error, "run", "tar, which makes the archive; install the package tar");
+  if (error != 0) {
+    const absl::Status why = ErrnoStatus(error, "run", "tar");
+    return absl::Status(why.code(), absl::StrCat("create the archive ", out, ": ", why.message(),
+                                                 "; install the package tar"));
+  }
   return absl::UnknownError(absl::StrCat("create the archive ", out, ": tar ended with code ",
                                          WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-                                         "; check the free space of its disk"));
+                                         "; check the free space of the disk"));
 }
 
 void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOptions& options,
@@ -232,8 +237,8 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
       bundle.LeaveOut(absl::StrCat("node ", node.name()),
-                      absl::ResourceExhaustedError(
-                          absl::StrCat("only ", kMaxNodes, " nodes are asked; make a bundle on that node")));
+                      absl::ResourceExhaustedError(absl::StrCat("a bundle asks only ", kMaxNodes,
+                                                                " nodes; make a bundle on that node")));
     } else {
       nodes.push_back(node);
     }

@@ -87,7 +87,9 @@ absl::StatusOr<doctor::DiskFacts> LookAtDisk(client::AdminClient& own, const Com
   doctor::DiskFacts disk{.folder = daemon.disk_dir().empty() ? absl::StrCat(daemon.state_dir(), "/artifacts")
                                                              : daemon.disk_dir()};
   struct statvfs room{};
-  if (statvfs(disk.folder.c_str(), &room) != 0) return ErrnoStatus(errno, "read the room in", disk.folder);
+  if (statvfs(disk.folder.c_str(), &room) != 0) {
+    return ErrnoStatus(errno, "read the free space of", disk.folder);
+  }
   disk.bytes = static_cast<uint64_t>(room.f_blocks) * room.f_frsize;
   disk.available_bytes = static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
   return disk;

@@ -46,8 +46,9 @@ explain::SlowCause AskReceiver(const v1::RolloutHop& hop, client::ClientOptions 
   if (hop.grpc_address().empty()) {
     unknown.problem = "the node is gone";
   } else if (hop.transfer_id().empty()) {
-    unknown.problem = hop.has_ended() ? "its daemon did not tell which transfer it was"
-                                      : "its transfer is under way; `tensorcast explain` there says more";
+    unknown.problem = hop.has_ended()
+                          ? "the node's daemon did not tell which transfer it was"
+                          : "the transfer is under way; `tensorcast explain` on that node says more";
   }
   if (!unknown.problem.empty()) return unknown;
   options.daemon = hop.grpc_address();
@@ -57,7 +58,7 @@ explain::SlowCause AskReceiver(const v1::RolloutHop& hop, client::ClientOptions 
       daemon.ok() ? (*daemon)->ExplainTransfer(InterruptibleContext(kReceiverTimeout), hop.transfer_id())
                   : daemon.status();
   if (explained.ok()) return explain::CauseOf(*explained);
-  unknown.problem = absl::StrCat("its daemon does not tell: ", explained.status().message());
+  unknown.problem = absl::StrCat("the node's daemon does not tell: ", explained.status().message());
   return unknown;
 }
 

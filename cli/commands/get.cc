@@ -79,8 +79,8 @@ absl::Status CheckOut(const std::string& out) {
     constexpr std::string_view kIndexName = "model.safetensors.index.json";
     if (std::filesystem::exists(path / kIndexName, error)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("write to ", out, ": it holds the ", kIndexName,
-                       " of another model, which its readers would follow; name another folder"));
+          absl::StrCat("write to ", out, ": the folder has the ", kIndexName,
+                       " of another model, and readers would follow that index; name another folder"));
     }
     std::filesystem::create_directories(path, error);
     if (error) return ErrnoStatus(error.value(), "make the folder of --out", out);
@@ -115,7 +115,7 @@ absl::Status WriteVerified(const client::Replica& replica, const std::vector<std
   const absl::Status damaged = replica.Check();
   if (!absl::IsDataLoss(damaged)) return absl::OkStatus();
   for (const std::string& path : written) unlink(path.c_str());
-  return Annotate(damaged, absl::StrCat("write ", absl::StrJoin(written, ", "), ", removed again"));
+  return Annotate(damaged, absl::StrCat("write ", absl::StrJoin(written, ", "), " (removed again)"));
 }
 
 absl::Status WriteTensors(const client::Replica& replica, const std::string& path,
@@ -182,8 +182,9 @@ absl::Status WriteFolder(client::Client& client, const client::Replica& replica,
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   const bool writes = !flags.out.empty();
   if (writes && flags.device != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("get ", flags.artifact, ": --out writes from host memory; use it with --device cpu"));
+    return absl::InvalidArgumentError(absl::StrCat("get ", flags.artifact,
+                                                   ": --out writes from host memory, and --device is ",
+                                                   flags.device, "; give --device cpu"));
   }
   if (writes) TC_RETURN_IF_ERROR(CheckOut(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));

@@ -30,6 +30,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     // Nothing of ours throws; what the standard library and others do ends here, and not in an abort.
     return cli::Fail(absl::InternalError(absl::StrCat("run the command: unexpected exception (", error.what(),
-                                                      "); try again, and report the bug if it stays")));
+                                                      "); report this defect of the program")));
   }
 }

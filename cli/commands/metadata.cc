@@ -88,7 +88,8 @@ absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Co
   // Opened, it would be made.
   if (reads && !std::filesystem::exists(path)) {
     return absl::NotFoundError(
-        absl::StrCat("metadata copy: ", path, " does not exist; set global_store.metadata_path"));
+        absl::StrCat("metadata copy: the database ", path,
+                     " does not exist; set global_store.metadata_path to the database of the global store"));
   }
   TC_RETURN_IF_ERROR(MakeMetadataPrivate(path));
   OpenStore open;
@@ -98,8 +99,8 @@ absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Co
 
 absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
   if (flags.from == flags.to) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("metadata copy: both stores are ", flags.from, "; name sqlite and etcd"));
+    return absl::InvalidArgumentError(absl::StrCat("metadata copy: both stores are ", flags.from,
+                                                   "; name sqlite for one and etcd for the other"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   // The source first: where it cannot be opened, no empty target is made.

@@ -36,9 +36,10 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
       return file.string();
     }
   }
-  return absl::NotFoundError(absl::StrCat("find program ", name, ": it is neither in ",
+  return absl::NotFoundError(absl::StrCat("find program ", name, ": neither ",
                                           own.empty() ? "the folder of this program" : own.string(),
-                                          " nor in a folder of PATH; install the package that has it"));
+                                          " nor a folder of PATH has a program of this name; install the "
+                                          "package with this program"));
 }
 
 absl::Status BecomeProgram(const std::string& name, char* const* argv) {

@@ -60,11 +60,11 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
   if (fitting) {
     return absl::NotFoundError("--device gpu:all: none of the chosen nodes has a GPU; choose other nodes");
   }
-  return absl::NotFoundError(
-      absl::StrCat("none of the ", cluster.nodes_size(), " nodes that are registered now ",
-                   wanted->empty() ? "takes copies, since all drain"
-                                   : absl::StrCat("has the labels ", LabelsText(*wanted)),
-                   wanted->empty() ? "; undrain one" : "; choose other labels"));
+  return absl::NotFoundError(absl::StrCat(
+      "none of the ", cluster.nodes_size(), " nodes that are registered now ",
+      wanted->empty() ? "takes copies, since all drain"
+                      : absl::StrCat("has the labels ", LabelsText(*wanted), " and does not drain"),
+      wanted->empty() ? "; undrain a node" : "; choose other labels, or undrain a node"));
 }
 
 std::string WaitText(const v1::ReplicationTask& task) {
@@ -260,7 +260,7 @@ absl::Status Follow(const CommonFlags& common, const RequestContext& context, co
   if (refused.empty()) return absl::OkStatus();
   return absl::Status(code,
                       absl::StrCat("replicate ", key, ": ", refused.size(), " of ", response.results_size(),
-                                   " places cannot follow the key; mend the causes and run the command "
+                                   " places cannot follow the key; correct the causes and run the command "
                                    "again\n  ",
                                    absl::StrJoin(refused, "\n  ")));
 }
@@ -278,8 +278,8 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
   if (flags.follow && (IsArtifactId(flags.places.artifact) || flags.lane != "auto")) {
     return absl::InvalidArgumentError(
         absl::StrCat("replicate ", flags.places.artifact, " --follow: ",
-                     flags.lane != "auto" ? "each version is pulled by each node; leave --lane out"
-                                          : "an artifact has no versions; give a key"));
+                     flags.lane != "auto" ? "each node pulls each version by itself; leave --lane out"
+                                          : "an artifact id has no later versions; give a key"));
   }
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();

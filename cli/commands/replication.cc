@@ -112,9 +112,9 @@ absl::Status RemoveFollowers(const CommonFlags& common, const PlaceFlags& flags)
   TC_ASSIGN_OR_RETURN(const v1::UnfollowKeyResponse removed,
                       versions->UnfollowKey(context, flags.artifact, targets));
   if (removed.followers().empty()) {
-    return absl::NotFoundError(absl::StrCat("follower rm ", flags.artifact,
-                                            ": nothing follows the key there; `tensorcast follower ls` lists "
-                                            "the followers"));
+    return absl::NotFoundError(
+        absl::StrCat("follower rm ", flags.artifact, ": no place", flags.to.empty() ? "" : " of --to",
+                     " follows the key; `tensorcast follower ls` lists the followers"));
   }
   return Show(common, removed, [&] {
     std::string text;

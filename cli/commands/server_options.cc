@@ -22,7 +22,7 @@ void CheckObservability(const v1::ObservabilityConfig& config, Findings& finding
   if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path(), ignored)) {
     findings.Add("observability.trace_file",
                  absl::StrCat("\"", file.string(), "\": the folder ", file.parent_path().string(),
-                              " does not exist; make it first"));
+                              " does not exist; make this folder first"));
   }
 }
 

@@ -128,7 +128,7 @@ class ClusterViewer {
       TC_ASSIGN_OR_RETURN(v1::GetStatusResponse answer,
                           client->GetStatus(InterruptibleContext(kNodeTimeout)));
       if (answer.node().node_id() == node.node.node_id()) return answer;
-      return absl::FailedPreconditionError(absl::StrCat("its address ", node.node.grpc_address(),
+      return absl::FailedPreconditionError(absl::StrCat("address ", node.node.grpc_address(),
                                                         " belongs to node ", answer.node().name(), " now"));
     }();
     if (status.ok()) {

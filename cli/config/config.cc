@@ -206,7 +206,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "stat", path);
   if (!S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": it is not a file; name a YAML file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("read ", path, ": the path is not a file; name a YAML file"));
   }
   // One byte more than is allowed, which tells a file of the limit from a longer one.
   std::string content(kLongestFile + 1, '\0');
@@ -219,12 +220,13 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   if (size > kLongestFile) {
     return absl::InvalidArgumentError(
-        absl::StrCat("read ", path, ": it has more than ", kLongestFile,
-                     " bytes, and so is not a configuration; name a YAML file"));
+        absl::StrCat("read ", path, ": the file has more than ", kLongestFile,
+                     " bytes, the maximum of a configuration; name a YAML file"));
   }
   if (size == 0 && S_ISFIFO(found.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "read ", path, ": it is a pipe that no process has written to; name a file, or write to it first"));
+        "read ", path,
+        ": the path is a pipe that no process has written to; name a file, or write to the pipe"));
   }
   content.resize(size);
   return content;

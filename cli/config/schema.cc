@@ -282,6 +282,8 @@ absl::Status UnknownKey(const Descriptor& section, std::string_view section_path
   // Two slips, or a third of a long name: what is further off is not a slip of the hand.
   if (best.distance <= std::max<size_t>(2, key.size() / 3)) {
     absl::StrAppend(&message, "; did you mean \"", best.path, "\"?");
+  } else {
+    absl::StrAppend(&message, "; `tensorcast config show` lists all keys");
   }
   return absl::InvalidArgumentError(message);
 }
@@ -306,7 +308,9 @@ absl::Status SetScalar(Message& section, const FieldDescriptor& field, const std
       values.SetDouble(&section, &field, fraction);
       return absl::OkStatus();
     default:
-      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8; encode it so");
+      if (!IsValidUtf8(text)) {
+        return absl::InvalidArgumentError("the value is not valid UTF-8; encode the value as UTF-8");
+      }
       field.is_repeated() ? values.AddString(&section, &field, text)
                           : values.SetString(&section, &field, text);
       return absl::OkStatus();
@@ -322,8 +326,9 @@ absl::Status SetByPath(Message& config, std::string_view path, const std::string
     if (field == nullptr) return UnknownKey(*section->GetDescriptor(), section_path, names[i]);
     const bool last = i + 1 == names.size();
     if (!last && (field->message_type() == nullptr || field->is_repeated())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", names[i], "\" is a value, and has no keys; name it alone"));
+      return absl::InvalidArgumentError(absl::StrCat("\"", names[i], "\" is a value, and has no keys; set ",
+                                                     section_path, section_path.empty() ? "" : ".", names[i],
+                                                     " itself"));
     }
     if (!last) {
       section = section->GetReflection()->MutableMessage(section, field);

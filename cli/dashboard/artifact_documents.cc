@@ -42,7 +42,7 @@ absl::StatusOr<json> Documents::Maker::Artifact(const Query& query) {
   std::string wanted = ParameterOf(query, "artifact");
   if (wanted.empty()) {
     return absl::InvalidArgumentError(
-        "show artifact: the parameter artifact is missing; add it to the address");
+        "show artifact: the parameter artifact is missing; add artifact=KEY or artifact=ID to the address");
   }
   // A key was given: the document is of the artifact that the key names now.
   if (!IsArtifactId(wanted)) {

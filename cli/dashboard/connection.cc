@@ -30,7 +30,11 @@ int AcceptVerified(int verified, X509_STORE_CTX* /*store*/) { return verified; }
 
 absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
   const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
-  if (context == nullptr) return TlsError("OpenSSL", "");
+  if (context == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen with TLS: OpenSSL cannot be set up: ", security::TakeOpenSslErrors(),
+                     "; check the configuration of OpenSSL on this host"));
+  }
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   // Without sessions that are taken up again, each connection's certificate is checked anew.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);

@@ -202,8 +202,8 @@ HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certi
   if (!has_client_certificate && !access_.HasSession(session)) {
     if (!api) return LoginPage(AddressOf(request), "");
     return ErrorResponse(
-        absl::UnauthenticatedError("the dashboard needs a login; run `tensorcast dashboard token` on its "
-                                   "host, and open what it prints"));
+        absl::UnauthenticatedError("open the dashboard: a login is needed; run `tensorcast dashboard token` "
+                                   "on the dashboard's host, and open the address that this command prints"));
   }
   // A client certificate has no session that could end.
   if (request.path == "/api/events") return Events(request, has_client_certificate ? "" : session);
@@ -273,8 +273,8 @@ HttpResponse Dashboard::Events(const HttpRequest& request, const std::string& se
   const std::string view = query["view"];
   query.erase("view");
   if (view.empty()) {
-    return ErrorResponse(
-        absl::InvalidArgumentError("watch a view: the parameter view is missing; add it to the address"));
+    return ErrorResponse(absl::InvalidArgumentError(
+        "watch a view: the parameter view is missing; add view=NAME to the address"));
   }
   HttpResponse response;
   response.content_type = "text/event-stream";

@@ -98,7 +98,10 @@ auto Documents::Maker::Daemon() -> Shared<v1::GetStatusResponse> {
     TC_ASSIGN_OR_RETURN(const auto own, Own());
     {
       const absl::MutexLock lock(&mutex_);
-      if (store_alone_ == own) return absl::UnimplementedError("a global store is not a daemon");
+      if (store_alone_ == own) {
+        return absl::UnimplementedError(
+            "show the daemon: the dashboard is connected to a global store, which is not a daemon");
+      }
     }
     absl::StatusOr<v1::GetStatusResponse> status = Ask(
         [](client::AdminClient& asked, const RequestContext& context) { return asked.GetStatus(context); });
@@ -160,8 +163,8 @@ absl::StatusOr<v1::Node> Documents::Maker::FindNode(const std::string& wanted, j
   auto found = std::ranges::find(nodes, wanted, &v1::Node::node_id);
   if (found == nodes.end()) found = std::ranges::find(nodes, wanted, &v1::Node::name);
   if (found != nodes.end()) return *found;
-  return absl::NotFoundError(
-      absl::StrCat("show node ", wanted, ": no registered node has this name or id; choose one of Nodes"));
+  return absl::NotFoundError(absl::StrCat(
+      "show node ", wanted, ": no registered node has this name or id; choose a node of the page Nodes"));
 }
 
 absl::StatusOr<std::map<std::string, v1::Node>> Documents::Maker::NodesById() {
@@ -197,7 +200,7 @@ absl::StatusOr<json> Documents::Maker::Make(const std::string& view, const Query
     if (name == view) return (this->*method)(query);
   }
   return absl::NotFoundError(
-      absl::StrCat("show ", view, ": the dashboard has no such view; choose one of its pages"));
+      absl::StrCat("show ", view, ": the dashboard has no such view; open one of the dashboard's pages"));
 }
 
 Documents::Documents(Options options) : maker_(std::make_unique<Maker>(std::move(options))) {}

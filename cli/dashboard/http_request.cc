@@ -28,7 +28,7 @@ bool IsValue(std::string_view value) {
 absl::Status ParseTarget(std::string_view target, HttpRequest* request) {
   // Only a path of this server: an absolute address or "*" has no meaning here.
   if (!absl::StartsWith(target, "/")) {
-    return absl::InvalidArgumentError("the target is not a path; begin it with /");
+    return absl::InvalidArgumentError("the request's target is not a path; begin the target with /");
   }
   const size_t mark = target.find('?');
   TC_ASSIGN_OR_RETURN(request->path, DecodeUrl(target.substr(0, mark), /*plus=*/false));
@@ -144,7 +144,7 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   // differently.
   const std::string_view length = request->Header("content-length");
   if (!request->Header("transfer-encoding").empty() || (!length.empty() && length != "0")) {
-    return Refuse(400, "the request has a body, and the dashboard takes none; send it without\n", refusal);
+    return Refuse(400, "the request has a body, and the dashboard takes none; send no body\n", refusal);
   }
   return true;
 }

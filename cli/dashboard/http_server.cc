@@ -77,9 +77,9 @@ absl::StatusOr<UniqueFd> ListeningSocket(const SocketAddress& address, const std
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (bind(fd.get(), address.get(), address.length) != 0 || listen(fd.get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("listen on ", text,
-                       ": another process listens there; stop it, or choose another port by --listen"));
+      return absl::AlreadyExistsError(absl::StrCat(
+          "listen on ", text,
+          ": another process listens there; stop that process, or choose another port with --listen"));
     }
     return ErrnoStatus(errno, "listen on", text);
   }

@@ -118,21 +118,21 @@ void CheckListing(const NodeFacts& node, FindingList& out) {
   const Check check(NameOf(node.node), "listing", out);
   if (!node.listed) {
     return check.Fail(
-        "the global store does not list it: other nodes get nothing from it, and it nothing from them",
-        "look at its log for why it is not registered");
+        "the global store does not list this node: this node and other nodes get nothing from each other",
+        "look in the log of this node's daemon for why the node is not registered");
   }
   const size_t before = out.size();
   if (node.node.unreachable()) {
-    check.Fail(absl::StrCat("it cannot connect to its own address ", node.node.grpc_address(),
-                            ", so it does not count as a source for other nodes"),
+    check.Fail(absl::StrCat("this node cannot connect to its own address ", node.node.grpc_address(),
+                            ", so the node does not count as a source for other nodes"),
                "correct daemon.advertise, daemon.tcp_advertise or the firewall");
   }
   if (node.node.draining()) {
-    check.Warn(
-        "it drains, and begins no transfers",
-        absl::StrCat("run `tensorcast node undrain ", NameOf(node.node), "` when it is to serve again"));
+    check.Warn("this node drains, and begins no transfers",
+               absl::StrCat("run `tensorcast node undrain ", NameOf(node.node),
+                            "` when the node is to serve again"));
   }
-  if (out.size() == before) check.Ok("the global store takes it as a source");
+  if (out.size() == before) check.Ok("the global store takes this node as a source");
 }
 
 // A node that does not answer this program is classed by what else is known: it refuses this caller (it
@@ -149,24 +149,25 @@ void CheckAnswers(const Facts& facts, FindingList& out) {
     }
     const std::string why(node.status.status().message());
     if (IsRefusal(node.status.status())) {
-      check.Warn(absl::StrCat("not checked: it refuses this caller: ", why),
+      check.Warn(absl::StrCat("not checked: this node refuses this caller: ", why),
                  "give this command a certificate with the operator or client role (security.certificate)");
       continue;
     }
     const auto found = probed.find(name);
     const Probed probes = found == probed.end() ? Probed() : found->second;
     if (!probes.reached_by.empty()) {
-      check.Warn(absl::StrCat("not checked: it does not answer this host: ", why, "; node ",
-                              NamesText(probes.reached_by), " reaches it"),
-                 "run this on a host that reaches its address, and where it has certificates with one "
-                 "(security.certificate)");
+      check.Warn(
+          absl::StrCat("not checked: this node does not answer this host: ", why, "; node ",
+                       NamesText(probes.reached_by), " reaches this node"),
+          "run this on a host that reaches the node's address; if the node has a certificate, give this "
+          "command one, too (security.certificate)");
       continue;
     }
-    check.Fail(absl::StrCat("it does not answer at ", node.node.grpc_address(), ": ", why,
+    check.Fail(absl::StrCat("this node does not answer at ", node.node.grpc_address(), ": ", why,
                             probes.missed_by.empty() ? ""
                                                      : absl::StrCat("; node ", NamesText(probes.missed_by),
-                                                                    " does not reach it either")),
-               "look whether its daemon runs, and at the firewall");
+                                                                    " does not reach this node either")),
+               "check that the node's daemon runs, and check the firewall");
   }
 }
 
@@ -181,10 +182,10 @@ void CheckReachability(const Facts& facts, FindingList& out) {
       // Of a node that answers nothing at all CheckAnswers tells.
       const auto asked = answers.find(name);
       if (asked != answers.end() && !asked->second && probes.reached_by.empty()) continue;
-      check.Fail(
-          absl::StrCat("node ", NamesText(probes.missed_by), " does not reach it: ", probes.error.message()),
-          "open the port of daemon.listen between these hosts, or correct daemon.advertise or its "
-          "certificate's name");
+      check.Fail(absl::StrCat("node ", NamesText(probes.missed_by),
+                              " does not reach this node: ", probes.error.message()),
+                 "open the port of daemon.listen between these hosts, or correct daemon.advertise or the "
+                 "name in the node's certificate");
     } else {
       check.Ok(absl::StrCat("reached by ", NamesText(probes.reached_by), ", in max ",
                             MillisecondsText(probes.slowest)));
@@ -201,7 +202,7 @@ void CheckReachability(const Facts& facts, FindingList& out) {
   }
   const Check check("cluster", "reachability", out);
   if (!refusing.empty()) {
-    check.Warn(absl::StrCat("not checked from ", NamesText(refusing), ": needs operator"),
+    check.Warn(absl::StrCat("not checked from ", NamesText(refusing), ": a probe needs the operator role"),
                "run this as the daemon's user (daemon.sock), or with an operator's certificate");
   }
   if (!failed.empty()) {
@@ -231,16 +232,16 @@ void CheckVersions(const Facts& facts, FindingList& out) {
   for (const auto& [name, own] : protocols) {
     if (own == protocol) continue;
     Check(name, "version", out)
-        .Fail(absl::StrCat("it speaks protocol ", own, ", the others mostly ", protocol),
+        .Fail(absl::StrCat("this node speaks protocol ", own, ", most others ", protocol),
               "upgrade the older processes: they refuse each other's calls");
   }
   for (const auto& [name, own] : software) {
     const Check check(name, "version", out);
     if (own != version) {
-      check.Warn(absl::StrCat("it runs version ", own, ", the others mostly ", version),
+      check.Warn(absl::StrCat("this node runs version ", own, ", most others ", version),
                  "finish the upgrade");
     } else if (own != facts.version) {
-      check.Warn(absl::StrCat("it runs version ", own, ", and this program is ", facts.version),
+      check.Warn(absl::StrCat("this node runs version ", own, ", and this program is ", facts.version),
                  "use the program of the same version, or start the daemon again with this one");
     } else {
       check.Ok(own);
@@ -251,8 +252,9 @@ void CheckVersions(const Facts& facts, FindingList& out) {
 void CheckGlobalStore(const Facts& facts, FindingList& out) {
   const Check check("global store", "answer", out);
   if (!facts.cluster.ok()) {
-    return check.Fail(absl::StrCat("it does not answer the daemon: ", facts.cluster.status().message()),
-                      "start the global store, or correct daemon.global_store");
+    return check.Fail(
+        absl::StrCat("the global store does not answer the daemon: ", facts.cluster.status().message()),
+        "start the global store, or correct daemon.global_store");
   }
   const v1::GetClusterStatusResponse& cluster = *facts.cluster;
   check.Ok(absl::StrCat("epoch ", cluster.store_epoch(), ", ", cluster.artifacts(), " artifacts"));
@@ -263,7 +265,7 @@ void CheckGlobalStore(const Facts& facts, FindingList& out) {
     conservation.Warn(
         absl::StrCat(cluster.conservation_violations(), " of ", cluster.conservation_compared(),
                      " comparisons of grants and replicas failed; last: ", cluster.last_violation()),
-        "report it with the archive of `tensorcast debug bundle`");
+        "report this defect with the archive of `tensorcast debug bundle`");
   }
 }
 

@@ -30,7 +30,7 @@ void CheckDaemon(const Facts& facts, FindingList& out) {
   if (facts.answer.ok()) return check.Ok(absl::StrCat("answers at ", facts.daemon));
   const std::string where = facts.daemon.empty() ? "" : absl::StrCat(" at ", facts.daemon);
   check.Fail(absl::StrCat("no daemon answers", where, ": ", facts.answer.message()),
-             "start one with `tensorcast daemon`, or name one that runs by --daemon");
+             "start one with `tensorcast daemon`, or name one that runs with --daemon");
   for (const SocketFolderFacts& folder : facts.socket_folders) CheckSocketFolder(folder, out);
 }
 
@@ -39,7 +39,7 @@ void CheckDisk(const Facts& facts, FindingList& out) {
   const Check check(kHere, "disk", out);
   if (!facts.disk->ok()) {
     return check.Warn(absl::StrCat("not checked: ", facts.disk->status().message()),
-                      "run this as the daemon's user, or name its configuration by --config");
+                      "run this as the daemon's user, or give the daemon's configuration with --config");
   }
   const DiskFacts& disk = **facts.disk;
   const std::string found = absl::StrCat(FormatBytes(disk.available_bytes), " of ", FormatBytes(disk.bytes),
@@ -68,7 +68,8 @@ FindingList Diagnose(const Facts& facts) {
   CheckVersions(facts, findings);
   if (facts.nodes_left_out > 0) {
     Check("cluster", "nodes", findings)
-        .Warn(absl::StrCat(facts.nodes_left_out, " nodes were not asked: only ", facts.nodes.size(), " are"),
+        .Warn(absl::StrCat(facts.nodes_left_out, " nodes were not asked: only ", facts.nodes.size(),
+                           " are asked"),
               "run `tensorcast doctor` on those nodes");
   }
   return findings;

@@ -80,7 +80,7 @@ void CheckStoreLink(const NodeFacts& node, FindingList& out) {
   const Check check = CheckOf(node, "global store", out);
   const v1::GetStatusResponse& status = StatusOf(node);
   if (status.global_store_reachable()) return check.Ok(absl::StrCat("reached at ", status.global_store()));
-  check.Fail(absl::StrCat("it does not reach the global store at ", status.global_store(), ": ",
+  check.Fail(absl::StrCat("this node does not reach the global store at ", status.global_store(), ": ",
                           status.global_store_error()),
              "start the global store, or correct daemon.global_store or the firewall");
 }
@@ -93,7 +93,7 @@ void CheckClock(const NodeFacts& node, FindingList& out) {
   const absl::Duration unknown = node.round_trip / 2;
   const absl::Duration off = absl::AbsDuration(ahead) - unknown;
   const std::string found = absl::StrFormat(
-      "%.3f s %s this host's, to within %.3f s", absl::ToDoubleSeconds(absl::AbsDuration(ahead)),
+      "%.3f s %s the clock of this host, to within %.3f s", absl::ToDoubleSeconds(absl::AbsDuration(ahead)),
       ahead < absl::ZeroDuration() ? "behind" : "ahead of", absl::ToDoubleSeconds(unknown));
   const std::string change = "synchronize the clocks of both hosts, as by chrony";
   if (off > kClockFail) return check.Fail(found, change);
@@ -109,18 +109,19 @@ void CheckCertificate(const NodeFacts& node, absl::Time now, FindingList& out) {
   const Check check = CheckOf(node, "certificate", out);
   const v1::Security& security = StatusOf(node).security();
   if (security.name().empty()) {
-    if (!security.insecure()) return check.Ok("none, and no TCP port");
+    if (!security.insecure()) return check.Ok("this node has no certificate, and no TCP port");
     return check.Warn(
-        "none: its TCP ports are in clear (security.insecure)",
-        "configure security.ca, security.certificate and security.key, unless its network is trusted");
+        "this node has no certificate: its TCP ports are in clear (security.insecure)",
+        "configure security.ca, security.certificate and security.key, unless the network is trusted");
   }
   const absl::Duration left = rpc::FromProto(security.certificate_ends()) - now;
   const std::string change =
       "issue a new certificate, as by `tensorcast certs issue`; daemons read it without a restart";
   if (left <= absl::ZeroDuration()) {
-    return check.Fail(absl::StrCat("that of ", security.name(), " ended ", DaysText(-left), " ago"), change);
+    return check.Fail(
+        absl::StrCat("the certificate of ", security.name(), " ended ", DaysText(-left), " ago"), change);
   }
-  const std::string found = absl::StrCat("that of ", security.name(), " ends in ", DaysText(left));
+  const std::string found = absl::StrCat("the certificate of ", security.name(), " ends in ", DaysText(left));
   if (left < kCertificateFail) return check.Fail(found, change);
   if (left < kCertificateWarn) return check.Warn(found, change);
   check.Ok(found);
@@ -233,7 +234,7 @@ void CheckDamage(const NodeFacts& node, FindingList& out) {
   const v1::GetStatusResponse& status = StatusOf(node);
   for (const v1::DamagedFile& file : status.damaged_files()) {
     check.Fail(absl::StrCat("the packed file ", file.path(), " is damaged: ", file.error().message()),
-               "remove it, or pack the artifact again; look at the disk's errors");
+               "remove the file, or pack the artifact again; look at the disk's errors");
   }
   for (const v1::DamagedReplica& replica : status.damaged_replicas()) {
     // Replaced or not, the memory stays suspect until it was tested.
@@ -260,7 +261,7 @@ void CheckDevices(const NodeFacts& node, FindingList& out) {
     check.Fail(absl::StrCat("gpu:", device.ordinal(), " takes no replicas: ", device.unhealthy()),
                "look at the GPU's errors (`nvidia-smi -q`, `dmesg`), then start the daemon again");
   }
-  if (healthy > 0) check.Ok(absl::StrCat(healthy, " work"));
+  if (healthy > 0) check.Ok(absl::StrCat(healthy, healthy == 1 ? " GPU works" : " GPUs work"));
 }
 
 void CheckConservation(const NodeFacts& node, FindingList& out) {
@@ -271,7 +272,7 @@ void CheckConservation(const NodeFacts& node, FindingList& out) {
   }
   check.Warn(absl::StrCat("both ends of ", conservation.violations(), " of ", conservation.pulls_compared(),
                           " pulls count their bytes differently; last: ", conservation.last_violation()),
-             "report it with the archive of `tensorcast debug bundle`");
+             "report this defect with the archive of `tensorcast debug bundle`");
 }
 
 // The checks up to the host's facts need the node's status alone. A daemon that reports no facts of its host
@@ -284,7 +285,7 @@ void CheckNode(const NodeFacts& node, absl::Time now, FindingList& out) {
   CheckConservation(node, out);
   if (!StatusOf(node).has_host()) {
     return CheckOf(node, "host", out)
-        .Warn("not checked: its daemon does not tell of its host", "upgrade the daemon");
+        .Warn("not checked: the node's daemon reports no facts of its host", "upgrade the daemon");
   }
   CheckClock(node, out);
   CheckDescriptors(node, out);
