@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> BaseOf(Session& session, const R
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(pieces.bytes()));
   if (manifest->id() != artifact_id) {
     return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id,
-                                            ": the store sent the manifest of ", manifest->id(),
+                                            ": the global store sent the manifest of ", manifest->id(),
                                             "; try again, or put without a base"));
   }
   session.manifests.Keep(manifest);

@@ -101,7 +101,7 @@ absl::StatusOr<Changes::Target> Changes::TargetOf(const Replica& replica) {
   if (state.image.empty() && state.manifest->layout().image_bytes > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("read the changes to ", replica.artifact_id(),
-                     ": the replica is not attached in host memory; get it at cpu, attached"));
+                     ": the replica is not attached in host memory; get the artifact at cpu, attached"));
   }
   Target target{.artifact_id = replica.artifact_id(),
                 .manifest = state.manifest,
@@ -242,7 +242,8 @@ bool Changes::State::Visit(const ChangedPart& part, ChangesReader& reader,
   if (part.base == nullptr) {
     const absl::Status visited = reader.rebuilder.VisitChanges(path, part.chunk, visit);
     if (!visited.ok()) {
-      LOG_FIRST_N(WARNING, 10) << "find the changes in chunk " << part.chunk << ": " << visited;
+      LOG_FIRST_N(WARNING, 10) << "find the changes in chunk " << part.chunk << ": " << visited
+                               << "; the whole chunk counts as changed";
     }
     return visited.ok();
   }

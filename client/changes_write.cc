@@ -83,15 +83,16 @@ void Changes::Target::ForOverlaps(ByteRange range, absl::FunctionRef<void(size_t
 
 absl::Status Changes::Target::Check(std::span<const std::span<std::byte>> memory) const {
   if (memory.size() != places.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("write ", artifact_id, ": it shows ", places.size(),
-                                                   " tensors, but memory is given for ", memory.size(),
-                                                   "; give memory for each"));
+    return absl::InvalidArgumentError(absl::StrCat("write ", artifact_id, ": the replica shows ",
+                                                   places.size(), " tensors, but memory is given for ",
+                                                   memory.size(), "; give memory for each tensor"));
   }
   for (size_t i = 0; i < memory.size(); ++i) {
     if (memory[i].empty() || memory[i].size() == places[i].bytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "write ", artifact_id, ": tensor \"", manifest->layout().tensors[tensors[i]].name, "\" has ",
-        places[i].bytes, " bytes, but memory of ", memory[i].size(), " is given; give memory of its size"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("write ", artifact_id, ": tensor \"", manifest->layout().tensors[tensors[i]].name,
+                     "\" has ", places[i].bytes, " bytes, but memory of ", memory[i].size(),
+                     " bytes is given; give memory of the same size"));
   }
   return absl::OkStatus();
 }
@@ -193,8 +194,8 @@ absl::StatusOr<std::vector<size_t>> Changes::Differing(const RequestContext& con
     if (found) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat("verify replica ", replica.replica_id(), " of ",
                                             target.artifact_id, ": chunk ", chunk,
-                                            " does not match its digest; check the memory of this node, and "
-                                            "get it again"));
+                                            " does not match its digest; evict the replica, get the artifact "
+                                            "again, and check the memory of this node"));
   };
   TC_RETURN_IF_ERROR(OnThreads(target.chunks.size(), [&] { return check; }));
   std::vector<size_t> differing;

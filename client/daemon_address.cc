@@ -67,10 +67,11 @@ absl::Status CheckSocket(const std::string& address) {
     case ECONNREFUSED:  // what is there is a file, or the socket of a process that has gone
       return NoDaemon(address, "");
     case EACCES:
-      return absl::PermissionDeniedError(absl::StrCat(
-          "connect to ", path, ": user ", geteuid(),
-          " may not; run this as the daemon's user (daemon.sock, operator role), or as a member of a "
-          "group of daemon.handle_groups (client.sock, client role)"));
+      return absl::PermissionDeniedError(
+          absl::StrCat("connect to ", path, ": user ", geteuid(),
+                       " may not use this socket; run this as the daemon's user (daemon.sock, operator "
+                       "role), or as a member of a group of daemon.handle_groups (client.sock, client "
+                       "role)"));
     default:
       return ErrnoStatus(errno, "connect to", path);
   }
@@ -143,7 +144,7 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
   }
   if (!refused.ok()) return refused;
   return absl::UnavailableError(
-      absl::StrCat("find the daemon of this host: none listens at ", absl::StrJoin(tried, " or "),
+      absl::StrCat("find the daemon of this host: no daemon listens at ", absl::StrJoin(tried, " or "),
                    "; start one with \"tensorcast daemon\", or name one that runs with ", kDaemonVariable));
 }
 

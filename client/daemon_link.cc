@@ -74,16 +74,16 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
   const absl::Status connected = rpc::AwaitConnection(*channel_, context);
   if (absl::IsDeadlineExceeded(connected)) {
     return absl::UnavailableError(absl::StrCat("connect to the daemon at ", address_,
-                                               ": it did not answer within ", absl::FormatDuration(timeout),
+                                               ": no answer came within ", absl::FormatDuration(timeout),
                                                "; check that the process that listens there is not stopped"));
   }
   if (!absl::IsUnavailable(connected)) return connected;
   const std::string_view remedy =
-      IsUnixAddress(address_) ? "check that the socket is a daemon's"
-      : in_clear ? "where the daemon has certificates, set security.ca, security.certificate and security.key"
-                 : "check that the daemon has certificates, of the same authority";
+      IsUnixAddress(address_) ? "check that a daemon listens on this socket"
+      : in_clear ? "if the daemon has a certificate, set security.ca, security.certificate and security.key"
+                 : "check that the daemon has a certificate of the same authority";
   return absl::UnavailableError(
-      absl::StrCat("connect to the daemon at ", address_, ": it ended the connection; ", remedy));
+      absl::StrCat("connect to the daemon at ", address_, ": the peer ended the connection; ", remedy));
 }
 
 absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
@@ -93,11 +93,11 @@ absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
   if (!path.empty() && !found && errno == EACCES) {
     return absl::PermissionDeniedError(absl::StrCat(
         "reach the handle socket \"", path, "\" of the daemon at ", address_, ": user ", geteuid(),
-        " may not; run this as the daemon's user, or in a group of daemon.handle_groups"));
+        " may not use this socket; run this as the daemon's user, or in a group of daemon.handle_groups"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("reach the handle socket \"", path, "\" of the daemon at ", address_,
-                   ": it is not on this host; use the daemon of this host (in a container, mount the "
+                   ": the socket is not on this host; use the daemon of this host (in a container, mount the "
                    "socket's folder)"));
 }
 

@@ -43,7 +43,7 @@ absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
     if (tensor.shape[i] > kMax || elements > kMax) {
       return absl::OutOfRangeError(absl::StrCat("dlpack of tensor \"", tensor.name,
                                                 "\": DLPack cannot express a dimension this large; ",
-                                                "read its bytes instead"));
+                                                "read the tensor's bytes instead"));
     }
     view.shape[i] = static_cast<int64_t>(tensor.shape[i]);
     view.strides[i] = static_cast<int64_t>(elements);
@@ -66,8 +66,8 @@ std::optional<DType> DTypeOfDlpack(uint8_t code, uint8_t bits) {
 
 absl::StatusOr<DlpackView> Replica::Dlpack(const TensorView& tensor) const {
   if (state_->claimed == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("dlpack of replica ", replica_id(), ": it is not attached; get it with attach"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "dlpack of replica ", replica_id(), ": the replica is not attached; get the artifact with attach"));
   }
   DlpackView view{.device_type = kCpu,
                   .type_code = std::ranges::find(kCodes, tensor.dtype, &Coded::dtype)->code,
@@ -81,7 +81,7 @@ absl::StatusOr<DlpackView> Replica::Dlpack(const TensorView& tensor) const {
   if (state_->devices->backend() != "cuda") {
     return absl::FailedPreconditionError(absl::StrCat(
         "dlpack of replica ", replica_id(), ": other libraries cannot use addresses of the backend ",
-        state_->devices->backend(), "; get it at cpu"));
+        state_->devices->backend(), "; get the artifact at cpu"));
   }
   view.device_type = kCuda;
   view.device_id = tensor.device.device;

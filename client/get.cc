@@ -92,14 +92,15 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
   };
   absl::Status status =
       rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
-                            on_response, {.retry_for = absl::ZeroDuration(), .what = "materialize"});
+                            on_response, {.retry_for = absl::ZeroDuration(), .what = "make the replica"});
   if (!status.ok()) {
     // The call can fail after its result, when the caller cancels or the deadline passes between the two.
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
     return status;
   }
   if (!result.has_value()) {
-    return absl::InternalError("the daemon ended the call without a result; try again");
+    return absl::InternalError(
+        "the daemon ended the call without a result; report this defect of the daemon");
   }
   return *std::move(result);
 }
@@ -113,9 +114,11 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ManifestOf(const std::string& ar
   auto manifest = Manifest::Decode(bytes);
   // The id is the hash of what the manifest says, so this proves it, from any sender.
   if (manifest.ok() && (*manifest)->id() == artifact_id) return manifest;
-  return absl::DataLossError(absl::StrCat(
-      "decode the manifest of ", artifact_id, ": the daemon sent another: ",
-      manifest.ok() ? (*manifest)->id() : manifest.status().ToString(), "; get the artifact again"));
+  return absl::DataLossError(
+      absl::StrCat("decode the manifest of ", artifact_id, ": the daemon sent ",
+                   manifest.ok() ? absl::StrCat("the manifest of ", (*manifest)->id())
+                                 : absl::StrCat("a malformed manifest: ", manifest.status().ToString()),
+                   "; report this defect of the daemon"));
 }
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& context,
@@ -227,8 +230,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetFiles(const RequestContext& 
                                                           const GetOptions& options) {
   TC_ASSIGN_OR_RETURN(const KeyInfo info, ResolveKey(context, key, options.confirmed));
   if (info.files_id.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("get the files of ", key, ": the key binds none; put a folder that has config.json"));
+    return absl::NotFoundError(absl::StrCat("get the files of ", key,
+                                            ": the key binds no files; put a folder that has config.json"));
   }
   return Get(context, info.files_id, options);
 }
@@ -238,7 +241,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
                                                                     std::span<const std::string> locations,
                                                                     const GetOptions& options) {
   TC_ASSIGN_OR_RETURN(const std::vector<std::string> places, Expand(*this, context, locations));
-  if (places.empty()) return absl::InvalidArgumentError("get: no location is given; name one");
+  if (places.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("get ", artifact, ": no location is given; name a location"));
+  }
   RequestContext all = context;
   all.request_id.clear();  // each get is an operation of its own, in one trace
   if (!all.trace.IsValid()) all.trace = TraceContext::NewRoot();
@@ -273,9 +279,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
     try {
       for (size_t i = 1; i < places.size(); ++i) threads.emplace_back(get, i);
     } catch (const std::system_error& error) {
-      fail(absl::ResourceExhaustedError(absl::StrCat("get ", artifact, ": cannot start a thread for each of ",
-                                                     places.size(), " locations: ", error.what(),
-                                                     "; name fewer locations, or allow more threads")));
+      fail(absl::ResourceExhaustedError(
+          absl::StrCat("get ", artifact, ": this process cannot start a thread for each of ", places.size(),
+                       " locations: ", error.what(), "; name fewer locations, or allow more threads")));
     }
     get(0);
   }
@@ -315,7 +321,7 @@ absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
     return absl::DeadlineExceededError("wait for a get: the get still runs; wait again, or cancel it");
   }
   if (state_->spent) {
-    return absl::FailedPreconditionError("wait for a get: its result was taken already; start another get");
+    return absl::FailedPreconditionError("wait for a get: the result was taken already; start another get");
   }
   state_->spent = true;
   return *std::exchange(state_->result, absl::CancelledError("spent"));
@@ -341,9 +347,9 @@ std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std:
     });
   } catch (const std::system_error& error) {
     absl::MutexLock lock(&state->mutex);
-    state->result = absl::ResourceExhaustedError(absl::StrCat("start get of ", artifact,
-                                                              ": cannot start a thread: ", error.what(),
-                                                              "; call Get, or allow more threads or memory"));
+    state->result = absl::ResourceExhaustedError(
+        absl::StrCat("start the get of ", artifact, ": this process cannot start a thread: ", error.what(),
+                     "; call Get, or allow more threads or memory"));
   }
   return std::unique_ptr<PendingGet>(new PendingGet(std::move(state)));
 }

@@ -72,8 +72,8 @@ absl::Status WriteManifestBeside(DaemonLink& link, const RequestContext& operati
                                            operation, request, on_response, {.what = "get the manifest"}));
   if (ArtifactId(manifest.bytes()) != put.artifact_id()) {
     return absl::DataLossError(absl::StrCat("get the manifest of ", put.artifact_id(),
-                                            ": the daemon sent that of another artifact; put the model "
-                                            "again"));
+                                            ": the daemon sent the manifest of another artifact; report this "
+                                            "defect of the daemon"));
   }
   return ReplaceFile(ManifestUriOf(path), manifest.bytes(), 0644);
 }
@@ -90,7 +90,7 @@ absl::StatusOr<v1::PutArtifactResult> ImportAsClient(
   const absl::StatusOr<std::optional<objects::ClientCredentials>> own =
       objects::FindClientCredentials(operation, uri, objects::ProcessEnvironment());
   if (!own.ok()) return with_reason(own.status().message());
-  if (!own->has_value()) return with_reason("it has none for this URI");
+  if (!own->has_value()) return with_reason("this process has none for this URI");
   TC_ASSIGN_OR_RETURN(const UniqueFd credentials, objects::Hand(**own));
   const int file = credentials.get();
   return import({&file, 1});
@@ -155,8 +155,8 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   if (!options.manifest_beside) return import(files);
   if (files.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        what, ": this process does not open the files, so it cannot write a manifest beside them; ",
-        "connect to the daemon of the host that has them"));
+        what, ": the daemon opens the files, so this process cannot write a manifest beside them; ",
+        "run this on the host that has the files, with the daemon of that host"));
   }
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result, import(files));
   TC_RETURN_IF_ERROR(Annotate(
@@ -186,7 +186,8 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
                       AllPages(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation, request,
                                "find an import"));
   if (listed.artifacts().empty()) {
-    return absl::NotFoundError(absl::StrCat("find import ", path, ": it was not imported; import it"));
+    return absl::NotFoundError(
+        absl::StrCat("find import ", path, ": this file was not imported; import the model"));
   }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
@@ -205,7 +206,8 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   }
   if (latest == nullptr) {
     return absl::NotFoundError(
-        absl::StrCat("find import ", path, ": this node imported another file at this path; import it"));
+        absl::StrCat("find import ", path,
+                     ": this node did not import this file, but another one at this path; import the model"));
   }
   return ImportedFile{.artifact_id = latest->artifact_id(),
                       .files = static_cast<size_t>(from->objects_size())};

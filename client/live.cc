@@ -39,8 +39,9 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FetchManifest(const DaemonLink& 
       {.what = "get the manifest of the version"}));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(pieces.bytes()));
   if (manifest->id() == artifact_id) return manifest;
-  return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id, ": the daemon sent that of ",
-                                          manifest->id(), "; try again"));
+  return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id,
+                                          ": the global store sent the manifest of ", manifest->id(),
+                                          "; report this defect of the global store"));
 }
 
 }  // namespace

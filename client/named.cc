@@ -9,7 +9,7 @@ namespace tensorcast::client {
 
 absl::Status CheckNamed(std::string_view artifact) {
   if (!artifact.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("find an artifact: its name is empty; give a key or an artifact id");
+  return absl::InvalidArgumentError("find an artifact: the name is empty; give a key or an artifact id");
 }
 
 absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
@@ -45,8 +45,8 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
   const absl::StatusOr<std::string> artifact_id = ArtifactIdOf(link, operation, name);
   if (absl::IsNotFound(artifact_id.status())) {
     return absl::NotFoundError(absl::StrCat("find replica ", name,
-                                            ": this node has none with this id, and no key is called ", name,
-                                            "; `tensorcast replica ls` and `tensorcast key ls` list both"));
+                                            ": this node has no replica with this id, and no key is called ",
+                                            name, "; see `tensorcast replica ls` and `tensorcast key ls`"));
   }
   TC_RETURN_IF_ERROR(artifact_id.status());
   v1::ListReplicasRequest request;
@@ -55,8 +55,9 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::ListReplicas, operation, request,
                                      {.what = "list the replicas"}));
   if (listed.replicas().empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "find replicas of ", name, ": this node has none; `tensorcast replica ls` lists what it has"));
+    return absl::NotFoundError(
+        absl::StrCat("find replicas of ", name,
+                     ": this node has none; `tensorcast replica ls` lists the replicas of this node"));
   }
   // The first error ends it. What was done before stays done, and the call can be repeated.
   for (const v1::Replica& replica : listed.replicas()) TC_RETURN_IF_ERROR(call(replica.replica_id()));

@@ -84,7 +84,8 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
   absl::StatusOr<std::unique_ptr<RingFiller>> opened = RingFiller::Open(
       handle_socket, image.layout().image_bytes, context.deadline, context.cancellation, handed);
-  TC_RETURN_IF_ERROR(context.Check("wait for a ring"));  // rather than that the connection was shut down
+  TC_RETURN_IF_ERROR(context.Check(
+      "wait for shared memory of the daemon"));  // rather than that the connection was shut down
   TC_RETURN_IF_ERROR(opened.status());
   RingFiller& filler = **opened;
   const PageLocked page_locked(image.on_devices() ? session.devices : nullptr, filler.slots());

@@ -70,7 +70,8 @@ absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestC
       });
   if (!status.ok()) return Annotate(status, what);
   if (result.has_value()) return *std::move(result);
-  return absl::InternalError(absl::StrCat(what, ": the daemon ended the call without a result; try again"));
+  return absl::InternalError(
+      absl::StrCat(what, ": the daemon ended the call without a result; report this defect of the daemon"));
 }
 
 absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message) {

@@ -78,7 +78,7 @@ absl::Status PutImage::CopyFromDevice(size_t tensor, uint64_t offset, HostSpan t
     TC_ASSIGN_OR_RETURN(stream, devices_->CreateStream(from.device));
   }
   return Annotate(stream->CopyToHost(to.data(), from + offset, to.size()),
-                  absl::StrCat("put tensor \"", tensors_[tensor].name, "\""));
+                  absl::StrCat("copy tensor \"", tensors_[tensor].name, "\" from the GPU"));
 }
 
 }  // namespace tensorcast::client

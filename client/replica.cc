@@ -36,14 +36,15 @@ absl::Status Replica::Check() const {
   // Damage before loss: wrong bytes must not be used, lease or not.
   TC_RETURN_IF_ERROR(state_->claimed->CheckIntact());
   if (!lost()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("check replica ", replica_id(),
-                                             ": its daemon went away, and the lease is over; get it again"));
+  return absl::UnavailableError(absl::StrCat(
+      "check replica ", replica_id(), ": the daemon went away, and the lease ended; get the artifact again"));
 }
 
 absl::Status Replica::Verify() const {
   if (state_->image.empty() && image_bytes() > 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "verify replica ", replica_id(), ": it is not attached in host memory; get it at cpu, attached"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("verify replica ", replica_id(),
+                     ": the replica is not attached in host memory; get the artifact at cpu, attached"));
   }
   const Manifest& manifest = *state_->manifest;
   // Digests are those of chunks, so each chunk that holds a part of a chosen tensor is read whole.
@@ -52,9 +53,10 @@ absl::Status Replica::Verify() const {
     if (ComputeDigest(state_->image.subspan(range.offset, range.bytes)) == manifest.digests()[chunk].xxh3) {
       continue;
     }
-    return absl::DataLossError(
-        absl::StrCat("verify replica ", replica_id(), " of ", artifact_id(), ": chunk ", chunk,
-                     " does not match its digest; check the memory of this node, and get it again"));
+    return absl::DataLossError(absl::StrCat("verify replica ", replica_id(), " of ", artifact_id(),
+                                            ": chunk ", chunk,
+                                            " does not match its digest; evict the replica, get the artifact "
+                                            "again, and check the memory of this node"));
   }
   return absl::OkStatus();
 }
@@ -70,8 +72,9 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   const auto place = static_cast<uint32_t>(tensor - state_->manifest->layout().tensors.data());
   const auto chosen = std::ranges::lower_bound(state_->chosen.tensors, place);
   if (chosen == state_->chosen.tensors.end() || *chosen != place) {
-    return absl::FailedPreconditionError(absl::StrCat("find tensor \"", name, "\" of ", artifact_id(),
-                                                      ": the get did not name it; get it, too"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("find tensor \"", name, "\" of ", artifact_id(),
+                     ": the get did not name this tensor; name it in the get, too"));
   }
   return state_->tensors[chosen - state_->chosen.tensors.begin()];
 }
@@ -110,9 +113,10 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
   const ReplicaHandles& handles = claimed->handles();
   // The views are made from the manifest; with a smaller image they would point outside it.
   if (handles.image_bytes != manifest->layout().image_bytes) {
-    return absl::DataLossError(absl::StrCat("attach replica ", replica_id(), ": it has ", handles.image_bytes,
-                                            " bytes, but the manifest of ", artifact_id(), " describes ",
-                                            manifest->layout().image_bytes, "; get it again"));
+    return absl::DataLossError(absl::StrCat("attach replica ", replica_id(), ": the replica has ",
+                                            handles.image_bytes, " bytes, but the manifest of ",
+                                            artifact_id(), " describes ", manifest->layout().image_bytes,
+                                            " bytes; get the artifact again"));
   }
   if (const auto* memory = std::get_if<HostHandles>(&handles.memory)) {
     // A hole cannot be read, and nothing else here would say so.
@@ -120,8 +124,8 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
       const Tensor& tensor = manifest->layout().tensors[place];
       if (!memory->Covers(tensor.offset, tensor.nbytes)) {
         return absl::DataLossError(absl::StrCat("attach replica ", replica_id(), " of ", artifact_id(),
-                                                ": it has no memory for tensor \"", tensor.name,
-                                                "\"; get it again"));
+                                                ": the replica has no memory for tensor \"", tensor.name,
+                                                "\"; get the artifact again"));
       }
     }
     TC_ASSIGN_OR_RETURN(image, claimed->MapImage(copy_on_write));
@@ -136,8 +140,8 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
   if (const auto* memory = std::get_if<DeviceHandles>(&handles.memory)) {
     return OpenDevice(memory->ipc, device_runtime);
   }
-  return absl::UnimplementedError(
-      absl::StrCat("attach replica ", replica_id(), ": it is on disk; get it at \"cpu\" or \"gpu:N\""));
+  return absl::UnimplementedError(absl::StrCat(
+      "attach replica ", replica_id(), ": the replica is on disk; get the artifact at \"cpu\" or \"gpu:N\""));
 }
 
 // A view points into the image by the tensor's offset, which is the same in host memory and on a GPU. A
@@ -183,7 +187,7 @@ void Replica::State::CloseDevice() {
   if (closed.ok()) closed = claimed->AcknowledgeClosed();
   if (!closed.ok() && !claimed->lost()) {
     LOG(WARNING) << "give back GPU replica " << replica_id() << ": " << closed
-                 << "; the daemon keeps its memory until this process ends";
+                 << "; the daemon keeps the memory of this replica until this process ends";
   }
 }
 
