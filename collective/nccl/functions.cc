@@ -67,8 +67,8 @@ absl::StatusOr<NcclFunctions> FindNccl(const std::string& path) {
   nccl.version = absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
   if (version < kOldest) {
     return absl::UnavailableError(absl::StrCat("load NCCL from ", name,
-                                               ": it is older than 2.18 (version code ", version,
-                                               "); install a newer one"));
+                                               ": the library is older than 2.18 (version code ", version,
+                                               "); install NCCL 2.18 or newer"));
   }
   return nccl;
 }

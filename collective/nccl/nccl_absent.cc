@@ -5,8 +5,8 @@ namespace tensorcast {
 
 absl::StatusOr<std::unique_ptr<CollectiveLibrary>> LoadNccl(const std::string&, DeviceRuntime*) {
   return absl::UnavailableError(
-      "load NCCL: this binary was built without it; install its header and the CUDA toolkit, configure and "
-      "build again");
+      "load NCCL: this binary was built without NCCL; install NCCL's header and the CUDA toolkit, and build "
+      "again");
 }
 
 }  // namespace tensorcast

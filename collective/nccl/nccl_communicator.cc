@@ -21,19 +21,21 @@ constexpr absl::Duration kLongestFinalize = absl::Seconds(5);
 
 absl::Status CheckRanks(int world_size, absl::Span<const RankDevice> ranks) {
   if (ranks.empty()) {
-    return absl::InvalidArgumentError("join a communicator: no rank is of this process; give one");
+    return absl::InvalidArgumentError(
+        "join a communicator: no rank of this process was given; give one or more");
   }
   std::set<int> taken;
   std::set<int> devices;
   for (const RankDevice& rank : ranks) {
     if (rank.rank < 0 || rank.rank >= world_size) {
-      return absl::InvalidArgumentError(absl::StrCat("join a communicator as rank ", rank.rank, ": it has ",
-                                                     world_size, " ranks; give a rank below that"));
+      return absl::InvalidArgumentError(absl::StrCat("join a communicator as rank ", rank.rank,
+                                                     ": the communicator has ", world_size,
+                                                     " ranks; give a rank from 0 to ", world_size - 1));
     }
     if (!taken.insert(rank.rank).second || !devices.insert(rank.device).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("join a communicator as rank ", rank.rank, " on device ", rank.device,
-                       ": another rank has this number or device; give each its own"));
+                       ": another rank has this number or device; give each rank its own number and device"));
     }
   }
   return absl::OkStatus();
@@ -48,9 +50,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> NcclCommunicator::Join(const NcclF
                                                                      absl::Span<const RankDevice> ranks) {
   TC_RETURN_IF_ERROR(CheckRanks(world_size, ranks));
   if (id.bytes.size() != sizeof(ncclUniqueId)) {
-    return absl::InvalidArgumentError(absl::StrCat("join a communicator: its id has ", id.bytes.size(),
+    return absl::InvalidArgumentError(absl::StrCat("join a communicator: the id has ", id.bytes.size(),
                                                    " bytes, not ", sizeof(ncclUniqueId),
-                                                   "; take one of MakeId"));
+                                                   "; pass an id that MakeId made"));
   }
   std::unique_ptr<NcclCommunicator> communicator(new NcclCommunicator(nccl, world_size, ranks));
   // Start only begins the calls. The wait for the other ranks gives up with the context, and then aborts.
@@ -68,7 +70,7 @@ NcclCommunicator::NcclCommunicator(const NcclFunctions& nccl, int world_size,
       comms_(ranks.size(), nullptr) {}
 
 NcclCommunicator::~NcclCommunicator() {
-  if (!Finalize()) AbortFor(absl::CancelledError("it was destroyed"));
+  if (!Finalize()) AbortFor(absl::CancelledError("the owner destroyed the communicator"));
 }
 
 absl::Status NcclCommunicator::Start(DeviceRuntime& devices, const CommunicatorId& id) {
@@ -134,7 +136,7 @@ absl::Status NcclCommunicator::Await(const RequestContext& context) {
   return EndIf(AwaitWork(context));
 }
 
-void NcclCommunicator::Abort() { AbortFor(absl::CancelledError("its owner told it to")); }
+void NcclCommunicator::Abort() { AbortFor(absl::CancelledError("the owner aborted the communicator")); }
 
 // Refuses what one rank alone would refuse later: then the other ranks of this process would hang in a group
 // that is only half begun.
@@ -149,9 +151,9 @@ absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DeviceP
   }
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].device != ranks_[i].device) {
-      return absl::InvalidArgumentError(absl::StrCat("broadcast a buffer on device ", buffers[i].device,
-                                                     ": rank ", ranks_[i].rank, " runs on device ",
-                                                     ranks_[i].device, "; give it memory of its device"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("broadcast a buffer on device ", buffers[i].device, ": rank ", ranks_[i].rank,
+                       " runs on device ", ranks_[i].device, "; pass a buffer on the device of the rank"));
     }
     // All are looked at before the first is used: half a group cannot be taken back.
     TC_RETURN_IF_ERROR(streams_[i]->Lend(buffers[i], bytes, [](void*) { return absl::OkStatus(); }));
@@ -161,8 +163,8 @@ absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DeviceP
 
 absl::Status NcclCommunicator::CheckNotEnded() {
   if (ended_.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("use a communicator: it was aborted (", ended_.message(), "); join another one"));
+  return absl::FailedPreconditionError(absl::StrCat("use a communicator: the communicator has ended (",
+                                                    ended_.message(), "); join another one"));
 }
 
 absl::Status NcclCommunicator::ForEachRank(std::string_view operation,
@@ -277,7 +279,7 @@ bool NcclCommunicator::Finalize() {
   }
   absl::MutexLock lock(&mutex_);
   // From here on an Abort finds nothing to do.
-  ended_ = absl::CancelledError("it was destroyed");
+  ended_ = absl::CancelledError("the owner destroyed the communicator");
   for (const ncclComm_t comm : std::exchange(comms_, {})) {
     const absl::Status status =
         NcclStatus(nccl_, nccl_.comm_destroy(comm), "destroy a communicator", nullptr);
