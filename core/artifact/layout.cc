@@ -64,13 +64,13 @@ class LayoutChecker {
 };
 
 absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
-  if (!IsValidUtf8(tensor.name)) return Refuse(tensor, "its name is not valid UTF-8; rename it");
+  if (!IsValidUtf8(tensor.name)) return Refuse(tensor, "the name is not valid UTF-8; rename the tensor");
   if (!names_.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("lay out tensor ", QuoteName(tensor.name)));
   if (*bytes != tensor.nbytes) {
-    return Refuse(tensor, "it has ", tensor.nbytes, " bytes, but its dtype and shape ask for ", *bytes,
-                  "; correct its shape");
+    return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, but dtype and shape ask for ", *bytes,
+                  "; correct the shape");
   }
   const uint64_t offset = image_bytes_;
   // By subtraction: the sum could overflow.
@@ -120,14 +120,14 @@ absl::Status ValidateLayout(const ImageLayout& layout) {
   for (const Tensor& tensor : layout.tensors) {
     TC_ASSIGN_OR_RETURN(const uint64_t offset, checker.Next(tensor));
     if (tensor.offset != offset) {
-      return Refuse(tensor, "it is at offset ", tensor.offset, " of the image instead of ", offset,
-                    "; describe the image with a client of this release");
+      return Refuse(tensor, "the tensor is at offset ", tensor.offset, " of the image instead of ", offset,
+                    "; put the artifact with a client of this release");
     }
   }
   if (layout.image_bytes != checker.image_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat("lay out an image of ", layout.image_bytes,
-                                                   " bytes: its tensors end at ", checker.image_bytes(),
-                                                   "; describe the image with a client of this release"));
+                                                   " bytes: the tensors end at ", checker.image_bytes(),
+                                                   "; put the artifact with a client of this release"));
   }
   return CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
 }
@@ -173,13 +173,13 @@ absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes) {
   if (chunk_bytes == 0 || chunk_bytes % kChunkGrain != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cut an image of ", image_bytes, " bytes: the chunk size of ", chunk_bytes,
-                     " bytes is not a positive multiple of ", kChunkGrain, "; choose one"));
+                     " bytes is not a positive multiple of ", kChunkGrain, "; run one release on all nodes"));
   }
   const uint64_t chunks = image_bytes / chunk_bytes + (image_bytes % chunk_bytes != 0 ? 1 : 0);
   if (chunks > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("cut an image of ", image_bytes, " bytes: it makes ",
-                                                   chunks, " chunks of ", chunk_bytes,
-                                                   " bytes, more than 2^32-1; choose larger chunks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cut an image of ", image_bytes, " bytes: chunks of ", chunk_bytes, " bytes make ",
+                     chunks, " chunks, and at most 2^32-1 are allowed; put fewer tensors"));
   }
   return absl::OkStatus();
 }

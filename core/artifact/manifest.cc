@@ -73,10 +73,10 @@ void Read(ByteReader& in, std::array<uint8_t, N>& digest) {
 
 absl::Status CheckKind(uint8_t kind) {
   if (!ArtifactKindName(static_cast<ArtifactKind>(kind)).empty()) return absl::OkStatus();
-  return Malformed(
-      absl::StrCat("artifact kind ", kind,
-                   ", but this build knows only 0 (tensors), 1 (files) and 2 (difference); use a build that "
-                   "knows it"));
+  return Malformed(absl::StrCat(
+      "the artifact kind is ", kind,
+      ", but this build knows only 0 (tensors), 1 (files) and 2 (difference); use a build that knows kind ",
+      kind));
 }
 
 absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
@@ -88,11 +88,12 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   TC_RETURN_IF_ERROR(CheckRead(reader.bytes()));
   // An older format has other ids for the same tensors, so it is not read as well.
   if (version != kVersion) {
-    return Malformed(absl::StrCat("it has format ", version, ", but this build knows only ", kVersion,
-                                  "; use a build that knows it"));
+    return Malformed(absl::StrCat("the manifest has format ", version, ", but this build knows only format ",
+                                  kVersion, "; use a build that knows format ", version));
   }
   if (digest != kDigestAlgorithms) {
-    return Malformed(absl::StrCat("digest algorithm ", digest, " is unknown; use a build that knows it"));
+    return Malformed(
+        absl::StrCat("this build does not know digest algorithm ", digest, "; use a newer build"));
   }
   TC_RETURN_IF_ERROR(CheckKind(kind));
   return static_cast<ArtifactKind>(kind);
@@ -105,13 +106,17 @@ absl::Status Invalid(std::string_view part, const Why&... why) {
 }
 
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
-  if (metadata.size() > kMaxLength) return Invalid("metadata", "it has more than 2^32-1 entries; give fewer");
+  if (metadata.size() > kMaxLength) {
+    return Invalid("metadata", "there are ", metadata.size(), " entries, more than 2^32-1; give fewer");
+  }
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
-      return Invalid(absl::StrCat("metadata ", QuoteName(key)), "it is not valid UTF-8; encode it as text");
+      return Invalid(absl::StrCat("metadata ", QuoteName(key)),
+                     "the key or the value is not valid UTF-8; encode both as UTF-8");
     }
     if (key.size() > kMaxLength || value.size() > kMaxLength) {
-      return Invalid(absl::StrCat("metadata ", QuoteName(key)), "it is longer than 2^32-1 bytes; shorten it");
+      return Invalid(absl::StrCat("metadata ", QuoteName(key)),
+                     "the key or the value is longer than 2^32-1 bytes; give shorter ones");
     }
   }
   return absl::OkStatus();
@@ -125,21 +130,22 @@ absl::Status CheckDifference(const ImageLayout& layout, const std::map<std::stri
     return tensor.name == name && tensor.dtype == DType::kU8 && tensor.shape.size() == 1;
   };
   if (!std::ranges::equal(layout.tensors, kTensorNames, is_bytes)) {
-    return Invalid(
-        "difference",
-        "its tensors are not index and records, each of dtype U8 with one dimension; encode it again");
+    return Invalid("difference",
+                   "the tensors are not index and records, each of dtype U8 with one dimension; encode the "
+                   "difference again");
   }
   for (const std::string key : {"base", "target"}) {
     const auto id = metadata.find(key);
     if (id == metadata.end() || !IsArtifactId(id->second)) {
-      return Invalid("difference", "its metadata ", key, " is not an artifact id; name both ends");
+      return Invalid("difference", "the metadata entry ", key,
+                     " is missing or is not an artifact id; name the artifacts of base and target");
     }
   }
   if (metadata.size() != 2) {
-    return Invalid("difference", "its metadata has other entries than base and target; leave them out");
+    return Invalid("difference", "the metadata has entries other than base and target; leave those out");
   }
   if (metadata.at("base") == metadata.at("target")) {
-    return Invalid("difference", "its base is its target; name two artifacts");
+    return Invalid("difference", "base and target are the same artifact; name two artifacts");
   }
   return absl::OkStatus();
 }
@@ -151,7 +157,7 @@ absl::Status CheckChunkRule(const ImageLayout& layout) {
   if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes) || any_chunk_size) return absl::OkStatus();
   return Invalid("layout", "the chunk size is ", layout.chunk_bytes, " bytes, but an image of ",
                  layout.image_bytes, " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes),
-                 "; describe the image with a client of this release");
+                 "; put the artifact with a client of this release");
 }
 
 // All rules of FORMAT.md except the order of the bytes. The encoder checks them before it writes, and the
@@ -160,21 +166,24 @@ absl::Status CheckFields(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));
   TC_RETURN_IF_ERROR(CheckChunkRule(fields.layout));
   if (fields.layout.tensors.size() > kMaxLength) {
-    return Invalid("layout", "it has more than 2^32-1 tensors; put fewer");
+    return Invalid("layout", "there are ", fields.layout.tensors.size(),
+                   " tensors, more than 2^32-1; put fewer");
   }
   for (const Tensor& tensor : fields.layout.tensors) {
     if (tensor.name.size() > kMaxLength || tensor.shape.size() > kMaxLength) {
-      return Invalid(absl::StrCat("tensor ", QuoteName(tensor.name)),
-                     "its name or shape is longer than 2^32-1; shorten it");
+      return Invalid(
+          absl::StrCat("tensor ", QuoteName(tensor.name)),
+          "the name has more than 2^32-1 bytes, or the shape has more than 2^32-1 dimensions; shorten both");
     }
   }
   if (fields.digests.size() != fields.layout.chunk_count()) {
-    return Invalid("digests", "there are ", fields.digests.size(), " for ", fields.layout.chunk_count(),
-                   " chunks; give each chunk its own");
+    return Invalid("digests", "there are ", fields.digests.size(), " digests for ",
+                   fields.layout.chunk_count(), " chunks; give one for each chunk");
   }
   for (size_t chunk = 0; chunk < fields.digests.size(); ++chunk) {
     if (fields.digests[chunk].blake3.has_value()) continue;
-    return Invalid("digests", "chunk ", chunk, " has no BLAKE3; digest it with both algorithms");
+    return Invalid("digests", "chunk ", chunk,
+                   " has no BLAKE3 digest; digest every chunk with XXH3 and BLAKE3");
   }
   if (fields.kind == ArtifactKind::kFiles) TC_RETURN_IF_ERROR(CheckFileLayout(fields.layout));
   if (fields.kind == ArtifactKind::kDifference) {
@@ -230,9 +239,10 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
   if (!chunk_size.ok()) return Malformed(chunk_size.message());
   const uint64_t digests = layout.chunk_count();
   // The digests take all that is left: nothing may follow them.
-  if (in.remaining() != digests * (sizeof(Digest::bytes) + sizeof(Blake3Digest::bytes))) {
-    return Malformed(
-        absl::StrCat(in.remaining(), " bytes are left instead of those of ", digests, " digests"));
+  constexpr uint64_t kDigestsBytes = sizeof(Digest::bytes) + sizeof(Blake3Digest::bytes);  // of a chunk
+  if (in.remaining() != digests * kDigestsBytes) {
+    return Malformed(absl::StrCat(in.remaining(), " bytes are left for the digests of ", digests,
+                                  " chunks, which need ", digests * kDigestsBytes, " bytes"));
   }
   fields.digests.resize(digests);
   for (ChunkDigests& chunk : fields.digests) {
@@ -348,15 +358,16 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
   for (const Tensor& file : layout.tensors) {
     if (!IsPathBelow(file.name)) {
       return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "its name is not a path below a folder; rename it");
+                     "the name is not a plain relative path (printable, and without empty, \".\", \"..\" and "
+                     "long parts); rename the file");
     }
     if (file.dtype != DType::kU8 || file.shape.size() != 1) {
       return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "it is not of dtype U8 with one dimension; describe it as bytes");
+                     "dtype and shape are not U8 with one dimension; describe the file as bytes");
     }
     if (file.name <= before) {
       return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "it is not in ascending order; sort the files by name");
+                     "the name does not come after that of the previous file; sort the files by name");
     }
     before = file.name;
     for (size_t end = file.name.find('/'); end != std::string::npos; end = file.name.find('/', end + 1)) {
@@ -368,7 +379,7 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
   for (const Tensor& file : layout.tensors) {
     if (folders.contains(file.name)) {
       return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "it is also a folder of another file; rename one");
+                     "another file has this path as a folder; rename one of the two");
     }
   }
   return absl::OkStatus();

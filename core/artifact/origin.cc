@@ -51,19 +51,19 @@ std::optional<FileVersion> FileVersion::Parse(std::string_view text) {
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is) {
   std::vector<std::string> changes;
   const auto compare = [&](std::string_view what, const auto& before, const auto& now) {
-    if (before != now) changes.push_back(absl::StrCat(what, " was ", before, ", is ", now));
+    if (before != now) changes.push_back(absl::StrCat("the ", what, " was ", before, " and is now ", now));
   };
-  compare("its size", was.bytes, is.bytes);
+  compare("size", was.bytes, is.bytes);
   // The parts of a file's version are named one by one: a new mtime and a new inode have different causes.
   const std::optional<FileVersion> before = FileVersion::Parse(was.version);
   const std::optional<FileVersion> now = FileVersion::Parse(is.version);
   if (before.has_value() && now.has_value()) {
-    compare("its mtime in ns", before->mtime_ns, now->mtime_ns);
-    compare("its ctime in ns", before->ctime_ns, now->ctime_ns);
-    compare("its inode", before->inode, now->inode);
-    compare("its device", before->device, now->device);
+    compare("mtime in ns", before->mtime_ns, now->mtime_ns);
+    compare("ctime in ns", before->ctime_ns, now->ctime_ns);
+    compare("inode", before->inode, now->inode);
+    compare("device", before->device, now->device);
   } else {
-    compare("its version", was.version, is.version);
+    compare("version", was.version, is.version);
   }
   return absl::StrJoin(changes, ", ");
 }
@@ -85,14 +85,15 @@ absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes) {
   uint8_t format = 0;
   reader(format);
   if (format != kFormat) {
-    return absl::InvalidArgumentError(absl::StrCat("decode origin: it has format ", format, ", not ", kFormat,
-                                                   "; use a build that knows it"));
+    return absl::InvalidArgumentError(absl::StrCat("decode origin: the origin has format ", format,
+                                                   ", but this build knows only format ", kFormat,
+                                                   "; use a build that knows format ", format));
   }
   Origin origin;
   reader(origin);
   if (in.AtEnd()) return origin;
   return absl::InvalidArgumentError(absl::StrCat("decode origin: at byte ", in.position(), ": ",
-                                                 in.ok() ? "bytes follow its end" : in.failure()));
+                                                 in.ok() ? "bytes follow the last field" : in.failure()));
 }
 
 }  // namespace tensorcast

@@ -135,18 +135,18 @@ absl::Status NothingMatches(const Manifest& manifest, std::string_view pattern) 
   };
   const auto nearest = std::ranges::max_element(tensors, {}, same);
   if (nearest == tensors.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(message, ": it has no tensors; name another artifact"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(message, ": the artifact has no tensors; name another artifact"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(message, ": none of its ", tensors.size(),
+  return absl::InvalidArgumentError(absl::StrCat(message, ": none of the artifact's ", tensors.size(),
                                                  " tensors has this name or matches; the nearest name is ",
                                                  QuoteName(nearest->name)));
 }
 
 absl::Status TooLong(const Manifest& manifest, size_t patterns, std::string_view pattern) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("select tensors: to compare ", patterns, " patterns with the names of ",
-                   manifest.layout().tensors.size(), " tensors takes too long, at ", QuoteName(pattern),
-                   "; use fewer wildcards, or whole names"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "select tensors by ", QuoteName(pattern), ": comparing ", patterns, " patterns with the names of ",
+      manifest.layout().tensors.size(), " tensors takes too long; use fewer wildcards, or whole names"));
 }
 
 std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32_t> tensors) {
@@ -170,20 +170,20 @@ std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32
 
 absl::Status CheckTensorPatterns(std::span<const std::string> patterns) {
   if (patterns.size() > kMaxTensorPatterns) {
-    return absl::InvalidArgumentError(absl::StrCat("select tensors: ", patterns.size(),
-                                                   " names and patterns are more than ", kMaxTensorPatterns,
-                                                   "; use wildcards, or ask for all"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("select tensors: ", patterns.size(), " names and patterns were given, and at most ",
+                     kMaxTensorPatterns, " are allowed; use wildcards, or ask for all tensors"));
   }
   for (const std::string& pattern : patterns) {
     if (pattern.size() > kMaxTensorPatternBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("select tensors: the name or pattern ", QuoteName(pattern), " has ", pattern.size(),
-                       " bytes, more than ", kMaxTensorPatternBytes, "; use a wildcard"));
+                       " bytes, and at most ", kMaxTensorPatternBytes, " are allowed; use a wildcard"));
     }
     if (!IsValidUtf8(pattern)) {
       return absl::InvalidArgumentError(absl::StrCat("select tensors: the name or pattern ",
                                                      QuoteName(pattern),
-                                                     " is not valid UTF-8; encode it as text"));
+                                                     " is not valid UTF-8; give UTF-8 text"));
     }
   }
   return absl::OkStatus();

@@ -125,7 +125,7 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
   } catch (const std::system_error& error) {
     LOG(WARNING) << "broadcast " << group->root->manifest()->id() << " to " << group->receivers.size()
                  << " GPUs: no thread can be started (" << error.what()
-                 << "), so each GPU copies it by itself; raise the limit of threads";
+                 << "), so each GPU copies the artifact by itself; raise the limit of threads";
     group->state = State::kDissolved;
   }
 }
@@ -144,9 +144,9 @@ void FanOut::Run(Group& group) {
       span.Record(Annotate(Broadcast(group), absl::StrCat("broadcast ", group.root->manifest()->id())));
   span.End();
   otel::metrics::kNcclBroadcasts.Add(1, {status.ok() ? "ok" : "failed"});
-  LOG_IF(WARNING, !status.ok()) << "broadcast from " << group.root->location().ToString() << " to "
+  LOG_IF(WARNING, !status.ok()) << "send from " << group.root->location().ToString() << " to "
                                 << group.receivers.size()
-                                << " GPUs: it failed, and they copy the rest: " << status;
+                                << " GPUs: the broadcast failed, and the GPUs copy the rest: " << status;
   for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->End(status);
   // Last: from now on the members may leave, and the last one waits for this thread.
   absl::MutexLock lock(&mutex_);

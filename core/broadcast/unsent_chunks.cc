@@ -35,9 +35,10 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       absl::MutexLock lock(&mutex_);
       const auto moved = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return news_ || stopped_; };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
-        return absl::DeadlineExceededError("the replica that is sent got no more chunks in time; try again");
+        return absl::DeadlineExceededError(
+            "the replica that is sent got no more chunks in time; check the transfer into that replica");
       }
-      if (stopped_) return absl::UnavailableError("a receiving GPU left the group; try again");
+      if (stopped_) return absl::UnavailableError("a receiving GPU left the group; get the artifact again");
       news_ = false;
     }
     // Before the chunks are looked at: what came before the end is seen.

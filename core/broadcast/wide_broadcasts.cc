@@ -76,7 +76,8 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
       groups_.push_back(group);
     } catch (const std::system_error& error) {
       LOG(WARNING) << "broadcast " << plan.artifact_id << " between nodes: no thread can be started ("
-                   << error.what() << "), so the GPUs of this node pull it; raise the limit of threads";
+                   << error.what()
+                   << "), so the GPUs of this node pull the artifact; raise the limit of threads";
     }
   }
   for (const std::shared_ptr<Group>& ended : over) ended->thread.join();
@@ -162,8 +163,8 @@ void WideBroadcasts::Run(Group& group) {
   status = Annotate(status, absl::StrCat("broadcast ", group.plan.artifact_id));
   // By now the broadcaster has let go of the memory.
   if (!status.ok()) {
-    LOG(WARNING) << "broadcast group " << group.plan.group_id << " of " << group.plan.world_size
-                 << " GPUs of several nodes: it failed, and they pull the rest: " << status;
+    LOG(WARNING) << "run group " << group.plan.group_id << " of " << group.plan.world_size
+                 << " GPUs of several nodes: the group failed, and its GPUs pull the rest: " << status;
     group.plan.meeting->GiveUp(group.plan, status);
   }
   std::vector<std::shared_ptr<Availability>> arrived;
@@ -191,7 +192,10 @@ absl::Status WideBroadcasts::Gather(Group& group) {
         "this node has no helper process for NCCL; set daemon.nccl, or leave nccl "
         "out of daemon.lanes");
   }
-  if (plan.ranks.empty()) return absl::InvalidArgumentError("the plan names no GPU of this node; try again");
+  if (plan.ranks.empty()) {
+    return absl::InvalidArgumentError(
+        "the global store's plan names no GPU of this node; report this defect of the global store");
+  }
   std::shared_ptr<ReplicaLease> root;
   // A ready replica is the root where there is one, and no ingest joins for its place. Else the ingest of
   // this node that began first makes the root.
@@ -206,10 +210,11 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const size_t expected = plan.ranks.size() - (root == nullptr ? 0 : 1);
     const auto gathered = [&] { return group.members.size() >= expected || group.left; };
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
-    if (group.left) return absl::CancelledError("a receiving GPU left the group; try again");
+    if (group.left) return absl::CancelledError("a receiving GPU left the group; get the artifact again");
     if (!in_time) {
-      return absl::DeadlineExceededError(absl::StrCat("only ", group.members.size(), " of ", expected,
-                                                      " GPUs of this node joined in time; try again"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "only ", group.members.size(), " of ", expected,
+          " GPUs of this node joined in time; get the artifact on all of them at the same time"));
     }
     for (const auto& [location, member] : group.members) replicas.push_back(member.receiver.replica_id);
   }
@@ -266,8 +271,9 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   // would wait for itself.
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the sender says that it is rank ", root.rank, ", which it is not; try again"));
+    return absl::InvalidArgumentError(absl::StrCat("the sender gave rank ", root.rank,
+                                                   ", which is a rank of this node or not below ",
+                                                   plan.world_size, "; run one release on all nodes"));
   }
   world.id = root.communicator_id;
   world.root = root.rank;
@@ -319,7 +325,9 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     {
       absl::MutexLock lock(&mutex_);
       // A member that has all leaves, too; then only the end is to come.
-      if (group.left && missing > 0) return absl::CancelledError("a receiving GPU left the group; try again");
+      if (group.left && missing > 0) {
+        return absl::CancelledError("a receiving GPU left the group; get the artifact again");
+      }
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
     if (ranges.empty()) break;
@@ -327,7 +335,8 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     for (const uint32_t chunk : chunks) {
       // What was verified must not be written again.
       if (has[chunk]) {
-        return absl::InvalidArgumentError(absl::StrCat("the sender sent chunk ", chunk, " twice; try again"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the sender sent chunk ", chunk, " twice; run one release on all nodes"));
       }
       has[chunk] = true;
     }
@@ -335,8 +344,8 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     NoteArrived(group, chunks);
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("the sender stopped before ", missing, " chunks came; try again"));
+  return absl::UnavailableError(absl::StrCat("the sender stopped, and ", missing, " of ", has.size(),
+                                             " chunks are missing; get the artifact again"));
 }
 
 // The lock is not held while chunks are added, since that calls observers.

@@ -67,18 +67,18 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
   if (found != allocations_.end() && found->second.base == base && found->second.origin == origin) {
     return found->second;
   }
-  return absl::InvalidArgumentError(absl::StrCat("use ", Describe(base),
-                                                 origin == MemoryOrigin::kAllocated
-                                                     ? ": no allocation of this process begins there; pass "
-                                                       "what Allocate gave"
-                                                     : ": no imported memory begins there; pass what "
-                                                       "OpenIpc gave"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "use ", Describe(base),
+      origin == MemoryOrigin::kAllocated
+          ? ": no allocation of this process begins there; pass an address that Allocate returned"
+          : ": no imported memory begins there; pass an address that OpenIpc returned"));
 }
 
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {
   if (ranges.size() != digests.size()) {
     return absl::InvalidArgumentError(absl::StrCat("digest ", ranges.size(), " ranges: there is room for ",
-                                                   digests.size(), " digests; pass one for each range"));
+                                                   digests.size(),
+                                                   " digests; pass room for one digest of each range"));
   }
   for (const DeviceRange& range : ranges) {
     if (range.begin.device == device) continue;

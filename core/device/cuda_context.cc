@@ -47,7 +47,7 @@ Meaning MeaningOf(cudaError_t error) {
     case cudaErrorInvalidResourceHandle:
       return {absl::StatusCode::kInvalidArgument, "check the address, size, device or handle"};
     case cudaErrorNoDevice:
-      return {absl::StatusCode::kUnavailable, "no GPU is visible to this process: see CUDA_VISIBLE_DEVICES"};
+      return {absl::StatusCode::kUnavailable, "make a GPU visible to this process (CUDA_VISIBLE_DEVICES)"};
     case cudaErrorInsufficientDriver:
     case cudaErrorCallRequiresNewerDriver:
     case cudaErrorSystemDriverMismatch:
@@ -63,7 +63,8 @@ Meaning MeaningOf(cudaError_t error) {
       return {absl::StatusCode::kUnavailable, "check the driver's and the device's state with nvidia-smi"};
     // cudaIpcOpenMemHandle returns this when the exporter has ended or has freed the memory.
     case cudaErrorMapBufferObjectFailed:
-      return {absl::StatusCode::kNotFound, "the exporter is gone or freed the memory: ask it again"};
+      return {absl::StatusCode::kNotFound,
+              "get a new handle: the exporting process has ended or has freed the memory"};
     case cudaErrorHostMemoryAlreadyRegistered:
       return {absl::StatusCode::kAlreadyExists, "register host memory once"};
     case cudaErrorHostMemoryNotRegistered:
@@ -72,7 +73,8 @@ Meaning MeaningOf(cudaError_t error) {
       return {absl::StatusCode::kPermissionDenied, "check the process's privileges and memory lock limit"};
     case cudaErrorNotSupported:
     case cudaErrorPeerAccessUnsupported:
-      return {absl::StatusCode::kUnimplemented, "this device or platform cannot do it"};
+      return {absl::StatusCode::kUnimplemented,
+              "use another device: this device or platform does not support the call"};
     case cudaErrorTimeout:
       return {absl::StatusCode::kDeadlineExceeded, "try again"};
     default:
@@ -99,7 +101,7 @@ BrokenContexts& BrokenContexts::OfProcess() {
 void BrokenContexts::Add(int device, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   const auto [broken, is_new] = broken_.try_emplace(device, why);
-  if (is_new) LOG(ERROR) << "use device " << device << ": it is unhealthy from here on: " << why;
+  if (is_new) LOG(ERROR) << "use device " << device << ": the device is unhealthy from here on: " << why;
 }
 
 absl::Status BrokenContexts::Check(int device) const {

@@ -88,7 +88,7 @@ class CudaRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     if (bytes == 0) {
-      return absl::InvalidArgumentError("allocate device memory: 0 bytes are wanted; ask for at least one");
+      return absl::InvalidArgumentError("allocate device memory: 0 bytes were asked for; ask for at least 1");
     }
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
@@ -119,13 +119,14 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
     if (base == nullptr || bytes == 0) {
-      return absl::InvalidArgumentError("register host memory: it has no bytes; pass memory that has");
+      return absl::InvalidArgumentError(
+          "register host memory: the memory has no bytes; pass at least 1 byte");
     }
     const bool read_only = access == HostAccess::kReadOnly;
     if (read_only && !std::ranges::all_of(devices_, &DeviceInfo::locks_read_only)) {
       return absl::UnimplementedError(
-          "page-lock host memory: not every GPU can lock memory that is mapped for reading only; map it for "
-          "writing, too");
+          "page-lock host memory: not every GPU can lock memory that is mapped for reading only; map the "
+          "memory for writing, too");
     }
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
@@ -165,7 +166,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(CheckHealth(device));
     if (handle.bytes == 0) {
       return absl::InvalidArgumentError(
-          "open device memory: its handle says 0 bytes; ask the exporter again");
+          "open device memory: the handle names 0 bytes; get a new handle from the exporting process");
     }
     // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {
@@ -201,8 +202,9 @@ class CudaRuntime final : public DeviceRuntime {
  private:
   absl::Status CheckDevice(int device) const {
     if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
-    return absl::InvalidArgumentError(
-        absl::StrCat("use device ", device, ": this process sees ", devices_.size(), "; name one of those"));
+    return absl::InvalidArgumentError(absl::StrCat("use device ", device, ": this process sees ",
+                                                   devices_.size(),
+                                                   " devices, numbered from 0; name one of those"));
   }
 
   // A device for calls that concern all devices; the first one where none is healthy.
@@ -221,7 +223,7 @@ class CudaRuntime final : public DeviceRuntime {
       cudaGetLastError();
       return "";
     }
-    return absl::StrCat(" (free ", free, " of ", total, ")");
+    return absl::StrCat(" (", free, " of ", total, " bytes are free)");
   }
 
   static absl::StatusOr<DevicePtr> Map(int device, const CudaIpcFields& fields) {

@@ -21,7 +21,8 @@ absl::Status EnablePeer(int device, int other) {
   TC_RETURN_IF_ERROR(guard.status());
   TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "ask for", which));
   if (can == 0) {
-    return absl::UnimplementedError(absl::StrCat("enable ", which, ": the hardware does not connect them"));
+    return absl::UnimplementedError(
+        absl::StrCat("enable ", which, ": the hardware does not connect the two devices"));
   }
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
@@ -106,10 +107,10 @@ class CudaStream final : public Stream {
       TC_RETURN_IF_ERROR(shared_.allocations.Find(range.begin, range.bytes).status());
     }
     if (!can_digest_) {
-      return absl::UnimplementedError(absl::StrCat(
-          "digest on device ", device_,
-          ": no kernel for it was built; install nvcc, configure and build again, or use a newer "
-          "device"));
+      return absl::UnimplementedError(
+          absl::StrCat("digest on device ", device_,
+                       ": this build has no digest kernel for the device; install nvcc, configure and build "
+                       "again, or use a newer device"));
     }
     if (!digests_) {
       TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));

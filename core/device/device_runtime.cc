@@ -7,7 +7,7 @@ namespace {
 
 absl::Status NoDevice(std::string_view operation) {
   return absl::FailedPreconditionError(
-      absl::StrCat(operation, ": this process runs without devices; use a host or disk location"));
+      absl::StrCat(operation, ": this process runs without GPUs; use location cpu or disk"));
 }
 
 class NullRuntime final : public DeviceRuntime {
@@ -40,9 +40,9 @@ absl::StatusOr<int> DeviceRuntime::FindDevice(std::string_view uuid) const {
   for (const DeviceInfo& device : devices()) {
     if (device.uuid == uuid) return device.ordinal;
   }
-  return absl::NotFoundError(absl::StrCat("find device ", uuid, ": it is not one of the ", devices().size(),
-                                          " that this process sees (", backend(),
-                                          " backend); make it visible (CUDA_VISIBLE_DEVICES)"));
+  return absl::NotFoundError(absl::StrCat(
+      "find device ", uuid, ": this process sees ", devices().size(), " devices (", backend(),
+      " backend), and this one is not among them; make the device visible (CUDA_VISIBLE_DEVICES)"));
 }
 
 std::unique_ptr<DeviceRuntime> CreateNullRuntime() { return std::make_unique<NullRuntime>(); }

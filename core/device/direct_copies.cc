@@ -32,7 +32,7 @@ DirectCopies::Pending::~Pending() { Await().IgnoreError(); }
 
 absl::StatusOr<DigestBytes> DirectCopies::Pending::Await() {
   if (event_ == nullptr) {
-    return absl::FailedPreconditionError("await a copy: it was awaited already; await it once");
+    return absl::FailedPreconditionError("await a copy: the copy was awaited already; await each copy once");
   }
   const absl::Status done = std::exchange(event_, nullptr)->Await();
   // Read before the lane goes back: its next user writes there.
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
     if (room_.empty()) TC_RETURN_IF_ERROR(PageLockRoom());
     if (free_.empty()) {
       return absl::ResourceExhaustedError(
-          "copy between devices: there is no room for the digests of more copies; try again later");
+          "copy between devices: too many copies are running; try again when some of them have ended");
     }
     lane->device = device;
     lane->digest = free_.back();
@@ -137,7 +137,7 @@ absl::Status DirectCopies::PageLockRoom() {
   auto* const room = static_cast<std::byte*>(pages);
   if (absl::Status locked = devices_->RegisterHost(room, kRoomBytes, HostAccess::kReadWrite); !locked.ok()) {
     munmap(pages, kRoomBytes);
-    return Annotate(locked, "room for digests");
+    return Annotate(locked, "make room for digests");
   }
   room_ = {room, kRoomBytes};
   auto* const digests = static_cast<DigestBytes*>(pages);

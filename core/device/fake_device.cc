@@ -49,8 +49,7 @@ class FakeStream final : public Stream {
   absl::StatusOr<bool> IsIdle() override;
   absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
     return absl::UnimplementedError(
-        "lend the stream of a fake device: no other library can use it; use a "
-        "GPU");
+        "lend the stream of a fake device: no other library can use such a stream; use a GPU");
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override;
 
@@ -216,7 +215,7 @@ class FakeRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     if (bytes == 0) {
-      return absl::InvalidArgumentError("allocate device memory: 0 bytes are wanted; ask for at least one");
+      return absl::InvalidArgumentError("allocate device memory: 0 bytes were asked for; ask for at least 1");
     }
     if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeAllocation());
     // Counted before it is made, so that two threads cannot take the last bytes twice.
@@ -241,11 +240,13 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess) override {
     if (base == nullptr || bytes == 0) {
-      return absl::InvalidArgumentError("register host memory: it has no bytes; pass memory that has");
+      return absl::InvalidArgumentError(
+          "register host memory: the memory has no bytes; pass at least 1 byte");
     }
     absl::MutexLock lock(&mutex_);
     if (!registered_.insert(base).second) {
-      return absl::AlreadyExistsError("register host memory: it is registered already; register it once");
+      return absl::AlreadyExistsError(
+          "register host memory: the memory is registered already; register memory once");
     }
     return absl::OkStatus();
   }
@@ -253,7 +254,8 @@ class FakeRuntime final : public DeviceRuntime {
   absl::Status UnregisterHost(std::byte* base) override {
     absl::MutexLock lock(&mutex_);
     if (registered_.erase(base) == 0) {
-      return absl::NotFoundError("unregister host memory: it is not registered; register it first");
+      return absl::NotFoundError(
+          "unregister host memory: the memory is not registered; register memory first");
     }
     return absl::OkStatus();
   }
@@ -285,17 +287,18 @@ class FakeRuntime final : public DeviceRuntime {
  private:
   absl::Status CheckDevice(int device) const {
     if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
-    return absl::InvalidArgumentError(
-        absl::StrCat("use device ", device, ": this process sees ", devices_.size(), "; name one of those"));
+    return absl::InvalidArgumentError(absl::StrCat("use device ", device, ": this process sees ",
+                                                   devices_.size(),
+                                                   " devices, numbered from 0; name one of those"));
   }
 
   absl::Status Reserve(int device, uint64_t bytes) {
     absl::MutexLock lock(&mutex_);
     const uint64_t free = devices_[device].total_bytes - used_bytes_[device];
     if (bytes > free) {
-      return absl::ResourceExhaustedError(absl::StrCat("allocate ", bytes, " bytes on fake device ", device,
-                                                       ": ", free, " of its ", devices_[device].total_bytes,
-                                                       " bytes are free; raise daemon.fake_device_memory"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("allocate ", bytes, " bytes on fake device ", device, ": ", free, " of the device's ",
+                       devices_[device].total_bytes, " bytes are free; raise daemon.fake_device_memory"));
     }
     used_bytes_[device] += bytes;
     return absl::OkStatus();
@@ -325,7 +328,7 @@ class FakeRuntime final : public DeviceRuntime {
     if (dropped.fake.use_count() > 1) {
       allocations_.Add(dropped);
       return absl::FailedPreconditionError(
-          "free device memory: copies still use it; synchronize their streams first");
+          "free device memory: copies still use the memory; synchronize their streams first");
     }
     if (origin == MemoryOrigin::kAllocated) Release(base.device, dropped.bytes);
     return dropped;
@@ -344,9 +347,10 @@ class FakeRuntime final : public DeviceRuntime {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options) {
   if (options.device_count < 1 || options.device_count > kMaxDevices || options.device_bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("make ", options.device_count, " fake devices of ",
-                                                   options.device_bytes, " bytes: there can be 1 to ",
-                                                   kMaxDevices, ", with memory; set daemon.fake_devices"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "make ", options.device_count, " fake devices of ", options.device_bytes, " bytes: 1 to ",
+        kMaxDevices,
+        " devices with at least 1 byte are allowed; set daemon.fake_devices and daemon.fake_device_memory"));
   }
   return std::make_unique<FakeRuntime>(options);
 }

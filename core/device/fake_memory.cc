@@ -34,10 +34,9 @@ bool LeadsTo(const std::string& link, std::string_view uuid) {
 }
 
 absl::Status Gone(const FakeIpcFields& fields) {
-  return absl::NotFoundError(absl::StrCat("open fake device memory ", fields.memory, " of process ",
-                                          fields.pid,
-                                          ": the memory was freed, or its process is gone; "
-                                          "ask the exporter again"));
+  return absl::NotFoundError(absl::StrCat(
+      "open fake device memory ", fields.memory, " of process ", fields.pid,
+      ": the memory was freed, or the process has ended; get a new handle from the exporting process"));
 }
 
 }  // namespace
@@ -68,9 +67,9 @@ absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Open(const FakeIpcFields
   struct stat info = {};
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat", path);
   if (bytes == 0 || static_cast<uint64_t>(info.st_size) != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("open fake device memory ", fields.memory,
-                                                   ": the handle says ", bytes, " bytes, and the memory has ",
-                                                   info.st_size, " bytes; ask the exporter again"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open fake device memory ", fields.memory, ": the handle says ", bytes, " bytes, and the memory has ",
+        info.st_size, " bytes; get a new handle from the exporting process"));
   }
   TC_RETURN_IF_ERROR(memory->Map());
   return memory;

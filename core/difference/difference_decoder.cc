@@ -38,9 +38,9 @@ absl::Status Refuse(std::string_view what) {
 absl::Status CheckSizes(DecoderPath path, uint32_t chunk, uint64_t base_bytes, uint64_t target_bytes) {
   const uint64_t bytes = path.front()->geometry().chunk(chunk).bytes;
   if (base_bytes == bytes && target_bytes == bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("rebuild the chunk: the chunk has ", bytes,
-                                                 " bytes, but the base gave ", base_bytes, " and the target ",
-                                                 target_bytes, "; give the chunk's memory"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("rebuild the chunk: the chunk has ", bytes, " bytes, but the base gave ", base_bytes,
+                   " bytes and the target ", target_bytes, " bytes; pass all bytes of the chunk"));
 }
 
 // The errors of a chunk do not name its number: the callers do.
@@ -49,7 +49,7 @@ absl::Status CheckGeometry(DecoderPath path) {
   for (const DifferenceDecoder* const difference : path) {
     if (difference == path.front() || difference->geometry() == path.front()->geometry()) continue;
     return absl::InvalidArgumentError(
-        "rebuild the chunk: the differences are not of one geometry; pull the whole target");
+        "rebuild the chunk: the differences are not of images of one layout; pull the whole target");
   }
   return absl::OkStatus();
 }
@@ -248,7 +248,9 @@ absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& lay
     bytes += piece.size();
     decoder.image_.emplace_back(piece);
   }
-  if (bytes < layout.image_bytes) return Refuse("the image is shorter than the layout");
+  if (bytes < layout.image_bytes) {
+    return Refuse(absl::StrCat("the image has ", bytes, " bytes, but its layout needs ", layout.image_bytes));
+  }
   std::vector<std::byte> gathered;
   const auto index_bytes = decoder.Bytes({index_tensor.offset, index_tensor.nbytes}, gathered);
   TC_ASSIGN_OR_RETURN(DifferenceIndex index,

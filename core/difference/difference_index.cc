@@ -31,21 +31,23 @@ std::string EncodeIndex(const DifferenceIndex& index, const DifferenceGeometry& 
 absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const DifferenceGeometry& geometry,
                                             uint64_t records_bytes) {
   ByteReader in(bytes);
-  if (in.GetBytes(kMagic.size()) != kMagic) return Refuse("its index has the magic of another format");
+  if (in.GetBytes(kMagic.size()) != kMagic) return Refuse("the index has the magic of another format");
   if (const auto version = in.Get<uint16_t>(); version != kVersion) {
-    return Refuse("its index has format ", version, ", but this build knows only ", kVersion);
+    return Refuse("the index has format ", version, ", but this build knows only format ", kVersion);
   }
   const auto image_bytes = in.Get<uint64_t>();
   const auto chunk_bytes = in.Get<uint64_t>();
   if (image_bytes != geometry.image_bytes || chunk_bytes != geometry.chunk_bytes) {
-    return Refuse("it is of an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
-                  ", but the target has ", geometry.image_bytes, " in chunks of ", geometry.chunk_bytes);
+    return Refuse("the index is of an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
+                  ", but the target has ", geometry.image_bytes, " bytes in chunks of ",
+                  geometry.chunk_bytes);
   }
   // Compared before memory is taken for the entries.
   constexpr size_t kEntryBytes = sizeof(RecordMode) + sizeof(uint32_t);
   const uint64_t chunks = geometry.chunk_count();
   if (in.remaining() != chunks * kEntryBytes) {
-    return Refuse("its index has ", in.remaining(), " bytes for ", chunks, " chunks");
+    return Refuse("the index has ", in.remaining(), " bytes for ", chunks, " chunks, which need ",
+                  chunks * kEntryBytes, " bytes");
   }
   DifferenceIndex index;
   index.modes.reserve(chunks);
@@ -64,7 +66,7 @@ absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const Differ
   }
   // No overflow: at most 2^32 records of less than 2^32 bytes.
   if (sum != records_bytes) {
-    return Refuse("its index is of ", sum, " bytes of records, not of ", records_bytes);
+    return Refuse("the index is of ", sum, " bytes of records, but the records have ", records_bytes);
   }
   return index;
 }

@@ -50,19 +50,21 @@ absl::Status CheckGaps(std::span<const uint8_t> gaps, uint64_t changed, uint64_t
     sum += block_sum;
     ends += block_ends;
   }
-  if (ends != changed) return Damaged("it has another number of gaps than of changed elements");
-  if (gaps.back() == kLongGap) return Damaged("its last gap has no end");
-  if (sum + changed > elements) return Damaged("its gaps reach past the chunk");
+  if (ends != changed) return Damaged("the number of gaps is not the number of changed elements");
+  if (gaps.back() == kLongGap) return Damaged("the last gap has no end");
+  if (sum + changed > elements) return Damaged("the gaps reach past the chunk");
   return absl::OkStatus();
 }
 
 absl::Status CheckBitmap(std::span<const uint8_t> bits, uint64_t changed, uint64_t elements) {
   uint64_t set = 0;
   for (const uint8_t byte : bits) set += static_cast<uint64_t>(std::popcount(byte));
-  if (set != changed) return Damaged("its bitmap has another number of bits than elements changed");
+  if (set != changed) {
+    return Damaged("the number of bits set in the bitmap is not the number of changed elements");
+  }
   // The bits past the last element would name elements of which there are none.
   if (elements % 8 != 0 && bits.back() >> elements % 8 != 0) {
-    return Damaged("its bitmap has bits past the last element");
+    return Damaged("the bitmap has bits past the last element");
   }
   return absl::OkStatus();
 }
@@ -70,7 +72,7 @@ absl::Status CheckBitmap(std::span<const uint8_t> bits, uint64_t changed, uint64
 absl::Status CheckDenseSteps(std::span<const uint8_t> steps, uint64_t changed) {
   const auto unchanged = static_cast<uint64_t>(std::ranges::count(steps, uint8_t{0}));
   if (steps.size() - unchanged == changed) return absl::OkStatus();
-  return Damaged("it has another number of steps than elements changed");
+  return Damaged("the number of steps is not the number of changed elements");
 }
 
 }  // namespace
@@ -137,13 +139,16 @@ absl::StatusOr<std::span<const uint8_t>> RecordReader::Context::Read(ByteReader&
   // it.
   const auto content_bytes = in.Get<uint32_t>();
   const std::span<const uint8_t> stored = Octets(in.GetString<uint32_t>());
-  if (!in.ok()) return Damaged("a stream reaches past its end");
-  if (content_bytes < min || content_bytes > max) return Damaged("a stream has an impossible size");
+  if (!in.ok()) return Damaged("a stream reaches past the end of the record");
+  if (content_bytes < min || content_bytes > max) {
+    return Damaged(absl::StrCat("a stream has the impossible size of ", content_bytes, " bytes, and ", min,
+                                " to ", max, " are possible"));
+  }
   if (stored.size() == content_bytes) return stored;
   if (stored.size() > content_bytes) return Damaged("a stream is longer than its content");
   if (zstd == nullptr) {
     return absl::ResourceExhaustedError(
-        "read a record of a difference: out of memory; the chunk comes whole");
+        "read a record of a difference: zstd has no memory; pull the whole chunk");
   }
   buffer.Clear();
   uint8_t* const to = buffer.Room(content_bytes);
@@ -159,7 +164,8 @@ absl::StatusOr<RecordStreams> RecordReader::Read(RecordMode mode, std::span<cons
   RecordStreams streams{
       .mode = mode, .changed = in.Get<uint32_t>(), .positions = {}, .steps = {}, .values = {}};
   if (!in.ok() || streams.changed == 0 || streams.changed > elements) {
-    return Damaged("its number of changed elements is impossible");
+    return Damaged(absl::StrCat("the number of changed elements is ", streams.changed, ", and 1 to ",
+                                elements, " are possible"));
   }
   // The sizes that the streams can have, from the mode and the number of changed elements.
   uint64_t min_positions = 0;
@@ -178,13 +184,13 @@ absl::StatusOr<RecordStreams> RecordReader::Read(RecordMode mode, std::span<cons
       steps = elements;
       break;
     default:
-      return Damaged("its mode has no records");
+      return Damaged("the mode has no records");
   }
   auto& [positions_buffer, steps_buffer, values_buffer] = context_->streams;
   TC_ASSIGN_OR_RETURN(streams.positions, context_->Read(in, positions_buffer, min_positions, max_positions));
   TC_ASSIGN_OR_RETURN(streams.steps, context_->Read(in, steps_buffer, steps, steps));
   TC_ASSIGN_OR_RETURN(streams.values, context_->Read(in, values_buffer, 0, chunk_bytes));
-  if (!in.AtEnd()) return Damaged("bytes follow its last stream");
+  if (!in.AtEnd()) return Damaged("bytes follow the last stream");
   if (mode == RecordMode::kSparse) {
     TC_RETURN_IF_ERROR(CheckGaps(streams.positions, streams.changed, elements));
   }

@@ -82,13 +82,13 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
         absl::StrCat("open ", path, ": ", manifest.status().message(), "; put the artifact again"));
   }
   if ((*manifest)->id() != artifact_id) {
-    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": its manifest is that of ",
-                                                   (*manifest)->id(), "; put the artifact again"));
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": the file holds ", (*manifest)->id(),
+                                                   " and not ", artifact_id, "; put the artifact again"));
   }
   if ((*manifest)->layout().image_bytes != header.image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "open ", path,
-        ": its header and its manifest disagree on the size of the image; put the artifact again"));
+        "open ", path, ": the header names ", header.image_bytes, " bytes of image, the manifest ",
+        (*manifest)->layout().image_bytes, "; put the artifact again"));
   }
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, *std::move(manifest));
 }
@@ -122,9 +122,9 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       }
     }
     scan.End(!error);
-    LOG_IF(ERROR, error) << "scan the disk tier: read folder " << directory_ << ": " << error.message()
-                         << "; its other packed files are not offered; check the disk and start the daemon "
-                            "again";
+    LOG_IF(ERROR, error)
+        << "scan the disk tier: read folder " << directory_ << ": " << error.message()
+        << "; other packed files of the folder are not offered; check the disk and start the daemon again";
   }
 
   std::vector<std::shared_ptr<PackedFile>> List() const override {
@@ -146,8 +146,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       if (now == file) return checked;
       file = std::move(now);  // written anew meanwhile
     }
-    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_,
-                                            "; get it from another source"));
+    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": the artifact is not on disk in ",
+                                            directory_, "; get the artifact from another source"));
   }
 
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
@@ -257,8 +257,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
-        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_,
-                                                "; get it from another source"));
+        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": the artifact is not on disk in ",
+                                                directory_, "; get the artifact from another source"));
       }
       // A file that another process removed is gone as well.
       if (error != 0 && error != ENOENT) return ErrnoStatus(error, "remove", path);
@@ -305,8 +305,8 @@ class PackedWriterImpl final : public PackedWriter {
   absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
     if (manifest->layout().image_bytes != image_bytes_) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "pack ", manifest->id(), ": its manifest describes an image of ", manifest->layout().image_bytes,
-          " bytes, and the file holds ", image_bytes_, "; put the artifact again"));
+          "pack ", manifest->id(), ": the manifest describes an image of ", manifest->layout().image_bytes,
+          " bytes, and the file holds ", image_bytes_, " bytes; put the artifact again"));
     }
     // The file is whole and synced before it gets its name, and the folder is synced after that. A crash in
     // between leaves a partial file, which the next Open removes, or a whole packed file.

@@ -32,9 +32,10 @@ bool IsAligned(uint64_t number) { return number % kBlockBytes == 0; }
 
 absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::string& path) {
   struct stat info;
-  if (io->Stat(fd, &info) != 0) return FileError(errno, "stat of", path);
+  if (io->Stat(fd, &info) != 0) return FileError(errno, "stat", path);
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file; name a file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": the path is not a regular file; name a file"));
   }
   return info;
 }
@@ -136,8 +137,9 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
 absl::Status FileReader::EndedEarly(uint64_t at) const {
   // A file that was cut short has changed. Only one that has not is damaged.
   TC_RETURN_IF_ERROR(CheckSame());
-  return absl::DataLossError(absl::StrCat("read ", identity_.uri, ": it ended at byte ", at, " of ",
-                                          identity_.bytes, "; check the file system, or import it again"));
+  return absl::DataLossError(absl::StrCat("read ", identity_.uri, ": the file ended at byte ", at, " of ",
+                                          identity_.bytes,
+                                          "; check the file system, or import or put the model again"));
 }
 
 absl::Status FileReader::CheckUnchanged(const RequestContext& /*context*/) { return CheckSame(); }
@@ -145,7 +147,7 @@ absl::Status FileReader::CheckUnchanged(const RequestContext& /*context*/) { ret
 absl::Status FileReader::CheckSame() const {
   struct stat info;
   // By the descriptor: what lies at the path by now does not matter.
-  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "stat of", identity_.uri);
+  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "stat", identity_.uri);
   ObjectIdentity now = IdentityOf(identity_.uri, info);
   if (now == identity_) return absl::OkStatus();
   // Removing a file's last name changes its ctime, and no byte of it: it may be read to its end.
@@ -156,8 +158,8 @@ absl::Status FileReader::CheckSame() const {
     if (now == identity_) return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("read ", identity_.uri, ": it changed while it was read, or since it was imported: ",
-                   DescribeChange(identity_, now), "; import it again"));
+      absl::StrCat("read ", identity_.uri, ": the file changed while it was read, or since its import: ",
+                   DescribeChange(identity_, now), "; import or put the model again"));
 }
 
 void FileReader::NoteChunk(absl::Duration took, uint64_t bytes, bool ok) const {

@@ -59,8 +59,9 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
   const std::vector<std::string> parts = absl::StrSplit(real, '/', absl::SkipEmpty());
   for (size_t i = 0; at && i < parts.size(); ++i) {
     if (parts[i] == "." || parts[i] == "..") {
-      return absl::InvalidArgumentError(absl::StrCat("open ", real, ": it is not a real path, it holds \"",
-                                                     parts[i], "\"; import it again"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("open ", real, ": the path holds \"", parts[i],
+                       "\", which no resolved path does; import the file again"));
     }
     const int folder_only = i + 1 < parts.size() ? O_DIRECTORY : 0;
     at = UniqueFd(openat(at.get(), parts[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | folder_only));
@@ -104,23 +105,24 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
   }
   LOG_EVERY_N_SEC(INFO, 1) << "import " << QuoteName(path) << ": refused: " << why;
   if (absl::IsUnavailable(why)) {
-    return absl::UnavailableError(
-        absl::StrCat("open ", path, ": its file system is away; try again; the daemon's log says why"));
+    return absl::UnavailableError(absl::StrCat("open ", path,
+                                               ": the daemon cannot open the path at the moment; try again "
+                                               "later, or see the daemon's log for the reason"));
   }
   return absl::PermissionDeniedError(absl::StrCat(
       "open ", path, ": the file does not exist, may not be read, or is outside of daemon.import_roots (",
-      absl::StrJoin(folders_, ", "), "); the daemon's log says which"));
+      absl::StrJoin(folders_, ", "), "); see the daemon's log for the reason"));
 }
 
 absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const {
   if (path.empty() || path.size() >= PATH_MAX || path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("open a path of ", path.size(),
-                                                   " bytes: it must have 1 to ", PATH_MAX - 1,
-                                                   ", none of them NUL; give another path"));
+                                                   " bytes: a path must have 1 to ", PATH_MAX - 1,
+                                                   " bytes, none of them NUL; give another path"));
   }
   if (!tells_why_ && path.front() != '/') {
     return absl::InvalidArgumentError(absl::StrCat(
-        "open \"", path, "\": it is not an absolute path on the host that is to read it; give one"));
+        "open \"", path, "\": the path is not absolute; give the absolute path on the daemon's host"));
   }
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {
@@ -134,8 +136,10 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
                                 : absl::PermissionDeniedError(real.status().message()));
   }
   if (!LiesInOne(*real, folders_)) {
-    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
-                            "open ", *real, ": it is outside of the import roots; move it there")));
+    return Refuse(
+        path, absl::PermissionDeniedError(absl::StrCat(
+                  "open ", *real,
+                  ": the path is outside of daemon.import_roots; move the file into one of those folders")));
   }
   return real;
 }
@@ -147,11 +151,11 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "stat", path));
   if (S_ISLNK(info.st_mode)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
-                            "open ", real, ": it became a link while it was opened; try again")));
+                            "open ", real, ": the path became a link while it was opened; try again")));
   }
   if (!S_ISREG(info.st_mode)) {
-    const absl::Status other =
-        absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file; name a file"));
+    const absl::Status other = absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": the path is not a regular file; name a file"));
     // A client learns that the path leads to a folder or a device only where it may be read.
     return MayRead(entry) ? other : Refuse(path, other);
   }
@@ -191,8 +195,8 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
       if (nesting == 0) {
         return absl::InvalidArgumentError(absl::StrCat("list ", QuoteName(absl::StrCat(prefix, name)),
                                                        ": more than ", kMaxNesting,
-                                                       " folders lie in each other; move what is not of the "
-                                                       "model elsewhere, or put it with --no-files"));
+                                                       " folders are nested; move files that are not of the "
+                                                       "model elsewhere, or put the model with --no-files"));
       }
       UniqueFd below(openat(entry, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!below) return FileError(errno, "list", absl::StrCat(prefix, name));
@@ -259,7 +263,7 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenFile(
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
     return Refuse(path, absl::InvalidArgumentError(
-                            absl::StrCat("open ", path, ": it leads to ", real, ", outside of ",
+                            absl::StrCat("open ", path, ": the path leads to ", real, ", outside of ",
                                          absl::StrJoin(folders, " and "), "; put the file itself there")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(real);
@@ -291,7 +295,7 @@ absl::StatusOr<std::vector<std::string>> ImportRoots::ListBelow(const std::strin
   std::vector<std::string> paths;
   const absl::Status listed = AddFilesBelow(std::move(opened), "", max, kMaxNesting, paths);
   // What lies too deep was found by listing, which the client may do, so it may learn of it.
-  if (absl::IsInvalidArgument(listed)) return Annotate(listed, folder);
+  if (absl::IsInvalidArgument(listed)) return Annotate(listed, absl::StrCat("open folder ", folder));
   if (!listed.ok()) return Refuse(folder, listed);
   std::ranges::sort(paths);
   return paths;
@@ -302,16 +306,18 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const Reque
   // The URI is a real path, so nothing is resolved: a link that came to stand there since is an error.
   const std::string& path = file.uri;
   if (!absl::StartsWith(path, "/") || !LiesInOne(path, folders_)) {
-    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
-                            "open ", path, ": it is outside of the import roots; move it there")));
+    return Refuse(
+        path, absl::PermissionDeniedError(absl::StrCat(
+                  "open ", path,
+                  ": the path is outside of daemon.import_roots; move the file into one of those folders")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(path);
   if (!entry.ok()) return Refuse(path, entry.status());
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened, OpenRegular(path, path, entry->get()));
   if (opened->identity() != file) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "open ", path, ": it is no longer what was imported: ", DescribeChange(file, opened->identity()),
-        "; import it again"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("open ", path, ": the file is not the one that was imported: ",
+                     DescribeChange(file, opened->identity()), "; import the model again"));
   }
   return opened;
 }

@@ -61,7 +61,8 @@ absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& ob
   if (!different.has_value()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
       "compare ", DescribeObjects(layout.chunk(*different), extents, objects), ": chunk ", *different,
-      " was not the same when it was read a second time; import it when nothing writes the file any more"));
+      " differed when it was read a second time; import the model when no process writes to the file any "
+      "more"));
 }
 
 }  // namespace tensorcast

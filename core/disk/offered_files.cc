@@ -43,8 +43,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return FileError(errno, "stat", path);
   if (const std::string_view kind = KindOf(info, path); !kind.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open ", path, ": it is ", kind, ", not a regular file; name a .safetensors file"));
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": the path is ", kind,
+                                                   ", not a regular file; name a .safetensors file"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> file, FileReader::Of(std::move(path), std::move(fd)));
   TC_RETURN_IF_ERROR(WriteOutMappedPages(context, *file));

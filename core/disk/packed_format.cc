@@ -58,7 +58,10 @@ std::string EncodePackedHeader(const PackedHeader& header) {
 }
 
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
-  if (bytes.size() < kPackedHeaderBytes) return Malformed("the file is shorter than a header");
+  if (bytes.size() < kPackedHeaderBytes) {
+    return Malformed(
+        absl::StrCat("the file has ", bytes.size(), " bytes, and the header alone has ", kPackedHeaderBytes));
+  }
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
   if (reader.GetBytes(kMagic.size()) != kMagic) {
     return Malformed("the file does not begin as a packed file does");

@@ -137,12 +137,12 @@ absl::Status PartialFile::Failed(int error_number, std::string_view operation) c
   if (!absl::IsResourceExhausted(status) && error_number != EFBIG) return status;
   struct statvfs disk;
   const bool known = fstatvfs(fd_.get(), &disk) == 0;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; the packed file needs ", header_.file_bytes(), " bytes",
-                   known ? absl::StrCat(" and the disk has ", FreeBytes(disk), " free, of which ",
-                                        kHeadroomBytes, " stay so")
-                         : "",
-                   "; remove artifacts from the disk tier or move it to a larger disk"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), ": the packed file needs ", header_.file_bytes(), " bytes",
+      known ? absl::StrCat(", and the disk has ", FreeBytes(disk), " bytes free, of which ", kHeadroomBytes,
+                           " must stay free")
+            : "",
+      "; remove artifacts from the disk tier, or set daemon.disk_dir to a folder on a larger disk"));
 }
 
 absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const ConstHostSpan> bytes) {
@@ -171,9 +171,9 @@ absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const
 absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes) {
   const uint64_t total = TotalBytes(bytes);
   if (image_offset > header_.image_bytes || total > header_.image_bytes - image_offset) {
-    return absl::OutOfRangeError(absl::StrCat("write ", total, " bytes at ", image_offset, " of an image of ",
-                                              header_.image_bytes, " to ", path_,
-                                              ": they reach past its end; write inside the image"));
+    return absl::OutOfRangeError(
+        absl::StrCat("write ", total, " bytes at ", image_offset, " of an image of ", header_.image_bytes,
+                     " to ", path_, ": the range reaches past the end of the image; write inside the image"));
   }
   const uint64_t offset = header_.image_offset + image_offset;
   std::vector<ConstHostSpan> rest;
@@ -189,12 +189,12 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
   if (written_.load() < header_.image_bytes) {
     return absl::FailedPreconditionError(absl::StrCat("finish ", path_, ": only ", written_.load(),
                                                       " of the image's ", header_.image_bytes,
-                                                      " bytes were written; write all of it first"));
+                                                      " bytes were written; write all of them first"));
   }
   if (manifest.size() > manifest_bytes_max_) {
-    return absl::InvalidArgumentError(absl::StrCat("finish ", path_, ": it has room for a manifest of ",
-                                                   manifest_bytes_max_, " bytes, and not of ",
-                                                   manifest.size(), "; reserve more"));
+    return absl::InvalidArgumentError(absl::StrCat("finish ", path_, ": the manifest has ", manifest.size(),
+                                                   " bytes, and room for ", manifest_bytes_max_,
+                                                   " was reserved; reserve more"));
   }
   // The header comes last: until now the file does not begin like a packed file. The manifest's size is only
   // known here.
@@ -207,7 +207,9 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
 }
 
 absl::Status PartialFile::Rename(const std::string& path) {
-  if (rename(path_.c_str(), path.c_str()) != 0) return Failed(errno, absl::StrCat("name ", path, ", from"));
+  if (rename(path_.c_str(), path.c_str()) != 0) {
+    return Failed(errno, absl::StrCat("give the name ", path, " to"));
+  }
   path_.clear();
   return absl::OkStatus();
 }

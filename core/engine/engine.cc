@@ -101,8 +101,8 @@ struct StoreEngine::Parts {
 absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOptions& options) {
   if (options.host_pool == nullptr || options.max_concurrent_ingests < 1 || options.staging_buffers < 0) {
     return absl::InvalidArgumentError(
-        "open the store engine: it needs a host pool, and room for at least "
-        "one ingest; pass both");
+        "open the store engine: a host pool, at least one concurrent ingest and no negative number of "
+        "staging buffers are needed; correct the options");
   }
   // Only chunks on their way to a device or a file are staged.
   const bool stages = options.artifact_store != nullptr ||
@@ -146,7 +146,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
   if (request.manifest == nullptr) {
     TC_RETURN_IF_ERROR(ValidateLayout(request.new_layout));
     if (request.sources == nullptr) {
-      return absl::InvalidArgumentError("ingest a new artifact: it has no source; give one");
+      return absl::InvalidArgumentError("ingest a new artifact: no source was given; give one");
     }
   } else if (request.location.kind == LocationKind::kDisk) {
     // Another process can remove a packed file. Its replica leaves the table here, so that this request makes
@@ -173,7 +173,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::st
   if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
     return absl::UnavailableError(
         absl::StrCat("lease ", artifact_id,
-                     ": its replica, kept from before the restart, is not verified yet; try again"));
+                     ": the replica that was kept over the restart is not verified yet; try again"));
   }
   return parts_->table.LeaseAt(artifact_id, location);
 }
