@@ -24,7 +24,7 @@ PathStep Verify(ChunkVerifier& verifier, std::string_view subject, ChunkFetch& f
   const SourceInfo& info = source.source->info();
   absl::Status wrong = absl::DataLossError(
       absl::StrCat("verify chunk ", fetch.request.chunk, " of ", subject, " from ", info.lane, " ", info.name,
-                   ": it ", verdict.wrong, "; check the memory and disks of that source"));
+                   ": the chunk ", verdict.wrong, "; check the memory and disks of that source"));
   source.clock->Failed(Stage::kVerify, start, wrong);
   return {Next::kWrong, std::move(wrong)};
 }

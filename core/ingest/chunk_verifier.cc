@@ -9,11 +9,11 @@ namespace {
 // XXH3 first: bytes that differ by accident are not forgery.
 std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
   if (found.xxh3 != expected.xxh3) {
-    return absl::StrCat("has digest ", found.xxh3.ToHex(), ", its manifest says ", expected.xxh3.ToHex());
+    return absl::StrCat("has digest ", found.xxh3.ToHex(), ", but the manifest says ", expected.xxh3.ToHex());
   }
   if (found.blake3.has_value() && expected.blake3.has_value() && *found.blake3 != *expected.blake3) {
-    return absl::StrCat("is forged: its XXH3 is right, but its BLAKE3 is ", found.blake3->ToHex(),
-                        ", its manifest says ", expected.blake3->ToHex());
+    return absl::StrCat("is forged: the XXH3 digest is right, but the BLAKE3 digest is ",
+                        found.blake3->ToHex(), ", and the manifest says ", expected.blake3->ToHex());
   }
   return "";
 }

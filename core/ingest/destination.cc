@@ -132,7 +132,7 @@ class DiskDestination final : public Destination {
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
     // The write is over when this returns: there is nothing to wait for.
-    TC_RETURN_IF_ERROR(Annotate(writer_->Write(range.offset, bytes), "write the packed file"));
+    TC_RETURN_IF_ERROR(writer_->Write(range.offset, bytes));
     return AwaitPlaced();
   }
 
@@ -151,13 +151,15 @@ class DiskDestination final : public Destination {
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source, bool /*digest*/) {
   return absl::UnimplementedError(
-      absl::StrCat("place bytes of gpu:", source.device, ": this destination takes none; stage them"));
+      absl::StrCat("place bytes of gpu:", source.device,
+                   ": this destination takes no bytes from GPU memory; stage the bytes"));
 }
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFromHost(ByteRange /*range*/,
                                                          std::span<const ConstHostSpan> /*source*/) {
   return absl::UnimplementedError(
-      "place bytes of host memory: only a GPU that digests reads them in place; fetch them to a buffer");
+      "place bytes of host memory: only a GPU that digests reads host memory in place; fetch the bytes to a "
+      "buffer");
 }
 
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {

@@ -156,8 +156,9 @@ void EqualChunks::Ended(const SourceFailure& failure) {
   // Its own manifest promises the same bytes.
   const absl::Status withdrawn = options_.table->Withdraw(failure.source.replica_id);
   LOG(ERROR) << "read replica " << failure.source.replica_id << " of " << failure.source.name
-             << ": its bytes do not match its manifest, and "
-             << (withdrawn.ok() ? "it is withdrawn" : withdrawn.ToString()) << ": " << failure.status;
+             << ": the bytes do not match the manifest, and "
+             << (withdrawn.ok() ? "the replica is withdrawn" : withdrawn.ToString()) << ": "
+             << failure.status;
 }
 
 }  // namespace tensorcast

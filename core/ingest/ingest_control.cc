@@ -171,9 +171,9 @@ absl::Status IngestControl::CheckAvailability(const ChunkSource& source) const {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "use source ", source.info().lane, " ", source.info().name, ": it announces ", has->chunks(),
+      "use source ", source.info().lane, " ", source.info().name, ": the source announces ", has->chunks(),
       " chunks of ", has->chunk_bytes(), " bytes, and ", state_->plan.subject, " has ", layout.chunk_count(),
-      " of ", layout.chunk_bytes, "; run one release on all nodes"));
+      " chunks of ", layout.chunk_bytes, " bytes; run one release on all nodes"));
 }
 
 void IngestControl::Add(std::unique_ptr<ChunkSource> opened) {
@@ -215,10 +215,10 @@ void IngestControl::GiveUpAll() {
   absl::MutexLock lock(&state_->mutex);
   // A chunk came after all, between the check and this.
   if (state_->sources.under_way() > 0) return;
-  const absl::Status why = absl::UnavailableError(
-      absl::StrCat("wait for chunks: for ", absl::FormatDuration(state_->plan.peer_timeout), " none of ",
-                   state_->sources.NamesInUse(), " had one of the ", state_->sources.missing(),
-                   " missing chunks of ", state_->plan.layout->chunk_count()));
+  const absl::Status why = absl::UnavailableError(absl::StrCat(
+      "wait for chunks: for ", absl::FormatDuration(state_->plan.peer_timeout), " none of ",
+      state_->sources.NamesInUse(), " had one of the ", state_->sources.missing(), " missing chunks of ",
+      state_->plan.layout->chunk_count(), "; start a node that has them, or import the artifact again"));
   for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
     if (source->in_use()) (void)state_->GiveUpSource(*source, why, /*corrupt=*/false);  // no fetches
   }

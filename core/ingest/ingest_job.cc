@@ -174,7 +174,8 @@ absl::StatusOr<std::string> IngestJob::Wait(const RequestContext& context) {
     const std::string what =
         absl::StrCat("wait for ", request_.subject(), " at ", request_.location.ToString());
     TC_RETURN_IF_ERROR(context.Check(what));
-    return absl::DeadlineExceededError(absl::StrCat(what, ": not done in time; allow more time"));
+    return absl::DeadlineExceededError(
+        absl::StrCat(what, ": the transfer did not end in time; allow more time"));
   }
   TC_RETURN_IF_ERROR(report_.status);
   return report_.replica_id;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "absl/log/check.h"
@@ -15,6 +16,14 @@
 #include "otel/api/span.h"
 
 namespace tensorcast {
+namespace {
+
+absl::Status StoppingError(std::string_view subject) {
+  return absl::CancelledError(
+      absl::StrCat("ingest ", subject, ": this daemon is stopping; try again when the daemon runs again"));
+}
+
+}  // namespace
 
 // The life of a job, with the structure that holds it at each step:
 //
@@ -43,10 +52,7 @@ void IngestQueue::Stop() {
     stopping_ = true;  // no thread and no job is added any more
     threads.swap(threads_);
   }
-  for (const JobPtr& job : Jobs()) {
-    job->Abandon(absl::CancelledError("ingest: this daemon is stopping; try again when it runs"),
-                 /*forget=*/false);
-  }
+  for (const JobPtr& job : Jobs()) job->Abandon(StoppingError(job->request().subject()), /*forget=*/false);
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -105,7 +111,7 @@ bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) con
 // ReplicaTable::Complete keeps the replica that is ready first.
 absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
                                                          const RequestContext& context) {
-  if (stopping_) return absl::CancelledError("ingest: this daemon is stopping; try again when it runs");
+  if (stopping_) return StoppingError(request.subject());
   TC_RETURN_IF_ERROR(runner_->Check(request));
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
@@ -171,7 +177,7 @@ void IngestQueue::StartThreads() {
       // The job stays queued; a thread that ends another job takes it. Where there is no thread at all yet,
       // the next request tries again.
       LOG(ERROR) << "start an ingest: no thread can be started (" << error.what()
-                 << "), so it waits until another ingest ends; raise the limit of threads";
+                 << "), so the ingest waits until another one ends; raise the limit of threads";
       return;
     }
   }
@@ -238,9 +244,10 @@ void IngestQueue::CountWaiting(bool waiting) {
 void IngestQueue::Forget(std::string_view artifact_id) {
   for (const JobPtr& job : Jobs()) {
     if (job->request().artifact_id() == artifact_id) {
-      job->Abandon(absl::CancelledError(
-                       absl::StrCat("ingest ", artifact_id, ": it was deleted meanwhile; put it again")),
-                   /*forget=*/true);
+      job->Abandon(
+          absl::CancelledError(absl::StrCat("ingest ", artifact_id,
+                                            ": the artifact was deleted meanwhile; put the artifact again")),
+          /*forget=*/true);
     }
   }
 }

@@ -118,16 +118,18 @@ class IngestRun {
   // A replica that became ready while this job waited for its turn or its place.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
     if (request_.manifest == nullptr) {
-      return absl::NotFoundError("find a ready replica: the manifest is not known yet; ingest it first");
+      return absl::NotFoundError(
+          "find a ready replica: the manifest is not known yet; ingest the artifact first");
     }
     absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
         options_.table->LeaseAt(request_.artifact_id(), request_.location);
     if (ready.ok()) {
       job_.progress().SetPlan(0, request_.bytes());
       // So the replica of this job is superfluous.
-      options_.table->Fail(
-          job_.replica_id(),
-          absl::UnavailableError("ingest: another replica of the artifact is whole at this place; use that"));
+      options_.table->Fail(job_.replica_id(),
+                           absl::UnavailableError(absl::StrCat(
+                               "ingest ", request_.artifact_id(), " to ", request_.location.ToString(),
+                               ": another replica there is whole; use that one")));
     }
     return ready;
   }
@@ -305,14 +307,15 @@ absl::Status CheckChunks(const IngestRequest& request) {
   if (request.manifest == nullptr || request.location.kind != LocationKind::kCpu) {
     return absl::InvalidArgumentError(
         absl::StrCat("ingest a part of ", request.subject(), " to ", request.location.ToString(),
-                     ": only a known artifact can be partial, in host memory; get it to cpu, or all of it"));
+                     ": only a published artifact can be partial, and only in host memory; get those tensors "
+                     "to cpu, or get the whole artifact"));
   }
   const std::vector<uint32_t>& chunks = *request.chunks;
   const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
   if (!ascending || (!chunks.empty() && chunks.back() >= request.layout().chunk_count())) {
     return absl::InvalidArgumentError(absl::StrCat("ingest a part of ", request.subject(),
-                                                   ": its chunks are not ascending numbers below ",
-                                                   request.layout().chunk_count(), "; sort them"));
+                                                   ": the wanted chunks are not ascending numbers below ",
+                                                   request.layout().chunk_count(), "; sort the numbers"));
   }
   return absl::OkStatus();
 }
@@ -326,20 +329,21 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
       (request.manifest == nullptr || request.chunks.has_value() || location.kind != LocationKind::kCpu)) {
     return absl::InvalidArgumentError(absl::StrCat("advance to ", request.subject(),
                                                    ": only a whole artifact in host memory is written over "
-                                                   "an earlier version; get it without advance"));
+                                                   "an earlier version; get the artifact without advance"));
   }
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {
-    return absl::FailedPreconditionError("ingest to disk: this node has no disk tier; set daemon.disk_dir");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ingest ", request.subject(), " to disk: this node has no disk tier; set daemon.disk_dir"));
   }
   const ImageLayout& layout = request.layout();
   // A chunk is staged whole, in one buffer.
   const uint64_t largest = std::min(layout.chunk_bytes, layout.image_bytes);
   if (largest > options_.staging->buffer_bytes() || options_.staging->buffers() == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("ingest to ", location.ToString(), ": its chunks have ", largest,
-                     " bytes, and there are ", options_.staging->buffers(), " staging buffers of ",
-                     options_.staging->buffer_bytes(), " bytes; make them larger"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ingest ", request.subject(), " to ", location.ToString(), ": the chunks have ", largest,
+        " bytes, and there are ", options_.staging->buffers(), " staging buffers of ",
+        options_.staging->buffer_bytes(), " bytes; give the engine more or larger staging buffers"));
   }
   return absl::OkStatus();
 }

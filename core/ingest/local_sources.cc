@@ -85,8 +85,9 @@ void LocalSources::Ended(const SourceFailure& failure) {
     options_.artifact_store->NoteDamaged(options_.receiver.artifact_id, failure.status);
   }
   LOG(ERROR) << "read replica " << failure.source.replica_id << " of " << options_.receiver.artifact_id
-             << ": its bytes do not match its manifest, and "
-             << (withdrawn.ok() ? "it is withdrawn" : withdrawn.ToString()) << ": " << failure.status;
+             << ": the bytes do not match the manifest, and "
+             << (withdrawn.ok() ? "the replica is withdrawn" : withdrawn.ToString()) << ": "
+             << failure.status;
 }
 
 // What a broadcast does not bring is copied.
@@ -124,7 +125,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalSources::Open(
       return OpenPackedSource(std::move(info), memory.file, memory.file_image_offset, image_bytes, shared);
   }
   return absl::InternalError(
-      "read a replica: its location is of an unknown kind; report this defect of the daemon");
+      "read a replica: the kind of the location is unknown; report this defect of the daemon");
 }
 
 }  // namespace tensorcast

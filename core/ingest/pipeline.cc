@@ -182,7 +182,7 @@ void IngestPipeline::StartSlots() {
       });
     }
   } catch (const std::system_error& error) {
-    LOG(WARNING) << state_.what << ": it runs on " << slots_.size() + 1 << " threads instead of "
+    LOG(WARNING) << state_.what << ": the transfer runs on " << slots_.size() + 1 << " threads instead of "
                  << wanted + 1 << " (" << error.what() << "); raise the limit of threads";
   }
   absl::MutexLock lock(&state_.mutex);

@@ -160,8 +160,9 @@ class StayingChunks final : public ChunkSource {
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext&,
                                                     const ChunkRequest& request) override {
-    return absl::FailedPreconditionError(absl::StrCat(
-        DescribeFetch(info_, request), ": this chunk does not stay; fetch it from another source"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(DescribeFetch(info_, request),
+                     ": this chunk is to be overwritten; fetch the chunk from another source"));
   }
 
  private:

@@ -153,7 +153,7 @@ void ScatterPlan::Scatter(const HostAllocation& image, int threads) const {
     try {
       helpers.emplace_back(write);
     } catch (const std::system_error& error) {
-      LOG(WARNING) << "write changed values: fewer threads can be started (" << error.what()
+      LOG(WARNING) << "write changed values: not all threads can be started (" << error.what()
                    << "); raise the limit of threads";
       break;
     }

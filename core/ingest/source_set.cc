@@ -152,11 +152,12 @@ void SourceSet::GiveUpOvertaken() {
   // Where no other source is left, none was sooner.
   if (others.empty()) return;
   for (SourceInUse* source : overtaken) {
-    source->failure = SourceFailure{.source = source->source->info(),
-                                    .status = absl::DeadlineExceededError(absl::StrCat(
-                                        "the source was overtaken: the chunks asked of it came from ",
-                                        absl::StrJoin(others, ", "), " sooner")),
-                                    .delivered = source->delivered};
+    source->failure = SourceFailure{
+        .source = source->source->info(),
+        .status = absl::DeadlineExceededError(absl::StrCat(
+            "the source was overtaken: the chunks that were asked of this source came sooner from ",
+            absl::StrJoin(others, ", "))),
+        .delivered = source->delivered};
   }
 }
 

@@ -54,7 +54,9 @@ absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context
   mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   TC_RETURN_IF_ERROR(context.Check("wait for a staging buffer"));
   if (!memory_.has_free()) {
-    return absl::DeadlineExceededError("wait for a staging buffer: none became free; allow more time");
+    return absl::DeadlineExceededError(
+        "wait for a staging buffer: no buffer became free in time; allow more time, or raise "
+        "daemon.staging_buffers");
   }
   return StagingBuffer(this, memory_.Take(device));
 }

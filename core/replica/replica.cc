@@ -45,7 +45,7 @@ absl::StatusOr<Location> Location::Parse(std::string_view text) {
     return gpu;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not a location: write cpu, disk, or gpu:N with the device's number"));
+      absl::StrCat("'", text, "' is not a location; write cpu, disk, or gpu:N with the number N of the GPU"));
 }
 
 std::string_view ReplicaStateName(ReplicaState state) { return NameIn(kStates, state); }

@@ -58,8 +58,9 @@ absl::Status DevicePool::CheckDevice(int device) const {
   }
   const absl::Status health = devices_->CheckHealth(device);
   if (health.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "use gpu:", device, ": it is unhealthy: ", health.message(), "; restart the daemon when it works"));
+  return absl::FailedPreconditionError(absl::StrCat("use gpu:", device,
+                                                    ": the GPU is unhealthy: ", health.message(),
+                                                    "; restart the daemon when the GPU works again"));
 }
 
 absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {
@@ -84,7 +85,7 @@ absl::Status DevicePool::Reserve(int device, uint64_t bytes) {
   if (bytes > free) {
     ++stats.failed_allocations;
     return absl::ResourceExhaustedError(
-        absl::StrCat("allocate ", bytes, " bytes on gpu:", device, ": ", free, " of its budget of ",
+        absl::StrCat("allocate ", bytes, " bytes on gpu:", device, ": ", free, " of the GPU's budget of ",
                      stats.capacity_bytes, " bytes are free; evict replicas, or raise daemon.device_pool"));
   }
   stats.used_bytes += bytes;

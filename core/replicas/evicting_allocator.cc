@@ -245,8 +245,9 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   // To be tried again, as other calls are while the global store is away.
   if (!refused.not_asked.ok()) return Annotate(refused.not_asked, text);
   const bool ever = BytesFor(pool, request.bytes) <= UsableBytes(pool);
-  absl::StrAppend(&text, "; ",
-                  ever ? RemedyFor(holders, pool) : absl::StrCat("it never fits: raise ", SizeKey(pool)));
+  absl::StrAppend(
+      &text, "; ",
+      ever ? RemedyFor(holders, pool) : absl::StrCat("the artifact never fits: raise ", SizeKey(pool)));
   // The cause is the pool's own error. Its remedy, behind the ';', is the general form of the one above.
   const std::string_view why = cause.message().substr(0, cause.message().find(';'));
   return absl::ResourceExhaustedError(absl::StrCat(text, " (", why, ")"));

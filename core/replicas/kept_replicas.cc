@@ -94,8 +94,9 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   }
   // The comparison may have been given up, so its result says nothing.
   if (stopping_) return;
-  LOG_IF(ERROR, !matches) << "verify the replica of " << id << " that an earlier daemon kept: it does "
-                          << "not match its digests, and is not served; get it again";
+  LOG_IF(ERROR, !matches) << "verify the replica of " << id
+                          << " that an earlier daemon kept: the replica does not match its digests, and is "
+                             "not served; get the artifact again";
   std::unique_ptr<ReplicaLease> added;
   {
     // One step with Forget, which removes the artifact's replicas from the table after it returns: a replica

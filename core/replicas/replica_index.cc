@@ -36,8 +36,8 @@ absl::StatusOr<ReplicaRecordPtr> ReplicaIndex::Find(std::string_view id) const {
   const auto found = records_.find(id);
   if (found != records_.end()) return found->second;
   // A replica leaves the table when it is gone, so an id that was evicted and one that never was look alike.
-  return absl::NotFoundError(
-      absl::StrCat("find replica ", id, ": it was evicted, or was never here; get it again"));
+  return absl::NotFoundError(absl::StrCat(
+      "find replica ", id, ": the replica was evicted, or was never on this node; get the artifact again"));
 }
 
 ReplicaRecordPtr ReplicaIndex::Get(std::string_view id) const {

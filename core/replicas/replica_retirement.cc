@@ -33,13 +33,14 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
            (request.replica_id.empty() || info.id == request.replica_id);
   });
   if (replica == replicas.end()) {
-    refusal = {.why = absl::NotFoundError(absl::StrCat(
-                   what, ": host memory has no ready replica of it any more; the new version comes whole"))};
+    refusal = {
+        .why = absl::NotFoundError(absl::StrCat(
+            what, ": host memory has no ready replica of this version any more; get the new version whole"))};
     return refusal.why;
   }
   if (replica->pinned) {
     refusal = {.why = absl::FailedPreconditionError(
-                   absl::StrCat(what, ": replica ", replica->id, " is pinned; unpin it first"))};
+                   absl::StrCat(what, ": replica ", replica->id, " is pinned; unpin the replica first"))};
     return refusal.why;
   }
   const uint32_t let_go = request.gate != nullptr ? request.gate->Close() : 0;
@@ -54,7 +55,7 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
         .why = absl::FailedPreconditionError(absl::StrCat(
             what, ": ", held,
             request.gate != nullptr
-                ? "; commit in all its holders, or detach them"
+                ? "; commit in all holders of the replica, or detach the holders"
                 : "; detach the readers, wait for them (--wait, wait_for_space), or get without advance")),
         .waits_for = request.gate != nullptr
                          ? absl::StrCat("all holders of replica ", replica->id, " to commit")

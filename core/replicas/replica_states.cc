@@ -45,7 +45,7 @@ void ReplicaStates::Touch(ReplicaRecord& record) {
 }
 
 absl::Status ReplicaStates::BeingRemoved() {
-  return absl::UnavailableError("read the replica: it is being removed; use another source");
+  return absl::UnavailableError("read the replica: the replica is being removed; use another source");
 }
 
 // A reader of a partial replica on behalf of others has to look elsewhere.

@@ -14,9 +14,10 @@ namespace tensorcast {
 namespace {
 
 absl::Status WrongMemory(const ReplicaRecord& record) {
-  return absl::DataLossError(absl::StrCat("verify replica ", record.info.id, " of ", record.info.artifact_id,
-                                          ": its bytes do not match its manifest: its memory was written to "
-                                          "by another process, or is faulty; check the host's memory"));
+  return absl::DataLossError(
+      absl::StrCat("verify replica ", record.info.id, " of ", record.info.artifact_id,
+                   ": the bytes do not match the manifest, since another process wrote to the memory or the "
+                   "memory is faulty; check the host's memory"));
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk, bool verified) 
     availability->Add(chunk);
   } else {
     availability->End(
-        absl::UnavailableError("serve the replica: not all of it is verified; use another source"));
+        absl::UnavailableError("serve the replica: not all chunks are verified; use another source"));
   }
 }
 
@@ -223,16 +224,17 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
     TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
     if (record->info.state == ReplicaState::kDraining && !options.only_unheld) return absl::OkStatus();
     if (record->info.state != ReplicaState::kReady && record->info.state != ReplicaState::kPartial) {
-      return absl::FailedPreconditionError(absl::StrCat("evict ", id, ": it is ",
-                                                        ReplicaStateName(record->info.state),
-                                                        ", not ready or partial; wait until it is"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("evict replica ", id, ": the replica is ", ReplicaStateName(record->info.state),
+                       ", not ready or partial; wait until the replica is ready"));
     }
     if (record->info.pinned && !options.even_pinned) {
-      return absl::FailedPreconditionError(absl::StrCat("evict ", id, ": it is pinned; unpin it first"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("evict replica ", id, ": the replica is pinned; unpin the replica first"));
     }
     if (options.only_unheld && record->IsHeld()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("evict ", id, ": it was leased meanwhile; try again"));
+          absl::StrCat("evict replica ", id, ": the replica was leased meanwhile; try again"));
     }
     rest = states_.Drain(record);
   }
@@ -250,7 +252,7 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_
     const ReplicaInfo& info = record->info;
     if (info.state != ReplicaState::kReady || record->storage.host == nullptr || info.pinned ||
         info.leases > live_leases || record->reserved) {
-      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": it is ",
+      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": the replica is ",
                                                         info.leases > live_leases ? "leased"
                                                         : info.pinned             ? "pinned"
                                                         : record->reserved        ? "being evicted"
@@ -295,8 +297,8 @@ absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   absl::MutexLock lock(&states_.mutex);
   TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
   if (record->info.state == ReplicaState::kDraining) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pinned ? "pin" : "unpin", " replica ", id, ": it is being evicted; get it again"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        pinned ? "pin" : "unpin", " replica ", id, ": the replica is being evicted; get the artifact again"));
   }
   if (record->info.pinned != pinned) {
     record->info.pinned = pinned;
@@ -314,9 +316,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
   const bool readable = of != LeaseOf::kReady && record->CanLeaseFilling();
   if (info.state != ReplicaState::kReady && !readable) {
     return absl::NotFoundError(
-        absl::StrCat("lease replica ", id, ": it is ", ReplicaStateName(info.state),
-                     of == LeaseOf::kReady ? ", not ready" : ", and none of it can be read yet",
-                     "; try again, or get it again"));
+        absl::StrCat("lease replica ", id, ": the replica is ", ReplicaStateName(info.state),
+                     of == LeaseOf::kReady ? ", not ready" : ", and none of its chunks can be read yet",
+                     "; try again later, or get the artifact"));
   }
   if (of == LeaseOf::kToServe && info.chunks_unverified > 0) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -335,7 +337,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseAt(
   return absl::NotFoundError(absl::StrCat(
       "find a ", chunks.has_value() ? "" : "ready ", "replica of ", artifact_id, " at ", location.ToString(),
       chunks.has_value() ? absl::StrCat(" with ", chunks->size(), " chunks") : "",
-      ": this node has none; get it"));
+      ": this node has none; get the artifact"));
 }
 
 bool ReplicaTable::HasChunks(std::string_view id, std::span<const uint32_t> chunks) const {
@@ -462,7 +464,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ReplicaTable::FindManifest(
   for (const auto& [id, record] : states_.records.all()) {
     if (record->info.artifact_id == artifact_id && record->manifest != nullptr) return record->manifest;
   }
-  return absl::NotFoundError(absl::StrCat("find a replica of ", artifact_id, ": this node has none; get it"));
+  return absl::NotFoundError(
+      absl::StrCat("find a replica of ", artifact_id, ": this node has none; get the artifact"));
 }
 
 }  // namespace tensorcast
