@@ -41,7 +41,7 @@ constexpr std::string_view kWeightsEndings[] = {".safetensors",
 absl::Status TooMuch(std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("open the files beside the tensors: the folder holds ", what,
-                   "; move what is not of the model elsewhere, or put it with --no-files"));
+                   "; move files that are not of the model elsewhere, or put the model with --no-files"));
 }
 
 }  // namespace
@@ -114,9 +114,9 @@ absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
     if (error) return ErrnoStatus(error.value(), "create folder", path.parent_path().string());
     const ConstHostSpan bytes = bytes_of(tensor);
     if (bytes.size() != tensor.nbytes) {
-      return absl::InvalidArgumentError(absl::StrCat("write file ", QuoteName(tensor.name), ": it has ",
+      return absl::InvalidArgumentError(absl::StrCat("write file ", QuoteName(tensor.name), ": the file has ",
                                                      tensor.nbytes, " bytes, and ", bytes.size(),
-                                                     " were given; pass all"));
+                                                     " were given; pass all bytes"));
     }
     // File by file: after an error the files that are written already stay, each of them whole.
     OutputFile file(path.string(), context);

@@ -194,15 +194,15 @@ absl::Status CheckCoverage(const SafetensorsHeader& header) {
     // The format allows neither holes nor overlaps, so each byte of the file has one meaning.
     if (entry.data.offset != end) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", QuoteName(entry.name), ": its data begins at ", entry.data.offset, " instead of ", end,
-          entry.data.offset > end ? ": there is a hole before it" : ": it overlaps the tensor before it"));
+          "tensor ", QuoteName(entry.name), ": the data begins at ", entry.data.offset, " instead of ", end,
+          entry.data.offset > end ? ", after a hole" : ", and overlaps the tensor before"));
     }
     end += entry.data.bytes;
   }
   if (end != header.data_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the tensors' data ends at ", end, ", but the file holds ", header.data_bytes,
-                     " bytes of data: it is ", end > header.data_bytes ? "truncated" : "followed by others"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the tensors' data ends at ", end, ", but the file holds ", header.data_bytes, " bytes of data: ",
+        end > header.data_bytes ? "the file is truncated" : "other bytes follow the tensors"));
   }
   return absl::OkStatus();
 }
@@ -217,9 +217,8 @@ absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<u
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) {
       return absl::InvalidArgumentError(
-          "size a tensor: the product of its dimensions overflows 64 bits before a zero, which readers of "
-          "the "
-          "format refuse; correct its shape");
+          "size a tensor: the product of the dimensions overflows 64 bits before a zero, which readers of "
+          "the format refuse; correct the shape");
     }
   }
   return bytes;
@@ -232,7 +231,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
                                                    " that the format allows"));
   }
   if (header.empty() || header[0] != '{') {
-    return absl::InvalidArgumentError("not a safetensors file, since the header does not begin with '{'");
+    return absl::InvalidArgumentError(
+        "the file is not a safetensors file, since the header does not begin with '{'");
   }
   SafetensorsHeader parsed;
   HeaderReader reader(parsed);

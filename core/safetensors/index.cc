@@ -47,7 +47,7 @@ class IndexReader : public StrictJsonReader {
     // The name becomes a path: it must not lead out of the model's folder.
     if (!IsPathBelow(shard)) {
       return Fail(absl::StrCat("tensor ", QuoteName(tensor_), " is in ", QuoteName(shard),
-                               ", which is not a plain path inside the model's directory"));
+                               ", which is not a plain path inside the model's folder"));
     }
     return index_.weight_map.emplace(tensor_, std::move(shard)).second ||
            Fail(absl::StrCat("tensor ", QuoteName(tensor_), " appears twice"));
@@ -93,7 +93,9 @@ absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json) {
   IndexReader reader(index);
   TC_RETURN_IF_ERROR(ParseStrictJson(json, reader));
   if (!reader.has_weight_map()) return absl::InvalidArgumentError("the index has no weight_map");
-  if (index.weight_map.empty()) return absl::InvalidArgumentError("weight_map of the index names no shard");
+  if (index.weight_map.empty()) {
+    return absl::InvalidArgumentError("the weight_map of the index names no shard");
+  }
   return index;
 }
 

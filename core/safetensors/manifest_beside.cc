@@ -17,7 +17,7 @@ namespace {
 absl::Status Unfit(std::string_view uri, std::string_view why) {
   return absl::FailedPreconditionError(
       absl::StrCat("import with the manifest ", uri, ": ", why,
-                   "; remove this manifest, or write it again with `tensorcast manifest`"));
+                   "; remove this manifest, or write a new one with `tensorcast manifest`"));
 }
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
@@ -62,7 +62,10 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   }
   if (found->object == nullptr) return nullptr;
   const uint64_t bytes = found->object->identity().bytes;
-  if (bytes > kMaxManifestBytes) return Unfit(beside, "the file is too large for a manifest");
+  if (bytes > kMaxManifestBytes) {
+    return Unfit(beside,
+                 absl::StrCat("the file has ", bytes, " bytes, and a manifest at most ", kMaxManifestBytes));
+  }
   TC_ASSIGN_OR_RETURN(const std::string text, ReadBytes(context, *found->object, 0, bytes));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(text);
   if (!manifest.ok()) {
@@ -85,7 +88,7 @@ absl::Status CheckManifestBeside(std::string_view uri, const Manifest& beside, c
   while (chunk < told.size() && chunk < made.digests().size() && told[chunk] == made.digests()[chunk]) {
     ++chunk;
   }
-  return Unfit(ManifestUriOf(uri), absl::StrCat("the model's chunk ", chunk, " does not match it"));
+  return Unfit(ManifestUriOf(uri), absl::StrCat("the model's chunk ", chunk, " does not match the manifest"));
 }
 
 }  // namespace tensorcast

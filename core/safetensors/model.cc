@@ -53,22 +53,23 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, Obje
   const uint64_t file_bytes = object.identity().bytes;
   if (file_bytes < kLengthBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("not a safetensors file, since it has only ", file_bytes, " bytes"));
+        absl::StrCat("the file is not a safetensors file, since the file has only ", file_bytes, " bytes"));
   }
   TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(context, object, 0, kLengthBytes));
   const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
   // In a file of another format these bytes mean something else, mostly a huge number.
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
     if (const std::string_view how = HowToConvert(length, ""); !how.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("it is ", how));
+      return absl::InvalidArgumentError(absl::StrCat("the file is ", how));
     }
-    return absl::InvalidArgumentError(absl::StrCat("not a safetensors file, since its header would have ",
-                                                   header_bytes, " bytes, and the format allows ",
-                                                   kMaxSafetensorsHeaderBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file is not a safetensors file, since the header would have ", header_bytes,
+                     " bytes, and the format allows ", kMaxSafetensorsHeaderBytes));
   }
   if (header_bytes > file_bytes - kLengthBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the file is truncated: its header of ", header_bytes,
-                                                   " bytes does not fit in ", file_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("the file is truncated: the header of ", header_bytes,
+                                                   " bytes does not fit in the file's ", file_bytes,
+                                                   " bytes"));
   }
   TC_ASSIGN_OR_RETURN(const std::string header, ReadBytes(context, object, kLengthBytes, header_bytes));
   return ParseSafetensorsHeader(header, file_bytes - kLengthBytes - header_bytes);
@@ -157,10 +158,10 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
     const auto mapped = index.weight_map.find(entry.name);
     if (mapped == index.weight_map.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("it holds tensor ", QuoteName(entry.name), ", which the index does not name"));
+          absl::StrCat("the file holds tensor ", QuoteName(entry.name), ", which the index does not name"));
     }
     if (mapped->second != shard) {
-      return absl::InvalidArgumentError(absl::StrCat("it holds tensor ", QuoteName(entry.name),
+      return absl::InvalidArgumentError(absl::StrCat("the file holds tensor ", QuoteName(entry.name),
                                                      ", which the index puts in ",
                                                      QuoteName(mapped->second)));
     }
@@ -174,7 +175,7 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
     if (mapped == shard && !held.contains(tensor) && (lacking.empty() || tensor < lacking)) lacking = tensor;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("it lacks tensor ", QuoteName(lacking), ", which the index puts there"));
+      absl::StrCat("the file lacks tensor ", QuoteName(lacking), ", which the index puts there"));
 }
 
 // `expected`: how many tensors the index puts there.
@@ -229,12 +230,12 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
     }
     for (const std::string& name : *names) {
       if (const std::string_view how = HowToConvert("", name); !how.empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("open ", uri, ": it holds neither ", looked_for, ", and ", name, " is ", how));
+        return absl::InvalidArgumentError(absl::StrCat("open ", uri, ": the folder holds neither ",
+                                                       looked_for, ", and ", name, " is ", how));
       }
     }
-    return absl::NotFoundError(
-        absl::StrCat("open ", uri, ": it holds neither ", looked_for, "; name the .safetensors file itself"));
+    return absl::NotFoundError(absl::StrCat("open ", uri, ": the folder holds neither ", looked_for,
+                                            "; name the .safetensors file itself"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> object, folder.Open(context, std::string(*single)));
   return ReadSafetensors(context, {std::move(object)});
@@ -278,8 +279,8 @@ absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest&
     return absl::OkStatus();
   }
   return absl::AbortedError(absl::StrCat("compare the header of ", model.objects.front()->identity().uri,
-                                         " and of the files beside it: one changed between two reads; import "
-                                         "it again after its writer has finished"));
+                                         " and of its other files: one header changed between two reads; "
+                                         "import the model again when no process writes to the files"));
 }
 
 }  // namespace tensorcast

@@ -94,7 +94,7 @@ absl::Status OutputFile::Create(uint64_t bytes) {
   struct stat info;
   if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("write ", path_, ": it exists and is not a regular file; choose another name"));
+        absl::StrCat("write ", path_, ": the path is not a regular file; choose another path"));
   }
   // Before room is reserved: the rest of a killed writer may be as large as this file.
   RemoveAbandoned(path_);

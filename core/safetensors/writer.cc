@@ -28,14 +28,15 @@ absl::Status Refuse(const Tensor& tensor, const Parts&... why) {
 
 absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_view>& names) {
   if (tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
-    return Refuse(tensor, "a safetensors file cannot have this name; put the tensor under another one");
+    return Refuse(tensor,
+                  "a safetensors file cannot hold a tensor of this name; put the tensor under another name");
   }
   if (!names.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) return Refuse(tensor, bytes.status().message());
   if (*bytes == tensor.nbytes) return absl::OkStatus();
-  return Refuse(tensor, "it has ", tensor.nbytes, " bytes, but its dtype and shape ask for ", *bytes,
-                "; correct its shape");
+  return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, but dtype and shape ask for ", *bytes,
+                "; correct the shape");
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
@@ -48,7 +49,8 @@ absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::stri
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("write metadata ", QuoteName(key), ": it is not valid UTF-8; encode it"));
+          absl::StrCat("write metadata ", QuoteName(key),
+                       ": the key or the value is not valid UTF-8; encode both as UTF-8"));
     }
     absl::StrAppend(&json, json.empty() ? "" : ",", JsonString(key), ":", JsonString(value));
   }
@@ -103,9 +105,9 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
   // The format allows spaces behind the JSON.
   json.append((kHeaderAlignment - json.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
   if (json.size() > kMaxSafetensorsHeaderBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("write a safetensors header: it has ", json.size(), " bytes, and the format allows ",
-                     kMaxSafetensorsHeaderBytes, "; write fewer tensors into one file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "write a safetensors header: the header has ", json.size(), " bytes, and the format allows ",
+        kMaxSafetensorsHeaderBytes, "; write fewer tensors into one file"));
   }
   return ByteWriter().Put(uint64_t{json.size()}).Put(json).Take();
 }
@@ -115,7 +117,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
                               const RequestContext& context) {
   if (image.size() < layout.image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("write ", path, ": the image has ", image.size(),
-                                                   " bytes and its layout ", layout.image_bytes,
+                                                   " bytes, and the layout needs ", layout.image_bytes,
                                                    "; pass the whole image"));
   }
   const auto bytes_of = [&image](const Tensor& tensor) {
@@ -140,7 +142,8 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   for (const Tensor& tensor : tensors) {
     const ConstHostSpan bytes = bytes_of(tensor);
     if (bytes.size() != tensor.nbytes) {
-      return Refuse(tensor, "it has ", tensor.nbytes, " bytes, and ", bytes.size(), " were given; pass all");
+      return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, and ", bytes.size(),
+                    " were given; pass all bytes");
     }
     TC_RETURN_IF_ERROR(file.Append(bytes));
   }

@@ -44,7 +44,8 @@ class DeviceSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(DescribeFetch(info_, request), ": the source lacks it yet; ask when it is available"));
+          absl::StrCat(DescribeFetch(info_, request),
+                       ": the source does not have the chunk yet; ask when the chunk is available"));
     }
     const std::string what = DescribeFetch(info_, request);
     const std::vector<HostSpan> steps = StepsOf(request.destination);

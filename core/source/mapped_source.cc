@@ -36,7 +36,7 @@ class MappedSource final : public ChunkSource {
     const std::string what = DescribeFetch(info_, request);
     if (!Has(request.range)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(what, ": the source lacks it yet; ask when it is available"));
+          absl::StrCat(what, ": the source does not have the chunk yet; ask when the chunk is available"));
     }
     DigestBuilder digest(request.blake3);
     std::span<const HostSpan> destination = request.destination;

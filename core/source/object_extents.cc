@@ -21,15 +21,15 @@ absl::Status Refuse(const ObjectExtent& extent, const Why&... why) {
 absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
                    const std::vector<uint64_t>& object_bytes) {
   if (extent.object >= object_bytes.size()) {
-    return Refuse(extent, "it names object ", extent.object, " of ", object_bytes.size(),
-                  "; name one of them");
+    return Refuse(extent, "the extent names object ", extent.object, ", and there are ", object_bytes.size(),
+                  ", numbered from 0; name one of those");
   }
   if (!Inside(extent.image_offset, extent.bytes, image_bytes)) {
-    return Refuse(extent, "it reaches past the image of ", image_bytes, " bytes; shorten it");
+    return Refuse(extent, "the extent reaches past the image of ", image_bytes, " bytes; shorten the extent");
   }
   if (!Inside(extent.object_offset, extent.bytes, object_bytes[extent.object])) {
-    return Refuse(extent, "from byte ", extent.object_offset, " it reaches past its object of ",
-                  object_bytes[extent.object], " bytes; shorten it");
+    return Refuse(extent, "from byte ", extent.object_offset, " on, the extent reaches past the object of ",
+                  object_bytes[extent.object], " bytes; shorten the extent");
   }
   return absl::OkStatus();
 }
@@ -45,7 +45,7 @@ absl::StatusOr<ObjectExtents> ObjectExtents::Create(std::vector<ObjectExtent> ex
   for (const ObjectExtent& extent : extents) {
     if (absl::Status status = Check(extent, image_bytes, object_bytes); !status.ok()) return status;
     if (extent.image_offset < end) {
-      return Refuse(extent, "it overlaps the extent before it; describe each byte once");
+      return Refuse(extent, "the extent overlaps the previous one; describe each byte once");
     }
     end = extent.image_offset + extent.bytes;
   }

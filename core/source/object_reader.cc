@@ -20,8 +20,9 @@ absl::StatusOr<std::string> ReadBytes(const RequestContext& context, ObjectReade
 
 absl::Status CheckObjectRange(const ObjectIdentity& object, uint64_t offset, uint64_t bytes) {
   if (offset <= object.bytes && bytes <= object.bytes - offset) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("read ", object.uri, ": it has ", object.bytes, " bytes, not ",
-                                            bytes, " at ", offset, "; ask for a range inside it"));
+  return absl::OutOfRangeError(absl::StrCat("read ", object.uri, ": the object has ", object.bytes,
+                                            " bytes, and ", bytes, " bytes at offset ", offset,
+                                            " were asked for; ask for a range inside the object"));
 }
 
 }  // namespace tensorcast

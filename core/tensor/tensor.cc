@@ -86,7 +86,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
   const DTypeInfo* info = FindDType(dtype);
   if (info == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("size a tensor: dtype value ", static_cast<int>(dtype),
-                                                   " is unknown; name one of DType"));
+                                                   " is unknown; use a dtype that this release knows"));
   }
   // A zero makes the product zero wherever it stands, however large the other dimensions are: so it is looked
   // for before the product can overflow.
@@ -97,18 +97,18 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
     elements *= dimension;
     if (elements > kMax) {
       return absl::InvalidArgumentError(absl::StrCat(
-          Describe(*info, shape), ": it has more elements than fit in 64 bits; correct its shape"));
+          Describe(*info, shape), ": there are more elements than fit in 64 bits; correct the shape"));
     }
   }
   const absl::uint128 bits = elements * info->bits;
   // Elements below a byte are packed: two F4 make a byte, four F6 make three.
   if (bits % 8 != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Describe(*info, shape), ": it does not fill whole bytes; pad its shape"));
+        absl::StrCat(Describe(*info, shape), ": the elements do not fill whole bytes; pad the shape"));
   }
   if (bits / 8 > kMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe(*info, shape), ": it has more bytes than fit in 64 bits; correct its shape"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        Describe(*info, shape), ": there are more bytes than fit in 64 bits; correct the shape"));
   }
   return absl::Uint128Low64(bits / 8);
 }
