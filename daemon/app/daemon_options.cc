@@ -40,15 +40,14 @@ void CheckReach(const DaemonOptions& options, const std::vector<rpc::ListenEndpo
   if (options.listen.empty()) {
     if (!options.advertise.empty()) {
       findings.Add("daemon.advertise", absl::StrCat(Quoted(options.advertise),
-                                                    " is where others connect to, but nothing listens: set "
-                                                    "daemon.listen"));
+                                                    " is the address that other hosts connect to, but this "
+                                                    "daemon does not listen; set daemon.listen"));
     }
     if (!options.global_store.empty() && !IsUnixAddress(options.global_store)) {
-      findings.Add(
-          "daemon.listen",
-          absl::StrCat("a global store at ", options.global_store,
-                       " may serve other hosts, which reach this daemon by TCP: set daemon.listen to "
-                       "host:port, or have the global store listen on a unix socket"));
+      findings.Add("daemon.listen",
+                   absl::StrCat("a global store at ", options.global_store,
+                                " may serve other hosts, which reach this daemon by TCP; set daemon.listen "
+                                "to host:port, or have the global store listen on a unix socket"));
     }
   }
   // A store on another host tells this daemon's address to daemons there, for which a loopback address is
@@ -62,15 +61,16 @@ void CheckReach(const DaemonOptions& options, const std::vector<rpc::ListenEndpo
     CheckListen(key, listen, findings);
     const absl::StatusOr<HostPort> address = ParseHostPort(listen);
     if (address.ok() && IsWildcard(*address) && !advertised) {
-      findings.Add(key, absl::StrCat(Quoted(listen),
-                                     " is every address of this host, and others need one to connect to: set "
-                                     "daemon.advertise to host:port, or listen on one address"));
+      findings.Add(key,
+                   absl::StrCat(Quoted(listen),
+                                " stands for every address of this host, and other hosts need one address to "
+                                "connect to; set daemon.advertise to host:port, or listen on one address"));
     }
     if (address.ok() && IsLoopback(*address) && store_elsewhere) {
-      findings.Add(
-          key,
-          absl::StrCat(Quoted(listen), " is reached from this host only, and the global store at ",
-                       options.global_store, " tells it to others; listen on an address of the network"));
+      findings.Add(key,
+                   absl::StrCat(Quoted(listen), " is reached from this host only, and the global store at ",
+                                options.global_store,
+                                " tells this address to other hosts; listen on an address of the network"));
     }
   }
 }
@@ -163,8 +163,9 @@ void DaemonOptions::ReadNames(ConfigReader& config) {
     if (const struct group* found = getgrnam(group.c_str()); found != nullptr) {
       handle_groups.push_back(found->gr_gid);
     } else {
-      config.findings().Add("daemon.handle_groups",
-                            absl::StrCat(Quoted(group), " is not a group here; make it, or leave it out"));
+      config.findings().Add(
+          "daemon.handle_groups",
+          absl::StrCat(Quoted(group), " is not a group of this host; create the group, or leave it out"));
     }
   }
 }
@@ -196,7 +197,8 @@ void DaemonOptions::ReadLanes(ConfigReader& config) {
 
 void DaemonOptions::Validate(Findings& findings) const {
   if (state_dir.empty()) {
-    findings.Add("daemon.state_dir", "a folder is needed; leave the key out to have the default");
+    findings.Add("daemon.state_dir",
+                 "the value is empty; name a folder, or leave the key out to have the default");
   } else {
     CheckPrivatePlace("daemon.state_dir", state_dir, "node_id", findings);
   }

@@ -91,9 +91,9 @@ absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::
     if (advertised.port == 0) advertised.port = listening.port;
   }
   if (IsWildcard(advertised)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "start a daemon: daemon.listen is ", options.listen,
-        ", every address of this host, and other hosts need one to connect to; set daemon.advertise"));
+    return absl::InvalidArgumentError(absl::StrCat("start a daemon: daemon.listen ", options.listen,
+                                                   " stands for every address of this host, and other hosts "
+                                                   "need one address to connect to; set daemon.advertise"));
   }
   return FormatHostPort(advertised);
 }

@@ -22,8 +22,8 @@ absl::Status CheckPackedFile(const PackedFile& packed) {
   if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("read the packed file ", packed.path(),
-                   ": it was cut short, and is not a copy any more; drop its replica (tensorcast replica rm "
-                   "--force) and put the artifact again"));
+                   ": the file was cut short and is no longer a copy; drop the replica in this file "
+                   "(tensorcast replica rm --force) and put the artifact again"));
 }
 
 // A segment is kept or new as a whole, so that a small pool is of several, too.
@@ -81,7 +81,7 @@ absl::Status Storage::PageLockAll() {
       case SegmentKind::kKept:
         if (const absl::Status locked = PageLock(begin, segment.bytes, HostAccess::kReadOnly); !locked.ok()) {
           LOG(WARNING) << "page-lock a pool segment of the previous daemon: " << locked
-                       << "; copies from it to GPUs are slower";
+                       << "; copies from the segment to GPUs are slower";
         }
         break;
       case SegmentKind::kRoom:
@@ -124,7 +124,7 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
       const absl::Status locked =
           storage->PageLock(storage->pool_->base() + made.offset, made.bytes, HostAccess::kReadWrite);
       LOG_IF(WARNING, !locked.ok()) << "page-lock a segment of the host pool: " << locked
-                                    << "; copies between it and GPUs are slower";
+                                    << "; copies between the segment and GPUs are slower";
       kept->OnReplaced(made, made_name, gone_name);
     };
   }

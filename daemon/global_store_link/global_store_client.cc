@@ -278,7 +278,8 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     }
     TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
     return absl::InternalError(
-        absl::StrCat("resolve key ", key, ": the global store at ", address_, " sent no key; try again"));
+        absl::StrCat("resolve key ", key, ": the global store at ", address_,
+                     " ended the stream without a key; report this defect of the global store"));
   }
 
   void NoteAnswered() {

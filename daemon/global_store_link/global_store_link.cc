@@ -28,7 +28,8 @@ constexpr absl::Duration kUnknownNodeTtl = absl::Seconds(30);
 constexpr absl::Duration kMinHeartbeatInterval = absl::Milliseconds(10);
 
 constexpr std::string_view kForCopies =
-    "where its state directory was copied, remove the file node_id from the copy, to make a new node of it";
+    "if the state directory was copied, remove the file node_id from the copy, so that the copy becomes a "
+    "new node";
 
 constexpr std::string_view kTelling = "tell the global store what changed on this node: ";
 
@@ -52,8 +53,8 @@ std::vector<otel::SpanLink> CausesOf(const std::vector<ReplicaChange>& changed) 
 GlobalStoreLink::GlobalStoreLink(Options options)
     : options_(std::move(options)),
       node_ttl_(kUnknownNodeTtl),
-      standing_(absl::UnavailableError(
-          "the global store has not answered yet; wait, or start the one that daemon.global_store names")) {
+      standing_(absl::UnavailableError("the global store has not answered yet; wait, or start the global "
+                                       "store that daemon.global_store names")) {
   options_.feed->SetWake([this] { Wake(); });
 }
 
@@ -155,13 +156,15 @@ absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
       return rounds_ > before || stopping_ || !replaced_.ok();
     };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
-      return absl::UnavailableError(absl::StrCat(
-          kTelling, standing_.ok() ? "it has not answered in time; try again" : standing_.message()));
+      return absl::UnavailableError(
+          absl::StrCat(kTelling, standing_.ok() ? "the global store has not answered in time; try again"
+                                                : standing_.message()));
     }
   }
   if (!replaced_.ok()) return replaced_;
   if (rounds_ >= wanted) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat(kTelling, "this daemon is stopping; try again when it is back"));
+  return absl::CancelledError(
+      absl::StrCat(kTelling, "this daemon is stopping; try again when the daemon is back"));
 }
 
 void GlobalStoreLink::Wake() {
@@ -411,7 +414,9 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   // ABORTED makes the loop register again, at once: a global store that was restarted has to be told
   // everything.
   if (response.store_epoch() != store_epoch_) {
-    return absl::AbortedError("heartbeat to the global store: it was restarted; register again");
+    return absl::AbortedError(
+        "heartbeat to the global store: the global store was restarted; no action is needed, this daemon "
+        "registers again");
   }
   if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   return absl::OkStatus();

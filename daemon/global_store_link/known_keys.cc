@@ -92,7 +92,8 @@ absl::Status KnownKeys::Behind(const v1::Key& answer) {
                    known == nullptr   ? "a later one"
                    : known->IsBound() ? absl::StrCat("revision ", known->key.revision())
                                       : "the deletion of the key",
-                   ", so the global store was restored from an older state; restore its newest back-up")));
+                   ", so the global store was restored from an older state; restore the newest back-up of "
+                   "the global store")));
 }
 
 absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& name, bool confirmed,
@@ -110,8 +111,9 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& 
                                     reason.message(), remedy, ", or take the unconfirmed revision ",
                                     known->revision(), ", the last that this node saw"));
   }
-  LOG(WARNING) << "resolve key " << name << ": this node takes it to be " << known->artifact_id()
-               << ", revision " << known->revision() << ", the last that it saw, since " << reason.message();
+  LOG(WARNING) << "resolve key " << name << ": this node answers with " << known->artifact_id()
+               << ", revision " << known->revision() << ", the last that this node saw, since "
+               << reason.message();
   return Resolved(*std::move(known), /*unconfirmed=*/true);
 }
 

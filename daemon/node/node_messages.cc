@@ -53,8 +53,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view 
                                             manifest.status().message(), "; try again"));
   }
   if ((*manifest)->id() != artifact_id) {
-    return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id, ": the sender gave that of ",
-                                            (*manifest)->id(),
+    return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id,
+                                            ": the sender gave the manifest of ", (*manifest)->id(),
                                             "; try again, or check the sender's store for damage"));
   }
   return manifest;

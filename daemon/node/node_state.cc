@@ -74,8 +74,8 @@ absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
     return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock", path)
                                 : absl::FailedPreconditionError(
                                       absl::StrCat("lock the state directory ", directory,
-                                                   ": another daemon uses it; stop that daemon, or give "
-                                                   "this one a daemon.state_dir of its own"));
+                                                   ": another daemon uses the directory; stop that daemon, "
+                                                   "or give this one a daemon.state_dir of its own"));
   }
   struct stat info{};
   if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
@@ -117,9 +117,9 @@ void NodeState::KeepRoom() const { ReserveSpace(ReservePath(directory_), kReserv
 absl::Status NodeState::Load() {
   TC_ASSIGN_OR_RETURN(node_id_, ReadSmallFile(NodeIdPath(directory_)));
   if (!IsUuid(node_id_)) {
-    return absl::DataLossError(absl::StrCat("read the node id in ", directory_,
-                                            "/node_id: it is not a UUID; remove the file, and ",
-                                            "the daemon registers as a new node"));
+    return absl::DataLossError(absl::StrCat(
+        "read the node id in ", directory_,
+        "/node_id: the file does not hold a UUID; remove the file, and the daemon registers as a new node"));
   }
 
   uint64_t last = 0;

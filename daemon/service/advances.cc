@@ -45,10 +45,10 @@ absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Lo
   if (location.kind == LocationKind::kCpu && request.tensors().empty() && request.lane().empty()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "advance to ", request.has_key() ? request.key() : request.artifact_id(), ": only a whole artifact in ",
-      "host memory is written over an earlier version; leave out device, tensors and lane, or get without ",
-      "advance"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("advance to ", request.has_key() ? request.key() : request.artifact_id(),
+                   ": only a whole artifact in host memory can be written over an earlier version; leave out "
+                   "device, tensors and lane, or get without advance"));
 }
 
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,

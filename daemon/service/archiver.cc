@@ -116,7 +116,8 @@ absl::StatusOr<std::string> Archiver::FolderOf(std::string_view place) const {
   const std::string cluster_id = options_.cluster_id();
   if (!cluster_id.empty()) return absl::StrCat(WithoutSlash(place), "/", cluster_id, "/");
   return absl::UnavailableError(absl::StrCat(
-      "archive to ", place, ": the global store has not told the cluster's id; try again when it answers"));
+      "archive to ", place,
+      ": the global store has not sent the cluster's id yet; try again when the global store answers"));
 }
 
 absl::Status Archiver::CheckPlace(std::string_view place) const {
@@ -176,8 +177,9 @@ absl::StatusOr<Origin> Archiver::Archive(const RequestContext& context, const Re
 
 absl::Status Archiver::CheckBeside(std::string_view uri) const {
   if (options_.writer != nullptr && options_.writable.Check(uri).ok()) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "write ", uri, ": it does not lie below the daemon's archives; add its folder to daemon.archives"));
+  return absl::PermissionDeniedError(absl::StrCat("write ", uri,
+                                                  ": the object is not below one of the daemon's archives; "
+                                                  "add the folder of the object to daemon.archives"));
 }
 
 absl::Status Archiver::WriteBeside(const RequestContext& context, const Manifest& manifest,

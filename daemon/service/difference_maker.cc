@@ -33,20 +33,22 @@ std::string FindMismatch(const ImageLayout& base, const ImageLayout& target) {
     const Tensor& old = base.tensors[i];
     const Tensor& now = target.tensors[i];
     if (now.name != old.name) {
-      return absl::StrCat("tensor ", i, " is ", now.name, ", and that of the base is ", old.name);
+      return absl::StrCat("tensor ", i, " is ", now.name, ", and tensor ", i, " of the base is ", old.name);
     }
     if (now.dtype != old.dtype) {
       return absl::StrCat("tensor ", now.name, " has the dtype ", DTypeName(now.dtype),
-                          ", and that of the base ", DTypeName(old.dtype));
+                          ", and the tensor of the base has ", DTypeName(old.dtype));
     }
     if (now.shape != old.shape) {
       return absl::StrCat("tensor ", now.name, " has another shape than in the base");
     }
   }
   if (base.tensors.size() != target.tensors.size()) {
-    return absl::StrCat("it has ", target.tensors.size(), " tensors, and the base ", base.tensors.size());
+    return absl::StrCat("the new version has ", target.tensors.size(), " tensors, and the base has ",
+                        base.tensors.size());
   }
-  return base == target ? "" : "its image is cut into other chunks than that of the base";
+  return base == target ? ""
+                        : "the image of the new version is cut into other chunks than the image of the base";
 }
 
 // Of what was encoded, which is in this process until the ingest has copied it.
@@ -83,8 +85,8 @@ absl::Status DifferencePlan::GiveUp(std::string_view outcome, std::string why) {
   encoding = nullptr;
   no_difference = std::move(why);
   if (!required) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("put with a required difference: ", no_difference, "; put it without the requirement"));
+  return absl::FailedPreconditionError(absl::StrCat("put with a required difference: ", no_difference,
+                                                    "; put the artifact without requiring a difference"));
 }
 
 // Each reason for which no difference can be made ends in GiveUp, which counts it and fails the put where a
@@ -165,9 +167,9 @@ absl::Status DifferenceMaker::BringBase(const RequestContext& context, const std
   }
   if (!required && others.size() < (here ? 1 : 2)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        missing, others.empty() ? ", and no other node has it in memory"
-                                : ", and only one other node has it in memory: to bring it from there would "
-                                  "move as many bytes as the difference saves"));
+        missing, others.empty() ? ", and no other node has the base in memory"
+                                : ", and only one other node has the base in memory: to bring the base from "
+                                  "there would move as many bytes as the difference saves"));
   }
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(base_id);

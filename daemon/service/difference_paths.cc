@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     manifests.push_back(std::move(manifest));
   }
   if (reached == target.id()) return manifests;
-  return absl::DataLossError(absl::StrCat("follow the path to ", target.id(), ": its differences end at ",
+  return absl::DataLossError(absl::StrCat("follow the path to ", target.id(), ": the differences end at ",
                                           reached, "; the target comes whole"));
 }
 
@@ -191,8 +191,8 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
   const auto wrong = std::ranges::find_if(ids, [this](const auto& id) { return wrong_->Contains(id); });
   if (wrong != ids.end()) {
     otel::metrics::kDifferencePaths.Add(1, {"damaged"});
-    path.unused = absl::DataLossError(
-        absl::StrCat("use difference ", *wrong, ": it made wrong bytes here; the target comes whole"));
+    path.unused = absl::DataLossError(absl::StrCat(
+        "use difference ", *wrong, ": the difference made wrong bytes on this node; the target comes whole"));
     return by(std::move(path));
   }
   path.on_made_wrong = [wrong = wrong_, ids] { wrong->Note(ids); };

@@ -180,8 +180,9 @@ absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLive
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = options_.engine->LeaseReplica(request.replica_id());
   if (!lease.ok()) return Annotate(lease.status(), what);
   if ((*lease)->memory().host == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, ": it is not in host memory; get it at cpu, or get each version anew"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        what,
+        ": the replica is not in host memory; get the artifact at cpu, or get each version without live"));
   }
   v1::AttachLiveResponse response;
   auto [name, held] = MakeHold(*std::move(lease));
@@ -258,7 +259,7 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
         }
         dropped = state_->Remove(
             update, absl::AbortedError(absl::StrCat("another holder of that replica prepared ", artifact_id,
-                                                    " in its place; prepare that version")));
+                                                    " instead; prepare that version")));
         update = nullptr;
       }
       begins = update == nullptr;

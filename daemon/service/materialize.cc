@@ -121,9 +121,10 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
     const std::string& artifact_id = target.key().artifact_id();
     if (target.unconfirmed()) {
       // The answer of this call has no place for that mark.
-      return absl::UnavailableError(absl::StrCat(
-          "attach to key ", request.key(), ": the global store does not answer, and that the key ", "means ",
-          artifact_id, " is unconfirmed; materialize the key, or attach to the id"));
+      return absl::UnavailableError(
+          absl::StrCat("attach to key ", request.key(),
+                       ": the global store does not answer, so it is not confirmed that the key means ",
+                       artifact_id, "; materialize the key, or attach to the artifact id"));
     }
     whole = options_.engine->LeaseArtifact(artifact_id, location);
     is_meant = [location, artifact_id](const ReplicaInfo& replica) {
@@ -291,8 +292,8 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
                       FindManifest(context, *options_.engine, *options_.global_store, artifact_id));
   if (!SameImage(manifest->layout(), base.manifest()->layout())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the tensors of the new version are not those of ", base.manifest()->id(),
-                     " at the same places; get the new version again, without live"));
+        absl::StrCat("the new version has other tensors than ", base.manifest()->id(),
+                     ", or has them at other places; get the new version without live"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReplica(*options_.engine, base.replica_id()));
   if (replica.pinned()) {

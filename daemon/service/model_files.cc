@@ -50,8 +50,8 @@ absl::StatusOr<FoundModel> ReadOffered(const RequestContext& context,
   }
   for (const std::string& shard : request.shards()) {
     if (IsValidUtf8(shard)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("import ", QuoteName(shard), ": the name of this shard is not valid UTF-8; rename it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "import ", QuoteName(shard), ": the name of this shard is not valid UTF-8; rename the file"));
   }
   TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOfferedFiles(context, std::move(offered).Take()));
   FoundModel found;

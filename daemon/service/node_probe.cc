@@ -14,7 +14,7 @@ namespace tensorcast::daemon {
 absl::StatusOr<v1::ProbeNodeResponse> NodeProbe::Probe(const RequestContext& context,
                                                        const std::string& node_id) const {
   if (node_id.empty()) {
-    return absl::InvalidArgumentError("probe a node: the request names no node; give the id of one");
+    return absl::InvalidArgumentError("probe a node: the request names no node; give a node id");
   }
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes,
                       options_.global_store->FindNodes(context, {node_id}));
@@ -28,8 +28,9 @@ absl::StatusOr<v1::ProbeNodeResponse> NodeProbe::Probe(const RequestContext& con
   RequestContext bounded = context.Child();
   bounded.deadline = SteadyNow() + kTime;
   if (bounded.deadline > context.deadline) {
-    return absl::DeadlineExceededError(absl::StrCat("probe node ", QuoteName(node_id),
-                                                    ": the global store took the call's time; try again"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("probe node ", QuoteName(node_id),
+                     ": the global store's answer used up the time of the call; allow more time"));
   }
   const absl::StatusOr<absl::Duration> took =
       options_.peers->MeasureRoundTrip(bounded, PeerAddress(node->grpc_address(), node->name()));

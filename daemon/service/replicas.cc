@@ -62,9 +62,9 @@ absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::stri
   for (const ReplicaInfo& replica : engine.ListReplicas()) {
     if (replica.id == replica_id) return rpc::ToProto(replica);
   }
-  return absl::NotFoundError(absl::StrCat("find replica ", replica_id,
-                                          ": this node has none with this id; `tensorcast replica ls` lists "
-                                          "its replicas"));
+  return absl::NotFoundError(
+      absl::StrCat("find replica ", replica_id,
+                   ": this node has no replica with this id; `tensorcast replica ls` lists the replicas"));
 }
 
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,

@@ -347,7 +347,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
         call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
           // Its address may be another node's by now.
           if (request->origin().node_id() != options_.node->id()) {
-            return absl::InvalidArgumentError(absl::StrCat("check an origin: it is on node ",
+            return absl::InvalidArgumentError(absl::StrCat("check an origin: the origin is on node ",
                                                            request->origin().node_id(), ", and this node is ",
                                                            options_.node->id(), "; ask that node"));
           }

@@ -68,7 +68,7 @@ absl::StatusOr<v1::TransferHop> TransferExplainer::Ask(const RequestContext& con
                       options_.peers->DescribeHop(Within(context, kTimeOfOne), peer, question.request));
   // The answer is bounded, so that all answers fit into one message to the client.
   if (hop.ByteSizeLong() > kMaxAnswerBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("its answer has ", hop.ByteSizeLong(),
+    return absl::ResourceExhaustedError(absl::StrCat("the node's answer has ", hop.ByteSizeLong(),
                                                      " bytes, more than the max of ", kMaxAnswerBytes));
   }
   // An answer about another replica is not believed in that.
@@ -134,9 +134,9 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
                                                                        const std::string& transfer_id) {
   std::optional<v1::TransferHop> own = options_.status->FindTransfer(transfer_id);
   if (!own.has_value()) {
-    return absl::NotFoundError(absl::StrCat("explain transfer ", transfer_id,
-                                            ": this node remembers no such transfer; ask the daemon that "
-                                            "received it"));
+    return absl::NotFoundError(
+        absl::StrCat("explain transfer ", transfer_id,
+                     ": this node remembers no such transfer; ask the daemon of the node that received it"));
   }
   // All questions share this time. The caller's own deadline may be shorter.
   const RequestContext bounded = Within(context, kTime);

@@ -38,8 +38,10 @@ absl::Status CheckQuestion(const v1::ProveRequest& request, uint64_t image_bytes
   if (request.ranges_size() <= kMaxRanges && bytes <= kMaxBytes && request.nonce().size() <= kMaxNonceBytes) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("prove possession: the request is too large; ask for max ",
-                                                 kMaxRanges, " ranges of ", kMaxBytes, " bytes together"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "prove possession: the request has ", request.ranges_size(), " ranges of ", bytes,
+      " bytes together and a nonce of ", request.nonce().size(), " bytes; ask for max ", kMaxRanges,
+      " ranges of ", kMaxBytes, " bytes together with a nonce of max ", kMaxNonceBytes, " bytes"));
 }
 
 // The nonce, and room for the ranges behind it.
@@ -69,7 +71,7 @@ std::string DigestOf(const std::vector<std::byte>& bytes) {
 absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& request) const {
   if (options_.open_origin == nullptr) {
     return absl::FailedPreconditionError(
-        "prove possession: this node reads no files of imports; ask about its replicas");
+        "prove possession: this node reads no files of imports; ask about a replica of this node");
   }
   TC_ASSIGN_OR_RETURN(const Files files, options_.open_origin(request.origin(), request.artifact_id()));
   TC_RETURN_IF_ERROR(CheckQuestion(request, files.image_bytes));
@@ -105,7 +107,7 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   if (lease->manifest()->id() != request.artifact_id() || lease->availability() != nullptr ||
       lease->partial()) {
     return absl::FailedPreconditionError(absl::StrCat("prove possession: replica ", request.replica_id(),
-                                                      " is not a whole one of ", request.artifact_id(),
+                                                      " is not a complete replica of ", request.artifact_id(),
                                                       "; ask about another replica"));
   }
   TC_RETURN_IF_ERROR(CheckQuestion(request, lease->manifest()->layout().image_bytes));
@@ -152,7 +154,8 @@ absl::StatusOr<std::optional<v1::DamagedReplica>> Possession::FindDamage(
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(replica_id));
   if (lease->availability() != nullptr || lease->partial()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("digest replica ", replica_id, " again: it is not whole; ask again once it is ready"));
+        absl::StrCat("digest replica ", replica_id,
+                     " again: the replica is not complete; ask again when the replica is ready"));
   }
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<ServedReplica> image,
                       ServeReplica(lease, options_.devices, options_.staging, options_.patience));

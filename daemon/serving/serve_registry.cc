@@ -25,7 +25,7 @@ std::string OpenUnder(std::string_view grant_id) {
 
 absl::Status HasEnded(std::string_view grant_id) {
   return absl::FailedPreconditionError(
-      absl::StrCat(OpenUnder(grant_id), "the grant has ended; ask the global store for a new one"));
+      absl::StrCat(OpenUnder(grant_id), "the grant has ended; ask the global store for a new grant"));
 }
 
 // A receiver need not repeat what the token says.
@@ -136,15 +136,15 @@ absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckGrant(const v1::OpenPullReq
       !transport::LaneCovers(claims.lane, asked.lane()) ||
       (!caller.empty() && claims.receiver_name != caller)) {
     return absl::PermissionDeniedError(absl::StrCat(
-        OpenUnder(asked.grant_id()), "its token is of grant ", claims.grant_id, " and permits node ",
+        OpenUnder(asked.grant_id()), "the token is of grant ", claims.grant_id, " and permits node ",
         claims.receiver_node_id, " (", claims.receiver_name, ") to pull replica ", claims.replica_id,
-        " over ", claims.lane, ", which is not what was asked for",
-        caller.empty() ? "" : absl::StrCat(" by ", caller), "; ask the global store for a grant of it"));
+        " over ", claims.lane, ", and the request", caller.empty() ? "" : absl::StrCat(" of ", caller),
+        " differs from that; ask the global store for a grant for this request"));
   }
   if (!options_.name.empty() && claims.source_name != options_.name) {
-    return absl::PermissionDeniedError(absl::StrCat(OpenUnder(asked.grant_id()),
-                                                    "its token names the source ", claims.source_name,
-                                                    ", and this is ", options_.name, "; ask that source"));
+    return absl::PermissionDeniedError(
+        absl::StrCat(OpenUnder(asked.grant_id()), "the token names the source ", claims.source_name,
+                     ", and this source is ", options_.name, "; pull from the source in the token"));
   }
   absl::MutexLock lock(&mutex_);
   if (closed_.contains(asked.grant_id())) return HasEnded(asked.grant_id());
@@ -265,8 +265,8 @@ absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::st
     if (found == open_.end()) return 0;
     if (!caller.empty() && caller != found->second->receiver()) {
       return absl::PermissionDeniedError(absl::StrCat("close the pull under grant ", grant_id, ": node ",
-                                                      caller, " is not its receiver; only ",
-                                                      found->second->receiver(), " may close it"));
+                                                      caller, " is not the receiver of the pull; only ",
+                                                      found->second->receiver(), " may close the pull"));
     }
     ended = Take(grant_id, why);
   }

@@ -17,7 +17,7 @@ namespace {
 
 absl::Status PastTheEnd(uint64_t offset, uint64_t image_bytes) {
   return absl::OutOfRangeError(absl::StrCat("serve a replica: a read at ", offset,
-                                            " is outside of its image of ", image_bytes,
+                                            " is outside the image of ", image_bytes,
                                             " bytes; read within the image"));
 }
 
@@ -204,7 +204,7 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
     }
   }
   return absl::InternalError(
-      "serve a replica: this daemon does not know its kind of location; take another source");
+      "serve a replica: the kind of the replica's location is unknown; report this defect of the daemon");
 }
 
 }  // namespace tensorcast::daemon

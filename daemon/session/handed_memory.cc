@@ -37,7 +37,7 @@ absl::Status CheckParts(const std::vector<HandedMemory>& handed, uint64_t image_
       return absl::InvalidArgumentError(
           absl::StrCat("put: the ", part.bytes, " bytes that are handed over for offset ", part.image_offset,
                        " of an image of ", image_bytes,
-                       " bytes lie outside it or overlap others; hand each tensor over once"));
+                       " bytes lie outside the image or overlap other parts; hand each tensor over once"));
     }
     end = part.image_offset + part.bytes;
   }
@@ -55,7 +55,7 @@ void HoldMemfd(const HandedMemory& memory, HeldBytes& held, Kept& kept) {
     mapped = mapping->Map(0, memory.memfd.get(), 0, memory.bytes, ReservedRange::Access::kRead);
   }
   if (!mapped.ok()) {
-    LOG(WARNING) << "take over memory of a put: " << mapped << "; its tensors are streamed, which is slower";
+    LOG(WARNING) << "take over memory of a put: " << mapped << "; the tensors are streamed, which is slower";
     return;
   }
   const ConstHostSpan bytes(mapping->base(), memory.bytes);

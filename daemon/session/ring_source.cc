@@ -86,8 +86,8 @@ class RingSource final : public ChunkSource {
     const std::string what = DescribeFetch(info_, request);
     std::deque<uint32_t> slots = TakeSlots();
     if (slots.empty()) {
-      return absl::InternalError(
-          absl::StrCat(what, ": the ring has no slots left for another fetch; put again"));
+      return absl::InternalError(absl::StrCat(
+          what, ": the shared memory of this put has no slot left for another fetch; put again"));
     }
     ChunkCopy copy(request.destination, request.blake3);
     const absl::Status copied = FetchThrough(slots, context, PiecesOf(request.range), what, copy);

@@ -52,7 +52,7 @@ class SingleSourceProvider : public SourceProvider {
       return more;
     }
     if (ended.empty()) {
-      return absl::UnavailableError("read what was put: its only source was used already; put again");
+      return absl::UnavailableError("read the tensors of a put: the only source was used already; put again");
     }
     const SourceFailure& failure = ended.front();
     // A fetch names its source already.
@@ -140,16 +140,16 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
 absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes,
                                                                 LeaseReplica lease_replica) {
   if (!offer.files.empty()) {
-    return absl::InvalidArgumentError("put: files were offered, not memory; import them");
+    return absl::InvalidArgumentError("put: files were offered, not memory; import the files");
   }
   // An offer has one of three: a memfd, a ring, or an IPC handle of device memory.
   const bool on_device = !offer.memfd && offer.ring == nullptr;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.
   if (offered < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("put: the tensors described take ", image_bytes,
-                                                   " bytes, but only ", offered,
-                                                   " were handed over; lay them out as the manifest does"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("put: the described tensors take ", image_bytes, " bytes, but only ", offered,
+                     " bytes were handed over; lay the tensors out as the manifest does"));
   }
   if (offer.ring != nullptr) {
     TC_ASSIGN_OR_RETURN(HeldBytes held,
@@ -166,7 +166,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uin
 
 absl::StatusOr<ForeignFds> Sessions::TakeOfferedFiles(std::string_view token) {
   TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
-  if (offer.files.empty()) return absl::InvalidArgumentError("import: memory was offered, not files; put it");
+  if (offer.files.empty()) {
+    return absl::InvalidArgumentError("import: memory was offered, not files; put the memory");
+  }
   return std::move(offer.files);
 }
 
