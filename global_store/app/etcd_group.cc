@@ -98,8 +98,8 @@ void EtcdGroup::MeasureSize() {
   const bool filling = bytes_ > options_.quota_bytes / 5 * 4;
   LOG_IF(WARNING, filling && !warned_)
       << "etcd holds " << bytes_ << " bytes, more than 80 % of its quota of " << options_.quota_bytes
-      << ", and when it is full nothing can be published; compact and defragment it, or raise its "
-         "--quota-backend-bytes and global_store.etcd.quota";
+      << ", and nothing can be published when the quota is full; compact and defragment etcd, or raise "
+         "etcd's --quota-backend-bytes and global_store.etcd.quota";
   warned_ = filling;
 }
 

@@ -39,12 +39,13 @@ void CheckMetadata(const GlobalStoreOptions& options, Findings& findings) {
   const std::string& path = options.metadata_path;
   if (options.metadata_store == "etcd") options.etcd.Validate(findings);
   if (options.metadata_store != "sqlite") return;
-  if (path.empty()) return findings.Add(kKey, "the sqlite metadata store needs the path of its file");
+  if (path.empty()) {
+    return findings.Add(kKey, "the sqlite metadata store needs a file; set the path of the file");
+  }
   if (path == ":memory:" || path.starts_with("file:")) {
-    return findings.Add(kKey,
-                        absl::StrCat("\"", path,
-                                     "\" names no file; for a store that forgets everything when it ends "
-                                     "say global_store.metadata_store: memory"));
+    return findings.Add(kKey, absl::StrCat("\"", path,
+                                           "\" names no file; for a store that forgets everything when it "
+                                           "ends, set global_store.metadata_store: memory"));
   }
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
@@ -100,7 +101,9 @@ void GlobalStoreOptions::ReadRetention(ConfigReader& config) {
 
 void GlobalStoreOptions::ValidateTimes(Findings& findings) const {
   if (heartbeat_interval <= absl::ZeroDuration()) {
-    findings.Add("global_store.heartbeat_interval", "it must be longer than 0");
+    findings.Add("global_store.heartbeat_interval",
+                 absl::StrCat("\"", DurationText(heartbeat_interval),
+                              "\" is not longer than 0; set a longer interval"));
   }
   const absl::Duration shortest = 2 * heartbeat_interval;
   for (const auto& [key, life] :

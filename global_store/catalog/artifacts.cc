@@ -69,7 +69,7 @@ const Catalog::Artifact* Catalog::Find(std::string_view artifact_id) const {
 absl::StatusOr<const Catalog::Artifact*> Catalog::Get(std::string_view artifact_id) const {
   if (const Artifact* artifact = Find(artifact_id)) return artifact;
   return absl::NotFoundError(
-      absl::StrCat("find artifact ", artifact_id, ": there is none with this id; put or import it"));
+      absl::StrCat("find artifact ", artifact_id, ": no artifact has this id; put or import the artifact"));
 }
 
 // Replaces the record of an artifact, and keeps what is derived from the records in step: the tombstones, the
@@ -127,9 +127,9 @@ absl::StatusOr<PublishPlan> Catalog::PrepareCompared(const std::string& artifact
   if (known == nullptr || std::ranges::none_of(known->record.origins, [&](const Origin& on_record) {
         return SameFiles(on_record, origin);
       })) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("publish the comparison of ", artifact_id,
-                     ": it was deleted, or imported from other files meanwhile; import it again"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "publish the comparison of ", artifact_id,
+        ": the artifact was deleted, or imported from other files, meanwhile; import the artifact again"));
   }
   PublishPlan plan{.existed = true};
   ArtifactRecord record = known->record;
@@ -144,16 +144,17 @@ absl::Status Catalog::CheckDifference(const ArtifactRecord& difference,
                         why...);
   };
   if (difference.kind != ArtifactKind::kDifference) {
-    return absl::InvalidArgumentError(publish("that is of kind ", ArtifactKindName(difference.kind),
+    return absl::InvalidArgumentError(publish("the difference is of kind ", ArtifactKindName(difference.kind),
                                               "; give an artifact of kind difference"));
   }
   if (difference.target_id != artifact.artifact_id) {
-    return absl::InvalidArgumentError(
-        publish("that makes ", difference.target_id, "; give the difference that makes what is published"));
+    return absl::InvalidArgumentError(publish("the difference makes ", difference.target_id,
+                                              "; give the difference that makes the published artifact"));
   }
   if (Find(difference.base_id) == nullptr) {
-    return absl::FailedPreconditionError(publish("there is no artifact ", difference.base_id,
-                                                 " of its base any more; publish without the difference"));
+    return absl::FailedPreconditionError(
+        publish("the base of the difference, ", difference.base_id,
+                ", does not exist any more; publish without the difference"));
   }
   return CheckEnds(difference, &artifact);
 }
@@ -164,15 +165,15 @@ absl::Status Catalog::CheckEnds(const ArtifactRecord& difference, const Artifact
         absl::StrCat("publish difference ", difference.artifact_id, ": ", why...));
   };
   if (difference.base_id == difference.target_id) {
-    return publish("its base is its target, ", difference.base_id, "; name two artifacts");
+    return publish("the base and the target are both ", difference.base_id, "; name two artifacts");
   }
   const Artifact* base = Find(difference.base_id);
   const Artifact* known_target = Find(difference.target_id);
   if (target == nullptr && known_target != nullptr) target = &known_target->record;
   for (const ArtifactRecord* end : {base == nullptr ? nullptr : &base->record, target}) {
     if (end == nullptr || end->kind == ArtifactKind::kTensors) continue;
-    return publish("its end ", end->artifact_id, " is of kind ", ArtifactKindName(end->kind),
-                   "; differences are between artifacts of tensors");
+    return publish("artifact ", end->artifact_id, " is of kind ", ArtifactKindName(end->kind),
+                   "; give a base and a target of kind tensors");
   }
   return absl::OkStatus();
 }
@@ -225,9 +226,9 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
 absl::StatusOr<const Catalog::Artifact*> Catalog::GetToDelete(std::string_view artifact_id) const {
   TC_ASSIGN_OR_RETURN(const Artifact* artifact, Get(artifact_id));
   if (artifact->keys.empty()) return artifact;
-  return absl::FailedPreconditionError(absl::StrCat("delete artifact ", artifact_id,
-                                                    ": it is bound to the keys ", SomeOf(artifact->keys),
-                                                    "; delete or rebind them first"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("delete artifact ", artifact_id, ": the artifact is bound to the keys ",
+                   SomeOf(artifact->keys), "; delete or rebind these keys first"));
 }
 
 absl::StatusOr<DurableFacts> Catalog::PrepareDeleteManyDifferences(std::string_view artifact_id,

@@ -15,16 +15,17 @@ constexpr size_t kMaxKeyBytes = 512;
 
 absl::Status CheckKeyName(std::string_view key) {
   if (key.empty() || key.size() > kMaxKeyBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("name a key: it has ", key.size(), " bytes, not 1 to ",
-                                                   kMaxKeyBytes, "; choose another name"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "name a key: the name has ", key.size(), " bytes, not 1 to ", kMaxKeyBytes, "; choose another name"));
   }
   if (!IsPrintable(key)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "name a key ", QuoteName(key), ": it is not UTF-8 or has control characters; choose another name"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("name a key ", QuoteName(key),
+                     ": the name is not UTF-8 or has control characters; choose another name"));
   }
   if (BeginsAsArtifactId(key)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("name a key ", key, ": it looks like an artifact id; choose another name"));
+        absl::StrCat("name a key ", key, ": the name looks like an artifact id; choose another name"));
   }
   return absl::OkStatus();
 }
@@ -34,16 +35,18 @@ namespace {
 absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional<uint64_t> expected) {
   if (!expected.has_value() || *expected == current) return absl::OkStatus();
   if (current == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": it is not bound, but revision ",
-                                                      *expected, " was expected; resolve it again"));
+    return absl::FailedPreconditionError(absl::StrCat("change key ", key,
+                                                      ": the key is not bound, but revision ", *expected,
+                                                      " was expected; resolve the key again"));
   }
-  return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": it is at revision ", current,
+  return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": the key is at revision ", current,
                                                     ", not ", *expected,
-                                                    "; resolve it again and decide anew"));
+                                                    "; resolve the key again, then decide anew"));
 }
 
 absl::Status NoSuchKey(std::string_view key) {
-  return absl::NotFoundError(absl::StrCat("find key ", key, ": it is not bound; bind an artifact to it"));
+  return absl::NotFoundError(
+      absl::StrCat("find key ", key, ": the key is not bound; bind an artifact to the key"));
 }
 
 }  // namespace
@@ -139,12 +142,12 @@ absl::StatusOr<std::string> Catalog::FilesFor(const BindRequest& request, const 
     const Artifact* files = Find(request.files_id);
     if (files == nullptr) {
       return absl::NotFoundError(absl::StrCat("bind key ", request.key, ": there is no artifact ",
-                                              request.files_id, " of its files; put them again"));
+                                              request.files_id, " of the key's files; put the files again"));
     }
     if (files->record.kind == ArtifactKind::kFiles) return request.files_id;
-    return absl::InvalidArgumentError(
-        absl::StrCat("bind key ", request.key, ": ", request.files_id,
-                     " is given for its files and is not of kind files; give the artifact of the files"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "bind key ", request.key, ": ", request.files_id,
+        " is given for the key's files and is not of kind files; give the artifact of the files"));
   }
   if (before == nullptr) return std::string();
   if (before->artifact_id == request.artifact_id) return before->files_id;
@@ -201,7 +204,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareBindKey(const BindRequest& request, absl
   const auto artifact = artifacts_.find(request.artifact_id);
   if (artifact == artifacts_.end()) {
     return absl::NotFoundError(absl::StrCat("bind key ", request.key, ": there is no artifact ",
-                                            request.artifact_id, "; put or import it first"));
+                                            request.artifact_id, "; put or import the artifact first"));
   }
   TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, artifact->second.record, now));
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};

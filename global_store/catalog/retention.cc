@@ -22,9 +22,9 @@ absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std:
     uint64_t versions = 0;
     if (equals == std::string_view::npos || equals == 0 ||
         !absl::SimpleAtoi(pair.substr(equals + 1), &versions)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parse keep rule ", QuoteName(pair),
-                       ": it is not a prefix of keys, \"=\" and a number of versions; write as in llama/=3"));
+      return absl::InvalidArgumentError(absl::StrCat("parse keep rule ", QuoteName(pair),
+                                                     ": the rule is not a prefix of keys, \"=\" and a number "
+                                                     "of versions; write, for example, llama/=3"));
     }
     TC_RETURN_IF_ERROR(Annotate(CheckKeep(versions), absl::StrCat("parse keep rule ", QuoteName(pair))));
     const bool fresh =

@@ -39,7 +39,8 @@ absl::StatusOr<DurableFacts> Catalog::PrepareDeleteDifference(const std::string&
                                                               absl::Time now) const {
   if (differences_.Find(artifact_id) == nullptr) {
     return absl::NotFoundError(
-        absl::StrCat("delete difference ", artifact_id, ": there is none with this id; it may be gone"));
+        absl::StrCat("delete difference ", artifact_id,
+                     ": no difference has this id; the difference may be deleted already"));
   }
   DurableFacts facts;
   facts.artifacts.push_back(ReleaseOf(artifact_id, now));
@@ -80,22 +81,26 @@ absl::Time Catalog::VersionTombstonesFrom(absl::Time oldest) const {
 std::string Catalog::WhyItStays(std::string_view artifact_id, std::string_view copies) const {
   const Artifact* artifact = Find(artifact_id);
   if (artifact == nullptr) {
-    return "it is the last copy of an artifact that is not published yet; wait for the end of its put";
+    return "the replica is the last copy of an artifact that is not published yet; wait until the put has "
+           "ended";
   }
   const Artifact& state = *artifact;
   if (!state.keys.empty()) {
     const std::string& key = *state.keys.begin();
-    return absl::StrCat("it is the last copy of what key ", key, " names", copies,
-                        "; replicate it, pack it to disk, or delete it with `tensorcast rm ", key, "`");
+    return absl::StrCat("the replica is the last copy of what key ", key, " names", copies,
+                        "; replicate the artifact, pack it to disk, or delete it with `tensorcast rm ", key,
+                        "`");
   }
   if (!state.kept_by.empty()) {
     const KeyRecord& key = keys_.find(*state.kept_by.begin())->second;
-    return absl::StrCat("it is the last copy of an earlier version of key ", key.name, ", which keeps ",
-                        KeepOf(key), " versions", copies,
-                        "; keep fewer with `tensorcast put --keep`, or delete it with `tensorcast rm`");
+    return absl::StrCat(
+        "the replica is the last copy of an earlier version of key ", key.name, ", which keeps ", KeepOf(key),
+        " versions", copies,
+        "; keep fewer versions with `tensorcast put --keep`, or delete the artifact with `tensorcast rm`");
   }
-  return absl::StrCat("it is the last copy of an artifact that no key names", copies,
-                      "; bind a key to it, or delete it with `tensorcast gc --older-than 0s`");
+  return absl::StrCat(
+      "the replica is the last copy of an artifact that no key names", copies,
+      "; bind a key to the artifact, or delete the artifact with `tensorcast gc --older-than 0s`");
 }
 
 }  // namespace tensorcast::global_store

@@ -89,7 +89,7 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
     if (request.replica->artifact_id != artifact.artifact_id) {
       return absl::InvalidArgumentError(
           absl::StrCat("publish ", artifact.artifact_id, ": replica ", request.replica->id, " is of ",
-                       request.replica->artifact_id, "; report it with its own manifest"));
+                       request.replica->artifact_id, "; report the replica with its own manifest"));
     }
   }
   if (request.difference_replica.has_value()) {

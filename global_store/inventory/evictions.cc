@@ -98,7 +98,7 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
   // Its manifest goes first, so that no key can be bound meanwhile to what is about to be lost.
   if (catalog_.IsReleased(artifact_id)) {
     return EvictionDecision{
-        .reason = "its artifact, a version that no key keeps, is not deleted yet; try again",
+        .reason = "the artifact, a version that no key keeps, is not deleted yet; try again",
         .release_first = true};
   }
   OriginsAsCopies origins =
@@ -123,7 +123,7 @@ absl::StatusOr<EvictionDecision> Evictions::Request(const NodeIdentity& node, st
     inventory_->Want(node.node_id);
     return absl::NotFoundError(
         absl::StrCat("evict replica ", replica_id,
-                     ": the global store does not know it yet; send the inventory, then ask again"));
+                     ": the global store does not know the replica yet; send the inventory, then ask again"));
   }
   if (std::optional<EvictionDecision> refused = Refuse(*replica, proofs, now)) return *std::move(refused);
   // From this moment no copy: neither offered as a source, nor counted when another node asks to evict the

@@ -62,21 +62,22 @@ absl::Status Inventory::Check(const std::string& node_id, const ReplicaInfo& rep
   for (const std::string* id : {&replica.id, &replica.artifact_id}) {
     if (id->size() <= kMaxIdBytes && IsPrintable(*id)) continue;
     return absl::InvalidArgumentError(absl::StrCat("report replicas of node ", node_id, ": the id ",
-                                                   QuoteName(*id),
-                                                   " is too long or not printable; report another"));
+                                                   QuoteName(*id), " has more than ", kMaxIdBytes,
+                                                   " bytes or is not printable; report another id"));
   }
   if (replica.id.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("report replicas of node ", node_id, ": one has no id; give each an id"));
+        absl::StrCat("report replicas of node ", node_id, ": a replica has no id; give each replica an id"));
   }
   if (!replica.node_id.empty() && replica.node_id != node_id) {
     return absl::InvalidArgumentError(absl::StrCat("report replica ", replica.id, " of node ", node_id,
-                                                   ": it is of node ", replica.node_id,
-                                                   "; report it from that node"));
+                                                   ": the replica is of node ", replica.node_id,
+                                                   "; report the replica from that node"));
   }
   if (replica.state == ReplicaState::kReady && replica.artifact_id.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("report replica ", replica.id, " of node ", node_id,
-                                                   ": it is ready, but names no artifact; name one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("report replica ", replica.id, " of node ", node_id,
+                     ": the replica is ready, but names no artifact; name the artifact"));
   }
   return absl::OkStatus();
 }

@@ -19,31 +19,31 @@ constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 absl::Status CheckFacts(const NodeFacts& facts) {
   if (facts.node_id.empty() || facts.name.empty() || facts.incarnation == 0) {
     return absl::InvalidArgumentError(
-        "register a node: it has no node id, no name or incarnation 0; give all three");
+        "register a node: the node id or the name is missing, or the incarnation is 0; give all three");
   }
   if (facts.incarnation >= kIncarnationsEnd) {
-    return absl::InvalidArgumentError(absl::StrCat("register node ", facts.node_id, ": its incarnation, ",
-                                                   facts.incarnation, ", is not below ", kIncarnationsEnd,
+    return absl::InvalidArgumentError(absl::StrCat("register node ", facts.node_id, ": the incarnation ",
+                                                   facts.incarnation, " is not below ", kIncarnationsEnd,
                                                    "; set the host's clock"));
   }
   return Annotate(CheckLabels(facts.labels), absl::StrCat("register node ", facts.name));
 }
 
 absl::Status Replaced(const NodeFacts& by, const NodeIdentity& node) {
-  return absl::AbortedError(absl::StrCat("speak for node ", node.node_id, ": it is the daemon ", by.name,
-                                         " at ", by.grpc_address, " now (incarnation ", by.incarnation,
-                                         "), which replaced this one (incarnation ", node.incarnation,
-                                         "); stop one of them"));
+  return absl::AbortedError(absl::StrCat("speak for node ", node.node_id, ": the daemon ", by.name, " at ",
+                                         by.grpc_address, " (incarnation ", by.incarnation,
+                                         ") has replaced this daemon (incarnation ", node.incarnation,
+                                         "); stop one of the two"));
 }
 
 absl::Status NotRegistered(const NodeIdentity& node) {
-  return absl::NotFoundError(absl::StrCat("speak for node ", node.node_id, ": its incarnation ",
-                                          node.incarnation, " is not registered; register it again"));
+  return absl::NotFoundError(absl::StrCat("speak for node ", node.node_id, ": incarnation ", node.incarnation,
+                                          " is not registered; register the node again"));
 }
 
 absl::Status NotAlive(std::string_view node_id) {
   return absl::NotFoundError(
-      absl::StrCat("find node ", node_id, ": no live node has this id; start its daemon"));
+      absl::StrCat("find node ", node_id, ": no live node has this id; start the daemon of the node"));
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ absl::Status Membership::CheckName(const NodeFacts& facts) const {
   return absl::AlreadyExistsError(absl::StrCat("register node ", facts.node_id, ": the name ", facts.name,
                                                " belongs to the live node ", named->second, " at ",
                                                nodes_.find(named->second)->second.facts.grpc_address,
-                                               "; stop that one, or give this one another name"));
+                                               "; stop that node, or give this node another name"));
 }
 
 absl::Status Membership::CheckIdentity(const NodeIdentity& node) const {
@@ -153,8 +153,8 @@ absl::StatusOr<DurableFacts> Membership::PrepareForgetNode(std::string_view node
   // The id of a live node stays bound. Else a node with another certificate could take the id over while the
   // first one runs.
   if (nodes_.contains(node_id)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("forget node ", bound->second, " (", node_id, "): it is alive; stop its daemon first"));
+    return absl::FailedPreconditionError(absl::StrCat("forget node ", bound->second, " (", node_id,
+                                                      "): the node is alive; stop the node's daemon first"));
   }
   return DurableFacts{.nodes = {{.node_id = std::string(node_id), .name = ""}}};
 }

@@ -31,7 +31,8 @@ absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
   if (fcntl(file.fd_.get(), F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES) return ErrnoStatus(errno, "lock", path);
     return absl::AlreadyExistsError(absl::StrCat(
-        "lock ", path, ": another global store uses this database; stop it or choose another path"));
+        "lock ", path,
+        ": another global store uses this database; stop that global store, or choose another path"));
   }
   struct stat now{};
   if (fstat(file.fd_.get(), &now) != 0) return ErrnoStatus(errno, "stat", path);
@@ -55,8 +56,8 @@ absl::Status DatabaseFile::Check() const {
     if (there && now.st_dev == file.device && now.st_ino == file.inode) continue;
     return absl::DataLossError(absl::StrCat(
         "use the metadata database ", file.path, ": the file was ", there ? "replaced" : "removed",
-        " while this global store runs, so no change can be stored; put the file back, or stop this global "
-        "store and start it with a back-up"));
+        " while this global store runs, so no change can be stored; put the file back, or start this global "
+        "store again with a back-up"));
   }
   return absl::OkStatus();
 }

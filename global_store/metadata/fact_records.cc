@@ -122,10 +122,12 @@ Fact ToFact(const AnnouncementRecord& announcement) {
           .updated = announcement.updated};
 }
 
+constexpr std::string_view kOtherRelease = "run the release that wrote the metadata";
+
 // A start must not go on without a fact, so the caller is told which one cannot be read.
-absl::Status Damaged(std::string_view kind, std::string_view name, std::string_view cause) {
-  return absl::DataLossError(
-      absl::StrCat("load ", kind, " ", name, ": ", cause, "; restore the metadata from a backup"));
+absl::Status Damaged(std::string_view kind, std::string_view name, std::string_view cause,
+                     std::string_view remedy = "restore the metadata from a backup") {
+  return absl::DataLossError(absl::StrCat("load ", kind, " ", name, ": ", cause, "; ", remedy));
 }
 
 constexpr std::string_view kUnreadable = "the record cannot be read";
@@ -135,7 +137,7 @@ absl::Status AddArtifact(std::string_view name, const std::string& record, Durab
   if (!message.ParseFromString(record)) return Damaged("artifact", name, kUnreadable);
   // A newer version wrote a kind that this one does not know. To serve it as tensors would be wrong.
   if (message.kind() > static_cast<uint32_t>(ArtifactKind::kDifference)) {
-    return Damaged("artifact", name, absl::StrCat("kind ", message.kind(), " is unknown"));
+    return Damaged("artifact", name, absl::StrCat("kind ", message.kind(), " is unknown"), kOtherRelease);
   }
   ArtifactRecord artifact{.artifact_id = std::string(name),
                           .kind = static_cast<ArtifactKind>(message.kind()),
@@ -185,11 +187,11 @@ absl::Status AddTask(std::string_view name, const std::string& record, DurableFa
   // A node chose its id, which may have a '/'; the other two have none.
   const size_t first = name.find('/');
   const size_t last = name.rfind('/');
-  if (first == last) return Damaged("task", name, "its name has not three parts");
+  if (first == last) return Damaged("task", name, "the name does not have three parts");
   const absl::StatusOr<Location> location = Location::Parse(name.substr(last + 1));
   if (!location.ok()) return Damaged("task", name, location.status().message());
   if (message.state() > static_cast<uint32_t>(TaskState::kFailed)) {
-    return Damaged("task", name, absl::StrCat("there is no state ", message.state()));
+    return Damaged("task", name, absl::StrCat("state ", message.state(), " is unknown"), kOtherRelease);
   }
   facts.tasks.push_back(
       {.task_id = message.task_id(),
@@ -214,7 +216,7 @@ absl::Status AddFollower(std::string_view name, const std::string& record, Durab
   size_t length = 0;
   if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &length) || length >= parts[2].size() ||
       parts[2][length] != '/') {
-    return Damaged("follower", name, "its name is not LOCATION/LENGTH/NODE/KEY");
+    return Damaged("follower", name, "the name is not LOCATION/LENGTH/NODE/KEY");
   }
   const absl::StatusOr<Location> location = Location::Parse(parts[0]);
   if (!location.ok()) return Damaged("follower", name, location.status().message());
@@ -231,7 +233,7 @@ absl::Status AddAnnouncement(std::string_view name, const std::string& record, D
   record::Announcement message;
   if (!message.ParseFromString(record)) return Damaged("announcement", name, kUnreadable);
   const size_t slash = name.find('/');  // the name of a group has none
-  if (slash == std::string_view::npos) return Damaged("announcement", name, "its name is not GROUP/KEY");
+  if (slash == std::string_view::npos) return Damaged("announcement", name, "the name is not GROUP/KEY");
   facts.announcements.push_back({.key = std::string(name.substr(slash + 1)),
                                  .group = std::string(name.substr(0, slash)),
                                  .revision = message.revision(),
@@ -299,12 +301,13 @@ absl::Status Decode(FactKind kind, std::string_view name, const std::string& rec
     case FactKind::kAnnouncement:
       return AddAnnouncement(name, record, facts);
   }
-  return Damaged("fact", name, absl::StrCat("there is no kind ", static_cast<int>(kind)));
+  return Damaged("fact", name, absl::StrCat("kind ", static_cast<int>(kind), " is unknown"), kOtherRelease);
 }
 
 absl::Status NoManifest(std::string_view artifact_id) {
-  return absl::NotFoundError(absl::StrCat("read the manifest of ", artifact_id,
-                                          ": the metadata store has none; publish the artifact first"));
+  return absl::NotFoundError(
+      absl::StrCat("read the manifest of ", artifact_id,
+                   ": the metadata store does not have the manifest; publish the artifact first"));
 }
 
 }  // namespace tensorcast::global_store

@@ -14,13 +14,13 @@ constexpr int kBusyTimeoutMs = 5000;  // another reader of the file, such as a b
 std::string_view Advice(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kResourceExhausted:
-      return "free space on its disk";
+      return "free space on the disk of the database";
     case absl::StatusCode::kDataLoss:
       return "restore the file from a backup";
     case absl::StatusCode::kUnavailable:
       return "try again";
     case absl::StatusCode::kPermissionDenied:
-      return "check the file's and its folder's permissions";
+      return "check the permissions of the file and of its folder";
     default:
       return "report this defect of the global store";
   }

@@ -226,13 +226,13 @@ absl::Status PrepareSchema(SqliteConnection& connection) {
     version = kSchemaVersion;
   } else if (application != kApplicationId) {
     return absl::FailedPreconditionError(
-        "use the metadata database: it is a file of another program; give the global store a metadata path "
-        "of its own");
+        "the file belongs to another program; give the global store a global_store.metadata_path of its own");
   }
   if (version != kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "use the metadata database: it has schema version ", version, ", this program ", kSchemaVersion,
-        "; run the version that wrote it, or give the global store another global_store.metadata_path"));
+        "the file has schema version ", version, ", and this program uses schema version ", kSchemaVersion,
+        "; run the release that wrote the file, or give the global store another "
+        "global_store.metadata_path"));
   }
   return absl::OkStatus();
 }

@@ -245,8 +245,8 @@ absl::StatusOr<size_t> PageSize(int32_t asked) {
   constexpr int32_t kDefault = 100;
   constexpr int32_t kLargest = 1000;
   if (asked < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("list a page: the page size is ", asked, "; give a positive one, or 0 for the default"));
+    return absl::InvalidArgumentError(absl::StrCat("list a page: the page size is ", asked,
+                                                   "; give a positive number, or 0 for the default"));
   }
   return static_cast<size_t>(asked == 0 ? kDefault : std::min(asked, kLargest));
 }

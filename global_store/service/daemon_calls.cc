@@ -70,7 +70,7 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
   }
   if (answer.intact()) return {.finding = OriginFinding::kIntact, .reason = answer.reason()};
   LOG(WARNING) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
-               << " is gone, and is not a copy any more: " << answer.reason()
+               << " is gone, and is no longer a copy: " << answer.reason()
                << "; keep a replica, or import the artifact again";
   return {.finding = OriginFinding::kGone, .reason = answer.reason()};
 }
@@ -209,9 +209,9 @@ absl::Status AskToMaterialize(const RequestContext& context, const std::string& 
                                              return absl::OkStatus();
                                            }));
   return made ? absl::OkStatus()
-              : absl::InternalError(
-                    absl::StrCat("make a replica of ", artifact_id, " at ", address,
-                                 ": the daemon ended the stream without a result; look into its log"));
+              : absl::InternalError(absl::StrCat(
+                    "make a replica of ", artifact_id, " at ", address,
+                    ": the daemon ended the stream without a result; look into the daemon's log"));
 }
 
 std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
@@ -254,13 +254,14 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
     const bool proven = own.ok() && answers[i].ok() && !own->empty() && *own == *answers[i];
     // A copy that does not answer counts as unproven: an eviction may wait, a last copy may not go.
     (proven ? proofs.proven : proofs.unproven).push_back(copy.replica);
-    LOG_IF(WARNING, !proven) << "node " << copy.node_name << " says that it has a copy of "
-                             << copies.artifact_id << ", and did not prove it: "
-                             << (!own.ok() ? own.status()
-                                 : answers[i].ok()
-                                     ? absl::DataLossError(
-                                           "prove a copy: its bytes differ; import the artifact again")
-                                     : answers[i].status());
+    LOG_IF(WARNING, !proven)
+        << "node " << copy.node_name << " says that it has a copy of " << copies.artifact_id
+        << ", and did not prove it: "
+        << (!own.ok() ? own.status()
+            : answers[i].ok()
+                ? absl::DataLossError(
+                      "the bytes of the copy differ; drop this copy, and get or import the artifact again")
+                : answers[i].status());
   }
   return proofs;
 }

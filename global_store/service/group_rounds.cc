@@ -76,7 +76,8 @@ void GroupRounds::Take(const RequestContext& context, const GroupCall& call, Ans
     auto cancelled = std::make_shared<Cancellation::Registration>(
         context.cancellation.OnCancel([weak = weak_from_this(), call = *waits] {
           if (const std::shared_ptr<GroupRounds> alive = weak.lock()) {
-            alive->End(call, absl::CancelledError("agree on a version: the caller cancelled it; call again"));
+            alive->End(call,
+                       absl::CancelledError("agree on a version: the caller cancelled the call; call again"));
           }
         }));
     absl::MutexLock lock(&mutex_);

@@ -47,7 +47,7 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
   if (first.has_origin()) {
     if (first.origin().objects().empty()) {
       return absl::InvalidArgumentError(
-          "publish an artifact: its origin names no files; name those that were imported");
+          "publish an artifact: the origin names no files; name the files that were imported");
     }
     request.origin = rpc::FromProto(first.origin());
   }
@@ -76,7 +76,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
                                                                       const Publication& publication) {
   if (!publication.first.has_value()) {
     return absl::InvalidArgumentError(
-        "publish an artifact: the stream has no message; name the node in the first one");
+        "publish an artifact: the stream has no message; name the node in the first message");
   }
   const v1::PublishArtifactRequest& first = *publication.first;
   const std::string& bytes = publication.manifest.bytes();

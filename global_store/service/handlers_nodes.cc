@@ -168,7 +168,7 @@ absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& messa
 absl::StatusOr<v1::ReconcileInventoryResponse> Handlers::ReconcileInventory(const Inventory& inventory) {
   if (!inventory.node.has_value()) {
     return absl::InvalidArgumentError(
-        "report an inventory: the stream has no message; name the node in the first one");
+        "report an inventory: the stream has no message; name the node in the first message");
   }
   TC_ASSIGN_OR_RETURN(const std::vector<std::string> unknown,
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
@@ -245,8 +245,9 @@ absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext
 absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
     const RequestContext& context, const v1::GetClusterStatusRequest& request) {
   if (request.page_size() < 0) {
-    return absl::InvalidArgumentError(
-        "get the cluster status: the page size is negative; give a positive one, or 0 for whole messages");
+    return absl::InvalidArgumentError(absl::StrCat("get the cluster status: the page size is ",
+                                                   request.page_size(),
+                                                   "; give a positive number, or 0 for whole messages"));
   }
   PageBounds bounds{.bytes = kPageBytes};
   if (request.page_size() > 0) bounds.entries = static_cast<size_t>(request.page_size());

@@ -112,7 +112,8 @@ void Locate(const Membership& membership, google::protobuf::RepeatedPtrField<v1:
 absl::StatusOr<v1::ExplainRolloutResponse> Handlers::ExplainRollout(
     const RequestContext&, const v1::ExplainRolloutRequest& request) {
   if (request.artifact_case() == v1::ExplainRolloutRequest::ARTIFACT_NOT_SET) {
-    return absl::InvalidArgumentError("explain a rollout: no artifact was named; name its id, or a key");
+    return absl::InvalidArgumentError(
+        "explain a rollout: no artifact was named; name an artifact id or a key");
   }
   if (request.slowest() > kMaxSlowest) {
     return absl::InvalidArgumentError(absl::StrCat("explain a rollout: the call asks for the ",

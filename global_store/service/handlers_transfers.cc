@@ -33,7 +33,7 @@ absl::StatusOr<GrantEnd> EndOf(const v1::CompleteReplicaTransportRequest& reques
       return GrantEnd::kCancelled;
     default:
       return absl::InvalidArgumentError(
-          "complete transport: no outcome was named; name succeeded, failed or cancelled");
+          "complete a transfer: no outcome was named; name succeeded, failed or cancelled");
   }
 }
 
@@ -138,8 +138,8 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
         return offer;
       }
       NoteReading(*offer.origin_to_read,
-                  absl::UnavailableError(
-                      "read the origin: its node is silent or lost the files; import the artifact again"));
+                  absl::UnavailableError("read the origin: the node of the origin is silent or lost the "
+                                         "files; start that node, or import the artifact again"));
     } else {
       return offer;
     }

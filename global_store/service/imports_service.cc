@@ -44,8 +44,8 @@ class ImportsService final : public v1::Imports::CallbackService {
   absl::StatusOr<v1::ClaimImportResponse> Claim(const v1::ClaimImportRequest& request) {
     const std::string& import_id = request.import_id();
     if (import_id.empty() || import_id.size() > kMaxImportIdBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("claim an import: its id has ", import_id.size(),
-                                                     " bytes; name one of 1 to ", kMaxImportIdBytes,
+      return absl::InvalidArgumentError(absl::StrCat("claim an import: the import id has ", import_id.size(),
+                                                     " bytes; give an id of 1 to ", kMaxImportIdBytes,
                                                      " bytes"));
     }
     const NodeIdentity node = FromProto(request.node());

@@ -29,20 +29,20 @@ absl::Status Refuse(std::string_view field, std::string_view value, std::string_
 absl::Status CheckText(std::string_view field, std::string_view value, size_t max_bytes = kMaxTextBytes) {
   if (value.size() <= max_bytes && IsPrintable(value)) return absl::OkStatus();
   return Refuse(field, value,
-                absl::StrCat("it must have at most ", max_bytes, " bytes of UTF-8 and no control character"));
+                absl::StrCat("give at most ", max_bytes, " bytes of UTF-8 without control characters"));
 }
 
 absl::Status CheckLane(std::string_view field, std::string_view lane) {
   const bool word = std::ranges::all_of(
       lane, [](unsigned char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; });
   if (word && !lane.empty() && lane.size() <= kMaxTextBytes) return absl::OkStatus();
-  return Refuse(field, lane, "a lane is a word of lower-case letters, digits and '-'");
+  return Refuse(field, lane, "give a word of lower-case letters, digits and '-'");
 }
 
 absl::Status CheckAddress(std::string_view address) {
   TC_RETURN_IF_ERROR(CheckText("grpc_address", address));
   const bool has_space = std::ranges::any_of(address, [](unsigned char c) { return absl::ascii_isspace(c); });
-  if (has_space) return Refuse("grpc_address", address, "an address has no white space");
+  if (has_space) return Refuse("grpc_address", address, "give an address without white space");
   const absl::Status valid = CheckServerAddress(address);
   return valid.ok() ? valid : Refuse("grpc_address", address, valid.message());
 }
@@ -59,11 +59,11 @@ absl::Status CheckNodeDescription(const v1::Node& node) {
   TC_RETURN_IF_ERROR(CheckAddress(node.grpc_address()));
   if (std::max(node.lanes_size(), node.device_lanes_size()) > kMaxLanes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("register a node: it names more than ", kMaxLanes, " lanes; name fewer"));
+        absl::StrCat("register a node: the node names more than ", kMaxLanes, " lanes; name fewer lanes"));
   }
   if (std::max(node.devices_size(), node.unhealthy_devices_size()) > kMaxDevices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("register a node: it names more than ", kMaxDevices, " devices; name fewer"));
+    return absl::InvalidArgumentError(absl::StrCat("register a node: the node names more than ", kMaxDevices,
+                                                   " devices; name fewer devices"));
   }
   for (const std::string& lane : node.lanes()) TC_RETURN_IF_ERROR(CheckLane("lanes", lane));
   for (const std::string& lane : node.device_lanes()) TC_RETURN_IF_ERROR(CheckLane("device_lanes", lane));

@@ -96,9 +96,9 @@ absl::StatusOr<GroupCall> FromProto(const v1::AgreeOnVersionRequest& request) {
   TC_RETURN_IF_ERROR(CheckName("member", request.member()));
   TC_RETURN_IF_ERROR(CheckName("instance", request.instance()));
   if (request.size() == 0 || request.size() > kMaxMembers) {
-    return absl::InvalidArgumentError(absl::StrCat("agree on a version of ", request.key(), ": a group of ",
-                                                   request.size(), " members; give a size of 1 to ",
-                                                   kMaxMembers));
+    return absl::InvalidArgumentError(absl::StrCat("agree on a version of ", request.key(),
+                                                   ": the group has ", request.size(),
+                                                   " members; give a size of 1 to ", kMaxMembers));
   }
   GroupCall call{.key = request.key(),
                  .group = request.group(),

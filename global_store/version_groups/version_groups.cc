@@ -63,7 +63,7 @@ absl::Status VersionGroups::CheckFits(const Group& group, const GroupCall& call)
 void VersionGroups::End(Group& group, const std::string& cause, SteadyTime now) {
   const absl::Status why =
       absl::AbortedError(absl::StrCat("agree on a version of ", group.key, ": group ", group.name,
-                                      " ended: ", cause, "; start all its members again"));
+                                      " ended: ", cause, "; start all members of the group again"));
   for (const auto& [name, member] : group.members) {
     if (member.instance.empty()) continue;
     group.ended[member.instance] = {.why = why, .until = now + kRememberedFor * group.lost_after};
