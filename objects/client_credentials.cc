@@ -88,8 +88,8 @@ class Writer {
 
 absl::Status NotHanded() {
   return absl::InvalidArgumentError(
-      "take a client's credentials: the offered file is not the sealed memory file of a client of this "
-      "release; use the client that came with the daemon");
+      "take a client's credentials: what the client handed over is not the memory file of a client of this "
+      "release; use a client of the daemon's release");
 }
 
 // The environment that the store of this import sees: the endpoints and the region of the client, and how
@@ -135,7 +135,8 @@ absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
   UniqueFd file(memfd_create("tensorcast-credentials", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.ok() || !file) {
     return absl::ResourceExhaustedError(
-        "hand over credentials: this process gets no memory for them; raise its limits of memory and files");
+        "hand over credentials: this process cannot allocate memory for the credentials; raise the process's "
+        "limits of memory and open files");
   }
   Writer writer(memory.data());
   const Credentials keys = credentials.keys.value_or(Credentials());
@@ -150,8 +151,8 @@ absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
     writer.Add(*text);
   }
   if (!writer.fits()) {
-    return absl::InvalidArgumentError(absl::StrCat("hand over credentials: they have more than ", kMaxBytes,
-                                                   " bytes; check the session token"));
+    return absl::InvalidArgumentError(absl::StrCat("hand over credentials: the credentials have more than ",
+                                                   kMaxBytes, " bytes; check the session token"));
   }
   // The seals come last: a sealed file takes no bytes.
   if (pwrite(file.get(), memory.data(), writer.used(), 0) != static_cast<ssize_t>(writer.used()) ||
@@ -168,7 +169,8 @@ absl::StatusOr<ClientCredentials> Take(int memory_file) {
   const HiddenMemory memory;
   if (!memory.ok()) {
     return absl::ResourceExhaustedError(
-        "take a client's credentials: the daemon gets no memory for them; give it more");
+        "take a client's credentials: the daemon cannot allocate memory for the credentials; raise the "
+        "daemon's limit of memory");
   }
   const ssize_t bytes = pread(memory_file, memory.data(), kMaxBytes, 0);
   if (bytes < 0) return ErrnoStatus(errno, "read", "a client's credentials");

@@ -27,15 +27,16 @@ constexpr HttpLimits kMetadataLimits = {
 absl::StatusOr<Credentials> Complete(std::string_view from, std::string_view id, std::string_view secret,
                                      std::string_view token, std::string_view expiration) {
   if (id.empty() || secret.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("get credentials from ", from, ": the access key or its secret is missing; set both"));
+    return absl::UnavailableError(absl::StrCat("get credentials from ", from,
+                                               ": the access key id or the secret key is missing; "
+                                               "check that this source has both"));
   }
   Credentials credentials{
       .access_key_id = std::string(id), .secret_access_key = Secret(secret), .session_token = Secret(token)};
   std::string error;
   if (!expiration.empty() && !absl::ParseTime(absl::RFC3339_full, expiration, &credentials.expires, &error)) {
     return absl::UnavailableError(
-        absl::StrCat("get credentials from ", from, ": their expiration is malformed; check that source"));
+        absl::StrCat("get credentials from ", from, ": the expiration is malformed; check this source"));
   }
   return credentials;
 }
@@ -128,7 +129,7 @@ absl::Status CheckSupported(const Profile& profile) {
   for (const std::string_view setting : settings) {
     if (profile.Get(setting).empty()) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("get credentials from profile ", profile.name, ": it has ", setting,
+        absl::StrCat("get credentials from profile ", profile.name, ": the profile has ", setting,
                      ", which is not supported; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
                      "AWS_SESSION_TOKEN, which ",
                      "`aws configure export-credentials --profile ", profile.name, " --format env` prints"));

@@ -76,8 +76,9 @@ absl::StatusOr<Profile> ReadProfile(const Environment& environment) {
   found |= AddSection(config_text, absl::StrCat("profile ", profile.name), profile);
   if (profile.name == "default") found |= AddSection(config_text, "default", profile);
   if (found || asked.empty()) return profile;
-  return absl::NotFoundError(absl::StrCat("read profile ", asked, ": neither ", credentials, " nor ", config,
-                                          " has it; set AWS_PROFILE to one that they have"));
+  return absl::NotFoundError(
+      absl::StrCat("read profile ", asked, ": neither ", credentials, " nor ", config,
+                   " has this profile; set AWS_PROFILE to a profile in one of these files"));
 }
 
 std::string ConfiguredRegion(const Environment& environment) {

@@ -51,7 +51,7 @@ absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, cons
   std::error_code error;
   if (IsHex(commit, 40) && std::filesystem::is_directory(snapshot, error)) return snapshot;
   return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": the revision is not in ", cache_folder,
-                                          "; download it, or let the hub be asked"));
+                                          "; download the revision, or unset HF_HUB_OFFLINE"));
 }
 
 std::string PromisedSha256(const ObjectIdentity& identity) {
@@ -69,9 +69,9 @@ std::string PromisedSha256(const ObjectIdentity& identity) {
 absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256) {
   const std::string promised = PromisedSha256(identity);
   if (promised.empty() || promised == sha256) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("check ", identity.uri, ": its SHA-256 is ", sha256,
+  return absl::DataLossError(absl::StrCat("check ", identity.uri, ": the SHA-256 of the bytes is ", sha256,
                                           " and should be ", promised,
-                                          "; remove the file and download it again"));
+                                          "; remove the file if it is in a cache, and import again"));
 }
 
 struct Sha256::State {

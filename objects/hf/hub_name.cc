@@ -36,7 +36,7 @@ bool IsHex(std::string_view text, size_t digits) {
 absl::StatusOr<HubName> HubName::Parse(std::string_view uri) {
   const absl::Status malformed = absl::InvalidArgumentError(
       absl::StrCat("open ", Printable(uri),
-                   ": not a name of a hub; write hf://org/name, hf://org/name@revision or "
+                   ": this is not a URI of a hub; write hf://org/name, hf://org/name@revision or "
                    "hf://org/name/path"));
   std::string_view rest = uri;
   if (!absl::ConsumePrefix(&rest, "hf://")) return malformed;

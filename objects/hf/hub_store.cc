@@ -46,7 +46,8 @@ class Hub {
     const nlohmann::json json = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
     const auto sha = json.is_object() ? json.find("sha") : json.end();
     if (!json.is_object() || sha == json.end() || !sha->is_string() || !IsHex(sha->get<std::string>(), 40)) {
-      return absl::UnavailableError(absl::StrCat(subject, ": the hub tells no commit; check HF_ENDPOINT"));
+      return absl::UnavailableError(
+          absl::StrCat(subject, ": the hub's answer has no commit; check HF_ENDPOINT"));
     }
     return sha->get<std::string>();
   }
@@ -63,15 +64,17 @@ class Hub {
       const nlohmann::json page = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
       if (!page.is_array() ||
           !std::all_of(page.begin(), page.end(), [&](const auto& entry) { return Add(entry, files); })) {
-        return absl::UnavailableError(absl::StrCat(subject, ": the list is malformed; check HF_ENDPOINT"));
+        return absl::UnavailableError(
+            absl::StrCat(subject, ": the hub's list of files is malformed; check HF_ENDPOINT"));
       }
       // The hub cuts a long list into pages. The token goes with each request, so a page on another server is
       // refused, and the same page again would never end.
       const absl::StatusOr<Url> next = NextPage(url, reply.Header("link"));
       if (!next.ok()) return files;
       if (!SameOrigin(url, *next) || *next == url) {
-        return absl::UnavailableError(
-            absl::StrCat(subject, ": the list goes on elsewhere; check HF_ENDPOINT"));
+        return absl::UnavailableError(absl::StrCat(
+            subject,
+            ": the next page of the list is on another server, or is the same page; check HF_ENDPOINT"));
       }
       url = *next;
     }
@@ -273,7 +276,8 @@ class Store final : public ObjectStore {
     const auto folder = std::make_shared<Folder>(hub_, name, std::move(files));
     TC_ASSIGN_OR_RETURN(const std::vector<std::string> names, folder->List(context));
     if (names.empty()) {
-      return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": nothing lies there; check the name"));
+      return absl::NotFoundError(
+          absl::StrCat("open ", name.Uri(), ": no file and no folder has this name; check the name"));
     }
     found.folder = folder;
     return found;
@@ -317,7 +321,8 @@ class Store final : public ObjectStore {
   absl::StatusOr<FoundObject> FindCached(const RequestContext& context, const HubName& name) const {
     if (hub_->options().files == nullptr) {
       return absl::NotFoundError(absl::StrCat(
-          "open ", name.Uri(), ": this process may read no cache of the hub; let the hub be asked"));
+          "open ", name.Uri(),
+          ": HF_HUB_OFFLINE is set, and this process may not read a cache of the hub; unset HF_HUB_OFFLINE"));
     }
     TC_ASSIGN_OR_RETURN(const std::string snapshot, CachedSnapshot(hub_->options().cache_folder, name));
     TC_ASSIGN_OR_RETURN(FoundObject found, hub_->options().files->Find(context, snapshot));

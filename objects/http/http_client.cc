@@ -193,8 +193,8 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
       reason = "status";
     } else if (request.may_follow && IsRedirect(reply.status) && !reply.Header("location").empty()) {
       if (++redirects > kMaxRedirects) {
-        return absl::UnavailableError(
-            absl::StrCat(request.subject, ": more than ", kMaxRedirects, " redirects; check the endpoint"));
+        return absl::UnavailableError(absl::StrCat(request.subject, ": the server sent more than ",
+                                                   kMaxRedirects, " redirects; check the endpoint"));
       }
       // A redirect is neither a failure nor an attempt: it has a bound of its own and no pause.
       TC_ASSIGN_OR_RETURN(url, Follow(request, url, reply.Header("location")));

@@ -101,7 +101,7 @@ absl::Status HttpExchange::CheckRange() {
   const RangedRead& read = *request_.read;
   const std::string_view etag = reply_.Header("etag");
   if (!read.etag.empty() && !etag.empty() && etag != read.etag) {
-    return Changed(absl::StrCat("its ETag was ", read.etag, " and is ", etag));
+    return Changed(absl::StrCat("the ETag was ", read.etag, " and is ", etag));
   }
   ContentRange range;
   const std::string_view range_of_reply = reply_.Header("content-range");
@@ -115,7 +115,7 @@ absl::Status HttpExchange::CheckRange() {
     return NoRanges("the whole object, of unknown size");
   }
   if (range.object_bytes != 0 && range.object_bytes != read.object_bytes) {
-    return Changed(absl::StrCat("it had ", read.object_bytes, " bytes and has ", range.object_bytes));
+    return Changed(absl::StrCat("the size was ", read.object_bytes, " bytes and is ", range.object_bytes));
   }
   // A whole object in place of a range is the range only where it is all of it. Such a reply begins at the
   // first byte, also after an attempt that has read a part.
@@ -126,11 +126,12 @@ absl::Status HttpExchange::CheckRange() {
 }
 
 absl::Status HttpExchange::Changed(std::string_view how) const {
-  return absl::FailedPreconditionError(
-      absl::StrCat(request_.subject, ": the object changed since it was opened: ", how, "; import it again"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      request_.subject, ": the object changed after it was opened: ", how, "; import the model again"));
 }
 absl::Status HttpExchange::NoRanges(std::string_view what) const {
-  return absl::DataLossError(absl::StrCat(request_.subject, ": the server answers a range with ", what,
+  return absl::DataLossError(absl::StrCat(request_.subject,
+                                          ": the server answers a request for a range with ", what,
                                           "; download the object and import the file"));
 }
 

@@ -24,16 +24,17 @@ absl::Status StatusOfReply(std::string_view subject, const HttpReply& reply, std
     case 401:
     case 403:
       return absl::PermissionDeniedError(
-          absl::StrCat(cause, "; check the credentials and what they may read"));
+          absl::StrCat(cause, "; check the credentials and their permissions"));
     case 404:
     case 410:
       return absl::NotFoundError(absl::StrCat(cause, "; check the name"));
     case 412:
     case 416:
       return absl::FailedPreconditionError(
-          absl::StrCat(cause, ": the object changed since it was opened; import it again"));
+          absl::StrCat(cause, ", since the object changed after it was opened; import the model again"));
     default:
-      return absl::UnavailableError(absl::StrCat(cause, "; try again later"));
+      return absl::UnavailableError(
+          absl::StrCat(cause, reply.status < 500 ? "; check the endpoint" : "; try again later"));
   }
 }
 

@@ -146,7 +146,7 @@ absl::StatusOr<HttpEnd> HttpSession::Run(const RequestContext& context, const Ht
   if (address_refused) {
     return absl::PermissionDeniedError(absl::StrCat(
         request.subject, ": the host has a loopback or link-local address, which origins may not have; ",
-        "configure it as the daemon's own endpoint"));
+        "set the host as the daemon's endpoint (AWS_ENDPOINT_URL or HF_ENDPOINT)"));
   }
   if (!code.ok()) return code.status();
   const auto ended = static_cast<CURLcode>(*code);

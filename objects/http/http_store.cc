@@ -31,7 +31,7 @@ class HttpServer {
         (etag.empty() && modified.empty())) {
       return absl::DataLossError(absl::StrCat(
           request.subject,
-          ": the server tells no size, or neither ETag nor Last-Modified; download the object and ",
+          ": the server gives no size, or neither ETag nor Last-Modified; download the object and ",
           "import the file"));
     }
     identity.version = etag.empty() ? absl::StrCat("modified:", modified) : absl::StrCat("etag:", etag);

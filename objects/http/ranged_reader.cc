@@ -70,7 +70,7 @@ absl::Status CheckBelow(std::string_view folder, std::string_view name) {
 absl::Status CheckSameObject(const ObjectIdentity& before, const ObjectIdentity& now) {
   if (before == now) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("open ", before.uri, " again: ", DescribeChange(before, now), "; import it again"));
+      absl::StrCat("open ", before.uri, " again: ", DescribeChange(before, now), "; import the model again"));
 }
 
 }  // namespace tensorcast::objects

@@ -21,7 +21,8 @@ std::string Bracketed(const std::string& host) {
 
 absl::Status Malformed(std::string_view text, std::string_view cause) {
   // The query may be a signature, and messages are kept.
-  return absl::InvalidArgumentError(absl::StrCat("parse URL ", text.substr(0, text.find('?')), ": ", cause,
+  return absl::InvalidArgumentError(absl::StrCat(text.empty() ? "parse a URL" : "parse URL ",
+                                                 text.substr(0, text.find('?')), ": ", cause,
                                                  "; write http://host/path or https://host/path"));
 }
 
@@ -64,34 +65,36 @@ absl::StatusOr<Url> ParseUrl(std::string_view text) {
   // ASCII characters (RFC 3986). `char` is signed on some processors only, hence the type.
   const auto forbidden = [](unsigned char c) { return c <= ' ' || c >= 0x7f || c == '\\' || c == '#'; };
   if (std::ranges::any_of(text, forbidden)) {
-    return Malformed("", "it has a space, a control or non-ASCII character, a backslash or a fragment");
+    return Malformed("", "the URL has a space, a control or non-ASCII character, a backslash or a fragment");
   }
   Url url;
   const size_t colon = text.find("://");
-  if (colon == text.npos) return Malformed(text, "it has no scheme");
+  if (colon == text.npos) return Malformed(text, "the URL has no scheme");
   url.scheme = absl::AsciiStrToLower(text.substr(0, colon));
-  if (url.scheme != "http" && url.scheme != "https") return Malformed(text, "it is not of http or https");
+  if (url.scheme != "http" && url.scheme != "https") {
+    return Malformed(text, "the scheme is not http or https");
+  }
   std::string_view rest = text.substr(colon + 3);
   const size_t end = std::min(rest.find_first_of("/?"), rest.size());
   std::string_view authority = rest.substr(0, end);
   rest.remove_prefix(end);
   // The text is not quoted: it may have a password.
-  if (absl::StrContains(authority, '@')) return Malformed("", "it has a user name");
+  if (absl::StrContains(authority, '@')) return Malformed("", "the URL has a user name");
 
   // The colons of an IPv6 address are within brackets, so the port begins behind them.
   const bool bracketed = absl::ConsumePrefix(&authority, "[");
   const size_t host_end = std::min(authority.find(bracketed ? ']' : ':'), authority.size());
   url.host = absl::AsciiStrToLower(authority.substr(0, host_end));
   authority.remove_prefix(host_end);
-  if (bracketed && !absl::ConsumePrefix(&authority, "]")) return Malformed(text, "its host is malformed");
-  if (!IsHost(url.host, bracketed)) return Malformed(text, "its host is malformed");
+  if (bracketed && !absl::ConsumePrefix(&authority, "]")) return Malformed(text, "the host is malformed");
+  if (!IsHost(url.host, bracketed)) return Malformed(text, "the host is malformed");
   url.port = DefaultPort(url.scheme);
   if (!authority.empty()) {
     uint32_t port = 0;
     // SimpleAtoi takes signs and spaces around the number, hence the look at the first character.
     const bool digits = absl::ConsumePrefix(&authority, ":") && absl::SimpleAtoi(authority, &port);
     if (!digits || !absl::ascii_isdigit(authority[0]) || port == 0 || port > 65535) {
-      return Malformed(text, "its port is malformed");
+      return Malformed(text, "the port is not a number from 1 to 65535");
     }
     url.port = static_cast<uint16_t>(port);
   }

@@ -32,10 +32,10 @@ bool IsBelow(std::string_view path, std::string_view prefix) {
 }
 
 absl::Status NotListed(std::string_view what) {
-  return absl::PermissionDeniedError(
-      absl::StrCat("read ", Printable(what.substr(0, what.find('?'))),
-                   ": it is not below an entry of daemon.origins, the list of what this daemon may read; add "
-                   "its prefix there"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "read ", Printable(what.substr(0, what.find('?'))),
+      ": the URI is not below an entry of daemon.origins, the list of what this daemon may read; "
+      "add a prefix of the URI to daemon.origins"));
 }
 
 }  // namespace
@@ -56,7 +56,8 @@ absl::StatusOr<Origins::Prefix> Origins::Split(std::string_view uri) {
   if (scheme == "hf") return Prefix{.place = "hf://", .path = absl::StrCat("/", rest)};
   const std::string_view bucket = rest.substr(0, rest.find('/'));
   if (bucket.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("check origin ", uri, ": it has no bucket; name one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("check origin ", uri, ": the URI has no bucket; name a bucket"));
   }
   return Prefix{.place = absl::StrCat(scheme, "://", bucket),
                 .path = rest.size() == bucket.size() ? "/" : std::string(rest.substr(bucket.size()))};
@@ -69,7 +70,7 @@ absl::StatusOr<Origins> Origins::Parse(const std::vector<std::string>& prefixes,
     TC_ASSIGN_OR_RETURN(Prefix prefix, Split(text));
     if (IsAmbiguous(prefix.path) || absl::StrContains(text, '?')) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "check origin ", Printable(text), ": it is not a plain prefix; leave out '..', '//' and '?'"));
+          "check origin ", Printable(text), ": the URI is not a plain prefix; leave out '..', '//' and '?'"));
     }
     if (absl::EndsWith(prefix.path, "/")) prefix.path.pop_back();
     origins.prefixes_.push_back(std::move(prefix));

@@ -64,9 +64,9 @@ absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
   const std::string_view code = error.TextOf("Code");
   // Only the user can mend this, so the message does not say "check the credentials" as for other refusals.
   if (IsExpired(code)) {
-    return absl::PermissionDeniedError(absl::StrCat(subject, ": the session credentials have expired (",
-                                                    Printable(code),
-                                                    "); sign in again, or set others, and import again"));
+    return absl::PermissionDeniedError(
+        absl::StrCat(subject, ": the session credentials have expired (", Printable(code),
+                     "); sign in again, or set other credentials, and try again"));
   }
   return StatusOfReply(subject, reply, code.empty() ? "" : absl::StrCat(code, ": ", error.TextOf("Message")));
 }
@@ -210,8 +210,8 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
       if (options_.may_follow && !same_endpoint) {
         TC_RETURN_IF_ERROR(options_.may_follow(request.url, url));
       } else if (!options_.endpoint.empty() && !same_endpoint) {
-        return absl::PermissionDeniedError(
-            absl::StrCat(subject, ": the store redirects to ", url.Origin(), "; set this as the endpoint"));
+        return absl::PermissionDeniedError(absl::StrCat(subject, ": the store redirects to ", url.Origin(),
+                                                        "; set AWS_ENDPOINT_URL to this endpoint"));
       }
       place = *std::move(to);
       absl::MutexLock lock(&mutex_);
@@ -243,7 +243,7 @@ absl::StatusOr<S3Object> S3Client::Head(const RequestContext& context, const S3N
   if (object.version_id == "null") object.version_id.clear();  // written while versions were not kept
   if (object.etag.empty() || !absl::SimpleAtoi(reply.Header("content-length"), &object.bytes)) {
     return absl::DataLossError(
-        absl::StrCat(subject, ": the server tells neither ETag nor size; check the endpoint"));
+        absl::StrCat(subject, ": the server gives no ETag or no size; check the endpoint"));
   }
   return object;
 }
@@ -297,7 +297,8 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     if (page->TextOf("IsTruncated") != "true") break;
     // A server that repeats its token would keep this loop going for ever.
     if (next.empty() || next == token) {
-      return absl::UnavailableError(absl::StrCat(subject, ": the list does not go on; check the endpoint"));
+      return absl::UnavailableError(
+          absl::StrCat(subject, ": the server does not continue the list; check the endpoint"));
     }
     pages_without_names = names.size() > names_before ? 0 : pages_without_names + 1;
     if (pages_without_names == kMaxPagesWithoutNames) {

@@ -56,8 +56,8 @@ class Store final : public ObjectStore {
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
     TC_ASSIGN_OR_RETURN(S3Name name, S3Name::Parse(client_->options().scheme, uri));
     FoundObject found;
-    absl::Status missing =
-        absl::NotFoundError(absl::StrCat("open ", uri, ": nothing lies there; check the name"));
+    absl::Status missing = absl::NotFoundError(
+        absl::StrCat("open ", uri, ": no object has this name or prefix; check the name"));
     if (!name.key.empty() && !absl::EndsWith(name.key, "/")) {
       absl::StatusOr<std::shared_ptr<ObjectReader>> object = objects::Open(context, client_, name);
       if (object.ok()) {

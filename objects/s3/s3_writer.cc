@@ -96,7 +96,8 @@ absl::Status ForEachPage(const RequestContext& context, S3Client& client, const 
     // Pages that do not advance would never end. Two markers are compared together, since a key may have many
     // uploads.
     if (now == std::exchange(markers, now)) {
-      return absl::UnavailableError(absl::StrCat(subject, ": the list does not go on; check the endpoint"));
+      return absl::UnavailableError(
+          absl::StrCat(subject, ": the server does not continue the list; check the endpoint"));
     }
   }
 }
@@ -275,8 +276,9 @@ absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, co
   // The store is asked, since the reply to a PUT does not tell the size, and a reply may have been lost.
   TC_ASSIGN_OR_RETURN(ObjectIdentity written, Describe(context, uri));
   if (written.bytes == bytes) return written;
-  return absl::DataLossError(absl::StrCat("write ", uri, ": the store has ", written.bytes, " bytes of ",
-                                          bytes, "; check which other process writes this object"));
+  return absl::DataLossError(absl::StrCat("write ", uri, ": ", bytes,
+                                          " bytes were written, and the object has ", written.bytes,
+                                          "; check which other process writes this object"));
 }
 
 absl::StatusOr<ObjectIdentity> S3Writer::Describe(const RequestContext& context,
