@@ -229,7 +229,8 @@ void ResolveCompression(const v1::OtelConfig& config, Checker& check, Options& o
   check.Choice<std::string>("compression", config.compression(), {{"none", "none"}, {"gzip", "gzip"}},
                             &bridge.compression);
   if (bridge.exporter != ExporterKind::kOtlpHttp) return;
-  constexpr char kWanted[] = "none with otlp_http, which cannot compress here; otlp_grpc can";
+  constexpr char kWanted[] =
+      "possible with the exporter otlp_http; set compression to none, or the exporter to otlp_grpc";
   if (bridge.compression == "gzip") check.Fail("compression", "gzip", kWanted);
   if (!bridge.compression.empty() || !options.enabled) return;
   for (const char* variable :
@@ -253,7 +254,8 @@ void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& op
   check.File("tls.cert_file", config.tls().cert_file());
   check.File("tls.key_file", config.tls().key_file());
   if (config.tls().cert_file().empty() != config.tls().key_file().empty()) {
-    check.Fail("tls.key_file", config.tls().key_file(), "given together with tls.cert_file");
+    check.Fail("tls.key_file", config.tls().key_file(),
+               "given together with tls.cert_file; give both or neither");
   }
   const bool http_only = !config.tls().cert_file().empty() || config.tls().insecure_skip_verify();
   if (http_only && bridge.exporter == ExporterKind::kOtlpGrpc) {

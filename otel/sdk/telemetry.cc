@@ -261,8 +261,8 @@ class Enabled final : public Telemetry {
     });
     if (!ended) {
       troubles_->Note(*counters_,
-                      absl::StrCat("the collector did not take the rest within ",
-                                   absl::FormatDuration(shutdown_timeout_), "; what is left is given up"));
+                      absl::StrCat("the collector did not take all telemetry within ",
+                                   absl::FormatDuration(shutdown_timeout_), ", and the rest is given up"));
     }
     // After the last collection, which tells what became of the rest.
     registrations_.clear();
@@ -299,7 +299,7 @@ absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& c
   if (!options->enabled) return std::make_unique<Telemetry>();
   if (in_use.exchange(true)) {
     return absl::FailedPreconditionError(
-        "start telemetry: it is on already in this process; shut it down first");
+        "start telemetry: this process has telemetry already; shut the first one down before");
   }
   auto counters = std::make_shared<Counters>();
   options->bridge.counters = counters.get();

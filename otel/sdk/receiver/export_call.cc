@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<ExportServer>> ExportServer::Start(const std::str
   started->server_ = builder.BuildAndStart();
   if (started->server_ == nullptr || port == 0) {
     return absl::UnavailableError(
-        absl::StrCat("listen for OTLP on ", listen, ": gRPC gives no reason; choose another address"));
+        absl::StrCat("listen for OTLP on ", listen,
+                     ": gRPC cannot listen there and gives no reason; choose another address"));
   }
   started->endpoint_ = absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", port);
   return started;
