@@ -122,8 +122,8 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
       absl::MutexLock lock(&AllRunning().mutex);
       AllRunning().calls.erase(state_.get());
     }
-    Raise(absl::ResourceExhaustedError(absl::StrCat("start a call: cannot start a thread: ", error.what(),
-                                                    "; allow more threads or memory")));
+    Raise(absl::ResourceExhaustedError(absl::StrCat("start a call: this process cannot start a thread: ",
+                                                    error.what(), "; allow more threads or memory")));
   }
 }
 
@@ -216,7 +216,9 @@ nb::object Call::Result() {
   if (!result.has_value()) {
     Raise(absl::FailedPreconditionError("take a result: the call has not ended yet; wait for it"));
   }
-  if (spent) Raise(absl::FailedPreconditionError("take a result: it was taken already; start another call"));
+  if (spent) {
+    Raise(absl::FailedPreconditionError("take a result: the result was taken already; start another call"));
+  }
   // The arrays that the work read are not needed any more.
   borrowed_ = nb::none();
   if (!result->ok()) Raise(result->status());

@@ -37,14 +37,14 @@ DType ChooseDType(const std::string& name, const std::optional<std::string>& wan
   if (wanted.has_value()) {
     const DTypeInfo* info = FindDType(*wanted);
     if (info == nullptr) {
-      Refuse(name, absl::StrCat("there is no dtype ", *wanted, "; pass one of safetensors"));
+      Refuse(name, absl::StrCat("there is no dtype ", *wanted, "; pass a dtype of safetensors"));
     }
     return info->dtype;
   }
   const nb::dlpack::dtype type = array.dtype();
   const std::optional<DType> dtype =
       type.lanes == 1 ? client::DTypeOfDlpack(type.code, type.bits) : std::nullopt;
-  if (!dtype.has_value()) Refuse(name, "safetensors has no name for its dtype; convert it to another dtype");
+  if (!dtype.has_value()) Refuse(name, "safetensors has no name for the tensor's dtype; convert the tensor");
   return *dtype;
 }
 
@@ -57,13 +57,14 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
     Refuse(name,
-           "it is not a packed array in row-major order that DLPack or the buffer protocol can show; pass a "
-           "contiguous copy");
+           "the value is not a packed array in row-major order that DLPack or the buffer protocol can show; "
+           "pass a contiguous copy");
   }
   // A tensor that stands for another (torch's DTensor) or that lost its storage says address 0, to which
   // its offset may have been added. Nothing is ever mapped in the first page.
   if (array.nbytes() > 0 && reinterpret_cast<uintptr_t>(array.data()) - array.byte_offset() < kPageBytes) {
-    Refuse(name, "its address is null, so it has no memory of its own; put the array that it stands for");
+    Refuse(name,
+           "the array's address is null, so it has no memory of its own; put the array that it stands for");
   }
   client::PutTensor tensor{.name = name, .dtype = ChooseDType(name, dtype, array)};
   if (shape.has_value()) {
@@ -78,7 +79,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   } else if (device == kCuda) {
     tensor.device = {.device = array.device_id(), .address = reinterpret_cast<uintptr_t>(array.data())};
   } else {
-    Refuse(name, "it is neither in host memory nor on an NVIDIA GPU; move it to one of both");
+    Refuse(name, "the array is neither in host memory nor on an NVIDIA GPU; move the array there");
   }
   arrays.push_back(std::move(array));
   return tensor;

@@ -137,14 +137,21 @@ int RefuseBuffer(Py_buffer* buffer, const char* why) {
 int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   auto* array = nb::inst_ptr<Array>(self);
   const char* format = BufferFormat(array->view().dtype);
-  if (array->on_device()) return RefuseBuffer(buffer, "this tensor is in GPU memory: use .torch()");
-  if (!array->attached()) return RefuseBuffer(buffer, "this replica is not attached: get it again");
+  if (array->on_device()) {
+    return RefuseBuffer(buffer, "read a tensor's buffer: the tensor is in GPU memory; use .torch()");
+  }
+  if (!array->attached()) {
+    return RefuseBuffer(buffer,
+                        "read a tensor's buffer: the replica is not attached; get the artifact again");
+  }
   if (format == nullptr) {
-    return RefuseBuffer(buffer, "the buffer protocol has no name for this dtype: use .raw, or .numpy()");
+    return RefuseBuffer(
+        buffer, "read a tensor's buffer: the protocol has no name for this dtype; use .raw, or .numpy()");
   }
   // What may be written to is the private memory (PrivateData), which the buffer protocol does not give.
   if ((flags & PyBUF_WRITABLE) != 0) {
-    return RefuseBuffer(buffer, "tensors of the store are read-only: copy the tensor to write to it");
+    return RefuseBuffer(buffer,
+                        "write to a tensor's buffer: tensors of the store are read-only; write to a copy");
   }
   // An empty array has an address, too, since some takers refuse a null pointer.
   static char nothing = 0;
@@ -185,7 +192,8 @@ RawBytes RawOf(nb::handle self, bool writable) {
     Raise(absl::FailedPreconditionError("read raw bytes: the tensor is in GPU memory; use .torch()"));
   }
   if (!array.attached()) {
-    Raise(absl::FailedPreconditionError("read raw bytes: the replica is not attached; get it again"));
+    Raise(
+        absl::FailedPreconditionError("read raw bytes: the replica is not attached; get the artifact again"));
   }
   return {.array = nb::borrow(self),
           .data = writable ? array.PrivateData() : array.data(),
@@ -209,7 +217,7 @@ nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options, bool raw) {
   if (!array.IsPrivate()) {
     if (options.contains("copy") && options["copy"].is(nb::bool_(false))) {
       throw nb::buffer_error(
-          "dlpack of a tensor: it lies in reserved huge pages, of which DLPack gets a copy; leave "
+          "dlpack of a tensor: the tensor lies in reserved huge pages, of which DLPack gets a copy; leave "
           "copy=False out");
     }
     view.data = array.PrivateData();

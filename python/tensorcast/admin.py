@@ -258,14 +258,15 @@ class Administration:
         keepers = [key["name"] for key in keys if artifact_id in key["earlier"]]
         if keepers and artifact != artifact_id and not force:
             raise FailedPreconditionError(
-                f"rm {artifact}: nothing was deleted: key {keepers[0]} keeps the artifact {artifact_id} as an earlier version; "
-                "force=True deletes it all the same"
+                f"rm {artifact}: key {keepers[0]} keeps artifact {artifact_id} as an earlier version, so nothing was deleted; "
+                "pass force=True to delete the artifact all the same"
             )
         others = [key["name"] for key in bound if key["name"] != artifact]
         if others and not force:
             raise FailedPreconditionError(
-                f"rm {artifact}: nothing was deleted: {len(others)} other keys are bound to artifact {artifact_id}, such as "
-                f"{others[0]}; force=True deletes them too, unbind() only a key"
+                f"rm {artifact}: {'keys' if artifact == artifact_id else 'other keys'} are bound to artifact {artifact_id} "
+                f"({len(others)}, such as {others[0]}), so nothing was deleted; pass force=True to delete these keys too, "
+                "or remove only a key with unbind()"
             )
         for key in bound:
             # Only this revision: a key that was rebound meanwhile names another artifact, and stays.
@@ -457,7 +458,7 @@ class Administration:
 
     def _id_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str]:
         if not arguments.text("artifact", artifact):
-            raise InvalidArgumentError("find an artifact: its name is empty; pass a key or an artifact id")
+            raise InvalidArgumentError("find an artifact: the name is empty; pass a key or an artifact id")
         if _ARTIFACT_ID.match(artifact):
             return artifact
         resolved: str = (yield self.native.resolve_key(artifact, confirmed=True, options=options))["artifact_id"]
@@ -472,7 +473,8 @@ class Administration:
             artifact_id = yield from self._id_of(artifact, options)
             chosen = [replica.replica_id for replica in there if replica.artifact_id == artifact_id]
         if not chosen:
-            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of it; get it, or ask another node")
+            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of this artifact; get the artifact, "
+                                "or ask another node")
         for replica_id in chosen:
             yield self.native.set_pinned(replica_id, pinned, options=options)
 

@@ -170,7 +170,7 @@ def _put_numpy(name: str, array: Any) -> _Put:
 
     dtype = _OF_NUMPY.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
-        raise InvalidArgumentError(f'put tensor "{name}": safetensors has no name for the dtype {array.dtype!r}; convert it to another dtype')
+        raise InvalidArgumentError(f'put tensor "{name}": safetensors has no name for the dtype {array.dtype!r}; convert the array to another dtype')
     packed = numpy.ascontiguousarray(array)
     return name, dtype, array.shape, packed.reshape(-1).view(numpy.uint8)
 
@@ -181,12 +181,12 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     tensor = dense(name, tensor)
     dtype = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
-        raise InvalidArgumentError(f'put tensor "{name}": safetensors has no name for the dtype {tensor.dtype}; convert it to another dtype')
+        raise InvalidArgumentError(f'put tensor "{name}": safetensors has no name for the dtype {tensor.dtype}; convert the tensor to another dtype')
     shape = tuple(tensor.shape)
     if dtype in _TORCH_PAIRS:
         if not shape:
             raise InvalidArgumentError(f'put tensor "{name}": torch has {dtype} in pairs along the last dimension, and this tensor '
-                                       "has no dimension; reshape it to one")
+                                       "has no dimension; reshape the tensor to one dimension")
         tensor = tensor.view(torch.uint8)  # torch cannot copy these dtypes
         shape = *shape[:-1], shape[-1] * 2
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -199,7 +199,7 @@ def _buffer(name: str, tensor: Any) -> memoryview:
     try:
         return memoryview(tensor)
     except (TypeError, ValueError, BufferError) as error:
-        raise InvalidTypeError(f'put tensor "{name}": it is not an array with DLPack or the buffer protocol ({error}); '
+        raise InvalidTypeError(f'put tensor "{name}": the value is not an array with DLPack or the buffer protocol ({error}); '
                                "pass a numpy.ndarray or a torch.Tensor") from None
 
 
@@ -212,7 +212,7 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
             raise InvalidTypeError(f"the name of a tensor must be a str, not {arguments.shown(name)}")
         arguments.text("the name of a tensor", name)
         if name == "__metadata__":
-            raise InvalidArgumentError("a tensor cannot have the name __metadata__, which safetensors files use for metadata; rename it")
+            raise InvalidArgumentError("a tensor cannot have the name __metadata__, which safetensors files use for metadata; rename the tensor")
         if isinstance(tensor, _native.Array):
             source = tensor.raw if tensor.device == "cpu" else tensor
             listed.append((name, tensor.dtype, tensor.shape, source))

@@ -7,7 +7,7 @@
             engine.patch(name, indices.torch(), values.torch())
 
 A difference of the store tells *which* elements changed. Their values always come from the target, which the daemon has
-verified. So after an interrupted write, the same write done again gives the target.
+verified. So an interrupted write may be repeated: the tensors then hold the target.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _flat(array: _native.Array, tensor: Any) -> tuple[Any, int]:
             _refuse(array, "is not contiguous, or is read-only", "give a contiguous array that may be written")
         _check(array, tensor.dtype == arrays.numpy_dtype(array.dtype), tensor.shape == array.shape, tensor)
         return tensor.reshape(-1).view(numpy.uint8), tensor.ctypes.data
-    raise InvalidTypeError(f'write tensor "{array.name}": it must be a numpy.ndarray or a torch.Tensor, not {arguments.shown(tensor)}')
+    raise InvalidTypeError(f'write tensor "{array.name}": the target must be a numpy.ndarray or a torch.Tensor, not {arguments.shown(tensor)}')
 
 
 def _check(array: _native.Array, same_dtype: bool, same_shape: bool, tensor: Any) -> None:
@@ -230,4 +230,4 @@ def _check(array: _native.Array, same_dtype: bool, same_shape: bool, tensor: Any
 
 
 def _refuse(array: _native.Array, what: str, remedy: str) -> NoReturn:
-    raise InvalidArgumentError(f'write tensor "{array.name}": it {what}; {remedy}')
+    raise InvalidArgumentError(f'write tensor "{array.name}": the target {what}; {remedy}')

@@ -91,4 +91,4 @@ def _is_a(tensor: Any, module: str, name: str) -> bool:
 
 
 def _refuse(name: str, what: str, remedy: str) -> NoReturn:
-    raise InvalidArgumentError(f'put tensor "{name}": it {what}; {remedy}')
+    raise InvalidArgumentError(f'put tensor "{name}": the tensor {what}; {remedy}')

@@ -129,8 +129,8 @@ class Group(calls.Closing):
     next, next_async = calls.forms(_next)
 
     def _report(self, version: tuple[int, str], *, timeout: float | None = None) -> calls.Steps[GroupVersion | None]:
-        """Reports that this member has prepared a version, waits until the store announces one, and returns the announced
-        one.
+        """Reports that this member has prepared a version, waits until the store announces a version, and returns the
+        announced version.
 
         version: its revision and its artifact id, as next() returned it.
 
@@ -252,7 +252,7 @@ class _InCall:
         group = self._group
         with group._changed:
             if group._closed:
-                raise ClosedError(f"agree on a version of {group.key}: group {group.name} is closed; join it again")
+                raise ClosedError(f"agree on a version of {group.key}: group {group.name} is closed; join the group again")
             group._busy += 1
             if group._background is not None:
                 group._background.cancel()

@@ -100,7 +100,7 @@ class Version:
     apply, apply_async = calls.forms(_apply)
 
     def _commit(self, *, timeout: float | None = None) -> calls.Steps[float]:
-        """Declares that the program now uses this version, and ends the lease of the version before. Returns the pause in
+        """Declares that the program now uses this version, and ends the lease of the previous version. Returns the pause in
         seconds.
 
         In a follow with live weights, changes them to this version, like Weights.commit() with this timeout.

@@ -30,7 +30,7 @@ class Key(Shown):
     revision: int
     updated: float  # seconds since 1970
     deleted: bool = False
-    unconfirmed: bool = False  # True: the global store did not answer, and this is the daemon's last knowledge
+    unconfirmed: bool = False  # True: the global store did not answer, and the daemon remembered this binding
     files_id: str = ""  # the artifact id of the files (config.json, tokenizer) that are bound with the tensors; "": none
     keep: int = 0  # number of versions that the key keeps, with the current one; 0: unknown (in a watch)
     earlier: tuple[str, ...] = ()  # ids of the earlier versions that the key keeps, the newest first
@@ -54,7 +54,8 @@ class Watch(calls.Closing):
     """An iterator over the keys that begin with a prefix: first every key as it is now, then each change.
 
     Iterate with `for` in a thread or with `async for` in a coroutine. close(), the end of a `with` block and the store's
-    close() end the watch. After a broken connection it connects again, and it gives each change once.
+    close() end the watch. After a broken connection the watch connects again, and gives no change twice. Of several quick
+    changes of one key, a slow program may get only the last.
     """
 
     def __init__(self, call: _native.Call) -> None:
@@ -186,22 +187,23 @@ class Store(Administration, calls.Closing):
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
         wait_for_space: while all replicas of the pool are in use, wait for space until the timeout. With advance, also wait
             for the readers of the earlier version.
-        confirmed: raise UnavailableError if the global store does not answer. False: use the daemon's last knowledge of the
-            key in that case.
+        confirmed: raise UnavailableError if the global store does not answer. False: in that case use the binding of the
+            key that the daemon remembers.
         pin: keep the replica on this node until unpin(), even while no client has a lease on it.
         advance: overwrite the replica of an earlier version in host memory with this version. So the node holds one image
-            instead of two, and that replica is gone. If the store has no differences, it is the least recently used replica
-            with the same tensors, under any key. Raises FailedPreconditionError with the reason if that replica is in use
-            (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or a GPU.
+            instead of two, and the earlier replica is gone. The daemon chooses the replica from which the store's
+            differences lead to this version; without differences, the least recently used idle replica with the same
+            tensors, under any key. Raises FailedPreconditionError with the reason if the chosen replica is in use (also by
+            this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or a GPU.
         into: also copy the tensors into these tensors of the program, by name: contiguous numpy arrays, or torch tensors in
             host memory or on a GPU, with the same dtypes and shapes. Weights.written describes the write. This thread
-            enqueues writes to a GPU on torch's current stream, and the timeout does not end them; get_async does so in the
-            event loop's thread and blocks it meanwhile. After an error, repeat the call to finish the write.
+            enqueues writes to a GPU on torch's current stream, and the timeout does not end them. get_async enqueues them in
+            the event loop's thread, and blocks the loop meanwhile. After an error, repeat the call to finish the write.
         from_: the version that the tensors of `into` hold: an artifact id, a value with an artifact_id, or a list of these
             if the tensors may hold a mixture. If the store has the differences from these versions, only changed elements
             are written. None: all elements are written.
-        live: the weights can change to a later version at the same addresses: when all processes that hold them call
-            Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory.
+        live: the weights can change to a later version at the same addresses. They change when all processes that hold them
+            call Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory.
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
         Raises NotFoundError if no node has the artifact, and ResourceExhaustedError if the pool has no room. Raises
@@ -210,9 +212,9 @@ class Store(Administration, calls.Closing):
         """
         bases, options = changes.held(from_), self.options(timeout)
         if into is None and bases:
-            raise InvalidArgumentError("get: from_ is for tensors that are written, and none are given; pass into=")
+            raise InvalidArgumentError(f"get {artifact}: from_ is for tensors that are written, and none are given; pass into=")
         if into is not None and arguments.location(device) != "cpu":
-            raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
+            raise InvalidArgumentError(f"get {artifact}: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
         if live and arguments.location(device) != "cpu":
             raise InvalidArgumentError(f"get {artifact}: live weights are in host memory, not at {arguments.location(device)}; leave device "
                                        "out, or follow the key and write each version into tensors on the GPU with Version.apply()")
@@ -447,7 +449,8 @@ class Store(Administration, calls.Closing):
         prepare: bring each version to this node before the iterator gives it. False: Version.prepare() or apply() brings
             it.
         device, tensors, wait_for_space: as in get, for the versions.
-        live: weights of get(live=True); each version is prepared for their memory, and Version.commit() changes them to it.
+        live: weights of get(live=True). Each version is prepared for the memory of these weights, and Version.commit()
+            changes the weights to the version.
         group: the name of a version group of `size` members, which this process joins. The iterator gives a version after
             all members have prepared it. None: this process follows alone.
         size, member, on_lost, lost_after: as in groups.Group.

@@ -129,7 +129,7 @@ def _verify(module: torch.nn.Module, weights: Weights, targets: Sequence[_Target
         _unfinished[module] = {_UNKNOWN}
         differing = ", ".join(str(target) for target in targets if target.place in places)
         raise DataLossError(f"update {type(module).__name__}: {differing} differ from {weights.artifact_id} after the update, so "
-                            "the module did not hold the version that from_ names; call it again, which writes everything")
+                            "the module did not hold the version that from_ names; call update_module again, which writes everything")
 
 
 def _refuse(called: str, name: str, what: str, remedy: str) -> NoReturn:

@@ -31,7 +31,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
     Thread-safe. In a forked child the arrays stay readable, and keep the memory while the child lives. Weights can be
     pickled for a spawned process. The pickle holds only the artifact id and the names. The process that unpickles it gets
-    the same tensors from the daemon, with another lease, so keep the weights until it has done so.
+    the same tensors from the daemon, with another lease. Keep these weights open until then.
     """
 
     def __init__(self, replica: _native.Replica, store: Store) -> None:
@@ -208,9 +208,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
 
     @property
     def key_unconfirmed(self) -> bool:
-        """True if the global store did not answer the get: the artifact id comes from the daemon's last knowledge of the
-        key.
-        """
+        """True if the global store did not answer the get: the artifact id comes from the binding that the daemon remembers."""
         return self._open().key_unconfirmed
 
     @property
@@ -248,9 +246,9 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
     def check(self) -> None:
         """Raises DataLossError for damaged weights, and FailedPreconditionError after the daemon ended."""
         if damage := self._open().damage:
-            raise DataLossError(f"check {self.artifact_id}: the bytes in this node's memory are damaged: {damage}; get them again")
+            raise DataLossError(f"check {self.artifact_id}: the bytes in this node's memory are damaged: {damage}; get the artifact again")
         if self.lost:
-            raise FailedPreconditionError(f"check {self.artifact_id}: the daemon that held its lease ended; get it again")
+            raise FailedPreconditionError(f"check {self.artifact_id}: the daemon that held the lease ended; get the artifact again")
 
 
 def _get_again(origin: tuple[str, Mapping[str, str]], artifact_id: str, device: str, names: list[str] | None) -> Weights:

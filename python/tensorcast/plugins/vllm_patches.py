@@ -38,7 +38,7 @@ def patchable(model_config: Any, device: torch.device) -> bool:
 class Patches:
     """Updates one model. Not thread-safe.
 
-    A patch needs a model that holds the version before. Other code may have written to the model (`reload_weights`, a
+    A patch needs a model that holds the previous version. Other code may have written to the model (`reload_weights`, a
     wake-up from sleep level 2), so its parameters are compared with a hash that was taken after the last update.
     """
 
@@ -55,7 +55,7 @@ class Patches:
             self._held = artifact_id, hashes(self._model.named_parameters())
 
     def update(self, store: Store, weights: Weights, load: Callable[[], None], timeout: float | None) -> str:
-        """Updates the model to the version, by a patch or by load(). Returns a text for the log that says which."""
+        """Updates the model to the version, by a patch or by load(). Returns a text for the log: how it was updated."""
         held, self._held = self._held, None  # after an error the model may hold a mixture of versions
         names = self._patch(store, weights, held, timeout)
         if names is None:

@@ -150,7 +150,7 @@ class TensorcastTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             raise ValueError("the weight transfer of tensorcast puts full tensors; pass a source with iter_full(), such as ModuleSource")
         if missing := {meta.name for meta in source.metadata} - set(source.owned_names(0)):
             raise ValueError(f"the weight transfer of tensorcast puts all tensors in rank 0, which does not own {sorted(missing)[:3]}; "
-                             "pass a source that gathers them there")
+                             "pass a source that gathers all tensors in rank 0")
         made = cls(init_info=init_info, client=client, source=source)
         if made.is_sender:
             client.init_weight_transfer_engine(dataclasses.asdict(TensorcastInitInfo(init_info.timeout_s)))

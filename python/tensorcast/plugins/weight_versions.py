@@ -115,7 +115,7 @@ def import_version(folder: str | os.PathLike[str], version: int, key: str, *, ba
         if held == str(version):
             return store.resolve(key, timeout=timeout)
         if held != str(int(described["base_version"])):
-            raise FailedPreconditionError(f"import {path}: it is a delta on version {int(described['base_version'])}, and {key} has "
+            raise FailedPreconditionError(f"import {path}: the folder has a delta on version {int(described['base_version'])}, and {key} has "
                                           f"{f'version {held}' if held else 'a version that was not imported'}; import the versions in order")
         _put(store, _patched(path, described, weights), path, key, version, base, timeout)
     return store.resolve(key, timeout=timeout)
@@ -166,7 +166,7 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
             if name == "__metadata__":
                 continue
             if name not in state:
-                raise DataLossError(f"import {path}: {name} is not a tensor of the version before; take a full version")
+                raise DataLossError(f"import {path}: {name} is not a tensor of the previous version; take a full version")
             delta = numpy.frombuffer(_decompressed(bytes(data[slice(*place["data_offsets"])])), numpy.uint8)
             before = state[name]
             made = before.data.copy()
@@ -184,7 +184,7 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
 def _described(path: pathlib.Path) -> dict[str, str]:
     """The metadata of the index; empty for a full version without metadata."""
     if not path.is_dir():
-        raise NotFoundError(f"import {path}: there is no such folder; versions() lists those that are there")
+        raise NotFoundError(f"import {path}: this folder does not exist; versions() lists the versions that exist")
     try:
         metadata: dict[str, str] = json.loads((path / _INDEX).read_text()).get("metadata", {})
     except FileNotFoundError:
