@@ -56,17 +56,18 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
         !operators || options_.operator_socket.empty()
             ? "; let a process with this role make the call"
             : absl::StrCat("; connect to ", options_.operator_socket, " as user ", UserText(geteuid()));
-    return absl::PermissionDeniedError(absl::StrCat(label, " ", needs, ", and ", options_.unix_socket,
-                                                    " grants the role ", caller.asking, remedy));
+    return absl::PermissionDeniedError(absl::StrCat("call ", label, ": the call ", needs, ", and the socket ",
+                                                    options_.unix_socket, " grants the role ", caller.asking,
+                                                    remedy));
   }
   const std::string forwarded =
-      caller.peer == caller.asking ? "" : absl::StrCat(", on behalf of ", caller.asking, ",");
+      caller.peer == caller.asking ? "" : absl::StrCat(" on behalf of ", caller.asking);
   const std::string_view server = label.starts_with("GlobalStore/") ? "the global store" : "the daemon";
   const std::string remedy = operators
                                  ? absl::StrCat("; connect to ", server, " with an operator's certificate")
                                  : "; let a process with this role make the call";
   return absl::PermissionDeniedError(
-      absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs, remedy));
+      absl::StrCat("call ", label, " as ", caller.peer, forwarded, ": the call ", needs, remedy));
 }
 
 // Runs on a gRPC thread at the beginning of each call. The order: may the server answer at all (`admit`),
@@ -143,7 +144,7 @@ void AccessControl::CancelOverdue() {
   // A cancellation runs callbacks, which may end the call and so come back here.
   for (const Running& one : overdue) {
     if (one.cancellation.IsCancelled()) continue;
-    LOG(WARNING) << "cancel a call of " << one.certificate->name.ToString() << ": "
+    LOG(WARNING) << "cancel a running call of a peer: "
                  << options_.credentials->identity().CheckPeer(*one.certificate).message();
     one.cancellation.Cancel();
   }

@@ -57,8 +57,8 @@ absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   // gRPC says so of a service that the server does not have, without a word.
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
     return absl::UnimplementedError(
-        "the server does not have this call; if its address is a global store's, give a daemon's, else "
-        "upgrade the server");
+        "the server does not have this call; if the address is that of a global store, give a daemon's "
+        "address, otherwise upgrade the server");
   }
   return FromGrpcStatus(status);
 }

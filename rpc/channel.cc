@@ -134,7 +134,8 @@ absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& conte
     TC_RETURN_IF_ERROR(context.Check("connect"));
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && SteadyNow() >= failing_until) {
       return absl::UnavailableError(
-          "connect: the server ended the connection; check its address and the certificates of both");
+          "connect: the server refused or ended the connection; check the address of the server and the "
+          "certificates of both ends");
     }
     channel.WaitForStateChange(state,
                                ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kCancellationLook)));

@@ -64,16 +64,17 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
  private:
   absl::Status Check(const tls::TlsCustomVerificationCheckRequest& request) const {
     const grpc::string_ref pem = request.peer_cert();
-    TC_ASSIGN_OR_RETURN(const security::Certificate peer,
-                        security::ReadCertificate(std::string_view(pem.data(), pem.size())));
-    TC_RETURN_IF_ERROR(identity_->CheckPeer(peer));
-    const bool named = name_.empty() || peer.name.name == name_;
-    if (security::Contains(wanted_, peer.name.role) && named) return absl::OkStatus();
     const grpc::string_ref target = request.target_name();
-    return absl::PermissionDeniedError(
-        absl::StrCat("connect to ", std::string_view(target.data(), target.size()),
-                     ": its certificate names ", peer.name.ToString(), ", and ", security::RolesText(wanted_),
-                     name_.empty() ? "" : "/", name_, " is wanted there; check the address"));
+    const std::string operation = absl::StrCat("connect to ", std::string_view(target.data(), target.size()));
+    const absl::StatusOr<security::Certificate> peer =
+        security::ReadCertificate(std::string_view(pem.data(), pem.size()));
+    if (!peer.ok()) return Annotate(peer.status(), operation);
+    TC_RETURN_IF_ERROR(identity_->CheckPeer(*peer));
+    const bool named = name_.empty() || peer->name.name == name_;
+    if (security::Contains(wanted_, peer->name.role) && named) return absl::OkStatus();
+    return absl::PermissionDeniedError(absl::StrCat(
+        operation, ": the server's certificate names ", peer->name.ToString(), ", and this process expects ",
+        security::RolesText(wanted_), name_.empty() ? "" : "/", name_, " there; check the address"));
   }
 
   const std::shared_ptr<security::Identity> identity_;
@@ -134,8 +135,9 @@ absl::StatusOr<Credentials::Certificate> Credentials::Described(std::string_view
     absl::ReaderMutexLock lock(&mutex_);
     if (const auto known = described_.find(key); known != described_.end()) return known->second;
   }
-  TC_ASSIGN_OR_RETURN(security::Certificate certificate, security::ReadCertificate(pem));
-  auto described = std::make_shared<const security::Certificate>(std::move(certificate));
+  absl::StatusOr<security::Certificate> certificate = security::ReadCertificate(pem);
+  if (!certificate.ok()) return Annotate(certificate.status(), "read the certificate of a peer");
+  auto described = std::make_shared<const security::Certificate>(*std::move(certificate));
   absl::MutexLock lock(&mutex_);
   // Certificates that were replaced stay behind; those that are still used come back with their next call.
   if (described_.size() >= kMaxDescribed) described_.clear();

@@ -35,7 +35,7 @@ absl::Status EpochFence::Check(const grpc::ClientContext& call) {
   if (!epoch.has_value()) {
     return absl::UnavailableError(
         absl::StrCat("read the answer of ", call.peer(),
-                     ": its epoch is malformed; upgrade the older of the two processes"));
+                     ": the epoch in the answer is malformed; upgrade the older of client and server"));
   }
   return Check(*epoch, call.peer());
 }
@@ -45,15 +45,16 @@ absl::Status EpochFence::Check(const grpc::ClientContext& call) {
 absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
   absl::MutexLock lock(&mutex_);
   if (latest_.has_value() && latest_->cluster == epoch.cluster && epoch.number < latest_->number) {
-    return absl::UnavailableError(
-        absl::StrCat("read the answer of ", server, ": it is of epoch ", epoch.number,
-                     ", and another global store has led since, of epoch ", latest_->number,
-                     "; if the cluster's etcd was restored from a snapshot, start this process again"));
+    return absl::UnavailableError(absl::StrCat("read the answer of ", server, ": the answer is of epoch ",
+                                               epoch.number, ", and a newer leader, of epoch ",
+                                               latest_->number,
+                                               ", has replaced that global store; call the newer leader, or, "
+                                               "if etcd was restored from a snapshot, restart this process"));
   }
   LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)
       << "The global store at " << server << " is of cluster " << epoch.ToText()
-      << ", and the previous one was of " << latest_->ToText()
-      << ": this process believes the new one; if that is wrong, correct daemon.global_store";
+      << ", and the previous one was of cluster " << latest_->ToText()
+      << "; this process now follows the new cluster; if that is wrong, correct daemon.global_store";
   // An epoch that is equal or higher is remembered, so the fence only ever rises within a cluster.
   latest_ = epoch;
   return absl::OkStatus();

@@ -59,7 +59,8 @@ absl::Status Executor::GrowIfNeeded() {
     // With a thread at least the task is run later. With none it would never be.
     if (running_.empty()) {
       return absl::UnavailableError(
-          absl::StrCat("run a call: no thread can be started, ", error.what(), "; try again later"));
+          absl::StrCat("run a call: the server cannot start a thread (", error.what(),
+                       "); raise the server's limit of threads, or try again later"));
     }
   }
   return absl::OkStatus();

@@ -18,8 +18,9 @@ struct Finisher::State {
   // The last copy went without an answer, an error of the handler: the caller must not wait until its
   // deadline.
   ~State() {
-    Finish(absl::InternalError(
-        "run a call: the server dropped it without an answer; look into the log of the server"));
+    Finish(
+        absl::InternalError("run a call: the server dropped the call without an answer; report this defect "
+                            "with the log of the server"));
   }
 
   // The first call counts: of the handler, a cancellation, or the destructor of the last copy.
@@ -61,9 +62,9 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
   bytes_ += message_bytes;
   const uint64_t together = bytes_together.fetch_add(message_bytes) + message_bytes;
   if (messages_ > bounds_.max_messages || bytes_ > bounds_.max_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("receive a stream: it has ", messages_, " messages (at most ", bounds_.max_messages,
-                     ") and ", bytes_, " bytes (at most ", bounds_.max_bytes, "); send less in one call"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "receive a stream: the stream has ", messages_, " messages (at most ", bounds_.max_messages, ") and ",
+        bytes_, " bytes (at most ", bounds_.max_bytes, "); send less in one call"));
   }
   if (together > bounds_.max_bytes_together) {
     // A refused stream takes no room from the others.
@@ -80,10 +81,10 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
 // announced tells them apart.
 absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& call) const {
   if (announced_.has_value() && messages_ < *announced_) {
-    return absl::CancelledError(absl::StrCat("receive a stream: it broke off after ", messages_, " of ",
-                                             *announced_, " messages; send it again"));
+    return absl::CancelledError(absl::StrCat("receive a stream: the stream broke off after ", messages_,
+                                             " of ", *announced_, " messages; send the stream again"));
   }
-  if (call.IsCancelled()) return absl::CancelledError("receive a stream: the client cancelled it");
+  if (call.IsCancelled()) return absl::CancelledError("receive a stream: the client cancelled the stream");
   return absl::OkStatus();
 }
 

@@ -43,13 +43,13 @@ UniqueFd ListenOn(const SocketAddress& one, bool ipv6_only, int backlog) {
 
 absl::Status CannotListen(std::string_view address, int error) {
   if (error == EADDRINUSE) {
-    return absl::UnavailableError(absl::StrCat("listen on ", address,
-                                               ": the port is in use; stop what listens there or choose "
-                                               "another one"));
+    return absl::UnavailableError(
+        absl::StrCat("listen on ", address,
+                     ": the port is in use; stop the process that listens there, or choose another port"));
   }
   if (error == EADDRNOTAVAIL) {
-    return absl::UnavailableError(
-        absl::StrCat("listen on ", address, ": the address is not one of this host; choose one that it has"));
+    return absl::UnavailableError(absl::StrCat(
+        "listen on ", address, ": the address is not one of this host; choose an address of this host"));
   }
   return ErrnoStatus(error, "listen on", address);
 }

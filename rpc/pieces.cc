@@ -18,7 +18,8 @@ std::string_view Piece(std::string_view bytes, size_t index, size_t piece_bytes)
 absl::Status PieceJoiner::Add(std::string_view piece) {
   // bytes_ never passes the limit, so the difference cannot wrap.
   if (piece.size() > max_bytes_ - bytes_.size()) {
-    return absl::ResourceExhaustedError(absl::StrCat("receive a manifest: it has more than ", max_bytes_,
+    return absl::ResourceExhaustedError(absl::StrCat("receive a manifest: the manifest has more than ",
+                                                     max_bytes_,
                                                      " bytes; put fewer tensors in one artifact"));
   }
   bytes_.append(piece);

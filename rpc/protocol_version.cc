@@ -24,12 +24,13 @@ absl::Status Check(const Metadata& metadata, std::string_view who, std::string_v
   if (version == kProtocolText) return absl::OkStatus();
   // A text from the peer: cut, and escaped for terminals and logs.
   const std::string theirs =
-      version.empty() ? "names none"
-                      : absl::StrCat("has ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));
+      version.empty()
+          ? "names no version"
+          : absl::StrCat("has version ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));
   return absl::FailedPreconditionError(absl::StrCat(
-      "compare protocol versions: the ", who, " at ", peer, " ", theirs, ", and this process has ",
+      "compare protocol versions: the ", who, " at ", peer, " ", theirs, ", and this process has version ",
       kProtocolVersion,
-      "; upgrade the older one, since clients, daemons and the global store of a cluster need the same"));
+      "; upgrade the older one: clients, daemons and the global store of a cluster need the same version"));
 }
 
 }  // namespace

@@ -171,8 +171,9 @@ class RecordsService final : public v1::Records::CallbackService {
       // The id is read as a traceparent, so that its parser checks it.
       const TraceContext named = ToContext(absl::StrCat("00-", request->trace_id(), "-0000000000000001-00"));
       if (!named.IsValid()) {
-        return absl::InvalidArgumentError(
-            "read a trace: its id is not one; send 32 hexadecimal digits in lower case");
+        return absl::InvalidArgumentError(absl::StrCat(
+            "read trace ", QuoteName(request->trace_id()),
+            ": the text is not a trace id; give 32 hexadecimal digits in lower case, not all zero"));
       }
       *response = ReadSlice(named.trace_id, kMaxTraceBytes);
       return absl::OkStatus();

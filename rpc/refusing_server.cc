@@ -90,7 +90,8 @@ absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start(const Cred
   refusing->server_ = builder.BuildAndStart();
   if (refusing->server_ == nullptr) {
     return absl::InternalError(
-        "start the gRPC server that refuses connections: gRPC gives no reason; look at its lines in the log");
+        "start the gRPC server that refuses connections: gRPC gives no reason; look at gRPC's lines in the "
+        "log");
   }
   return refusing;
 }

@@ -38,10 +38,11 @@ void SecurityOptions::Validate(std::span<const ListenEndpoint> endpoints, Findin
   if (credentials != nullptr) {
     const security::Name& self = credentials->identity().self().name;
     if (!security::Contains(own_roles, self.role)) {
-      findings.Add("security.certificate",
-                   absl::StrCat("\"", files.certificate, "\" names ", self.ToString(),
-                                ", and that of a global store must name global-store, that of a daemon "
-                                "node/NAME; make one with `tensorcast certs issue`"));
+      findings.Add(
+          "security.certificate",
+          absl::StrCat("\"", files.certificate, "\" names ", self.ToString(),
+                       ", but the certificate of a global store must name global-store, and the certificate "
+                       "of a daemon node/NAME; make a certificate with `tensorcast certs issue`"));
     }
   }
   if (certified()) {

@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
-    return absl::InternalError("start a gRPC server: gRPC gives no reason; look at its lines in the log");
+    return absl::InternalError("start a gRPC server: gRPC gives no reason; look at gRPC's lines in the log");
   }
   // Last: a connection that is handed over before the server is built would be lost. Those that came since
   // Listen wait in the kernel's queue.

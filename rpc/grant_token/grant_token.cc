@@ -47,7 +47,8 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
   for (std::string* field : TextsOf(claims)) *field = std::string(reader.GetString<uint16_t>());
   if (!reader.AtEnd()) {
     return absl::InvalidArgumentError(
-        "read a grant token: the fields do not fill the token exactly; request a new grant");
+        "read a grant token: the fields do not fill the token exactly; upgrade the older of daemon and "
+        "global store");
   }
   return claims;
 }
@@ -81,7 +82,8 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
                                                       "; upgrade the older of daemon and global store"));
   }
   if (key.bytes.empty()) {
-    return absl::PermissionDeniedError("verify a grant: this node is not registered yet; try again");
+    return absl::PermissionDeniedError(
+        "verify a grant: this node is not registered with the global store yet; try again in some seconds");
   }
   const std::string_view signed_bytes = token.substr(0, token.size() - kMacBytes);
   const std::string mac = Mac(key.bytes, signed_bytes);
