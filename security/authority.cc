@@ -30,7 +30,7 @@ constexpr std::string_view kSpiffeScheme = "spiffe://";
 // Each function of OpenSSL that fails leaves the reason in a queue of this thread, which Failed takes.
 absl::Status Failed(std::string_view what) {
   return absl::InternalError(absl::StrCat("make a certificate: OpenSSL could not ", what, " (",
-                                          TakeOpenSslErrors(), "); check its configuration"));
+                                          TakeOpenSslErrors(), "); check the configuration of OpenSSL"));
 }
 
 // The text that `write` writes. `write` returns 1 on success, as OpenSSL's writers do.
@@ -49,7 +49,7 @@ BioPtr Reading(std::string_view text) {
 
 absl::Status SetTime(ASN1_TIME* time, absl::Time value) {
   if (ASN1_TIME_set(time, absl::ToTimeT(value)) != nullptr) return absl::OkStatus();
-  return Failed("set a time in a certificate");
+  return Failed("set the times");
 }
 
 // A random number of 128 bits: the authority need not remember the numbers it gave before.
@@ -72,7 +72,7 @@ absl::Status AddExtension(X509* certificate, X509* issuer, const char* name, con
   const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)> extension(
       X509V3_EXT_conf(nullptr, &context, name, value.c_str()), X509_EXTENSION_free);
   if (extension == nullptr || X509_add_ext(certificate, extension.get(), -1) != 1) {
-    return Failed(absl::StrCat("add ", name, " to a certificate"));
+    return Failed(absl::StrCat("add the extension ", name));
   }
   return absl::OkStatus();
 }
@@ -83,7 +83,7 @@ absl::StatusOr<CertificatePtr> Begin(EVP_PKEY* key, const std::string& common_na
   CertificatePtr certificate(X509_new(), X509_free);
   if (certificate == nullptr || X509_set_version(certificate.get(), X509_VERSION_3) != 1 ||
       X509_set_pubkey(certificate.get(), key) != 1) {
-    return Failed("begin a certificate");
+    return Failed("set the version and the key");
   }
   TC_RETURN_IF_ERROR(SetSerial(certificate.get()));
   TC_RETURN_IF_ERROR(SetTime(X509_getm_notBefore(certificate.get()), validity.from));
@@ -93,7 +93,7 @@ absl::StatusOr<CertificatePtr> Begin(EVP_PKEY* key, const std::string& common_na
   if (X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
                                  reinterpret_cast<const unsigned char*>(shown.data()),
                                  static_cast<int>(shown.size()), -1, 0) != 1) {
-    return Failed("set the name in a certificate");
+    return Failed("set the name");
   }
   return certificate;
 }
@@ -106,7 +106,7 @@ absl::StatusOr<KeyPtr> NewKey() {
 }
 
 absl::StatusOr<CertifiedKey> SignedBy(EVP_PKEY* signer, X509* certificate, EVP_PKEY* key) {
-  if (X509_sign(certificate, signer, EVP_sha256()) <= 0) return Failed("sign a certificate");
+  if (X509_sign(certificate, signer, EVP_sha256()) <= 0) return Failed("sign the certificate");
   CertifiedKey made;
   TC_ASSIGN_OR_RETURN(made.certificate,
                       ToPem([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); }));
@@ -120,13 +120,13 @@ absl::StatusOr<CertifiedKey> SignedBy(EVP_PKEY* signer, X509* certificate, EVP_P
 
 // Self-signed. It may sign certificates of peers, and no further authorities (pathlen:0).
 absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const Validity& validity) {
-  TC_RETURN_IF_ERROR(CheckTrustDomain(trust_domain));
+  TC_RETURN_IF_ERROR(Annotate(CheckTrustDomain(trust_domain), "make an authority"));
   TC_ASSIGN_OR_RETURN(const KeyPtr key, NewKey());
   TC_ASSIGN_OR_RETURN(const CertificatePtr made,
                       Begin(key.get(), absl::StrCat("TensorCast authority of ", trust_domain), validity));
   X509* const certificate = made.get();
   if (X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) != 1) {
-    return Failed("set the issuer in an authority's certificate");
+    return Failed("set the issuer");
   }
   TC_RETURN_IF_ERROR(
       AddExtension(certificate, certificate, "basicConstraints", "critical,CA:TRUE,pathlen:0"));
@@ -142,16 +142,16 @@ absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate) {
   const CertificatePtr authority(PEM_read_bio_X509(Reading(certificate).get(), nullptr, nullptr, nullptr),
                                  X509_free);
   if (authority == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("read an authority: it has no certificate in PEM form (",
+    return absl::InvalidArgumentError(absl::StrCat("the file has no certificate in PEM form (",
                                                    TakeOpenSslErrors(),
-                                                   "); make one with `tensorcast certs init`"));
+                                                   "); make an authority with `tensorcast certs init`"));
   }
   TC_ASSIGN_OR_RETURN(const std::string uri, UriOf(*authority));
   std::string_view domain = uri;
   if (!absl::ConsumePrefix(&domain, kSpiffeScheme) || !CheckTrustDomain(domain).ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("read an authority: the URI name ", uri,
-                     " is not a trust domain; make one with `tensorcast certs init`"));
+        absl::StrCat("the certificate's URI name ", uri,
+                     " is not spiffe:// and a trust domain; make an authority with `tensorcast certs init`"));
   }
   return std::string(domain);
 }
@@ -164,16 +164,17 @@ absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, con
   const KeyPtr signer(PEM_read_bio_PrivateKey(Reading(authority.key).get(), nullptr, nullptr, nullptr),
                       EVP_PKEY_free);
   if (issuer == nullptr || signer == nullptr || X509_check_private_key(issuer.get(), signer.get()) != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("read an authority: its certificate and key are malformed or do not belong together (",
-                     TakeOpenSslErrors(), "); make one with `tensorcast certs init`"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "issue a certificate: the authority's certificate and key are malformed or do not belong together (",
+        TakeOpenSslErrors(),
+        "); restore both files, or make an authority with `tensorcast certs init` in another folder"));
   }
   TC_ASSIGN_OR_RETURN(const KeyPtr key, NewKey());
   TC_ASSIGN_OR_RETURN(const CertificatePtr made,
                       Begin(key.get(), absl::StrCat(RoleText(name.role), " ", name.name), validity));
   X509* const certificate = made.get();
   if (X509_set_issuer_name(certificate, X509_get_subject_name(issuer.get())) != 1) {
-    return Failed("set the issuer in a certificate");
+    return Failed("set the issuer");
   }
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "basicConstraints", "critical,CA:FALSE"));
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "keyUsage", "critical,digitalSignature"));

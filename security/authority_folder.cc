@@ -43,7 +43,8 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
   if (std::filesystem::exists(files.certificate, ignored) || std::filesystem::exists(files.key, ignored)) {
     return absl::AlreadyExistsError(
         absl::StrCat("make an authority in ", folder,
-                     ": another is there, and its certificates would become void; choose another folder"));
+                     ": the folder has an authority already, and a new one would void the certificates of "
+                     "the present one; choose another folder"));
   }
   TC_RETURN_IF_ERROR(MakePrivateFolder(folder, std::filesystem::path(files.key).filename().string()));
   TC_ASSIGN_OR_RETURN(CertifiedKey made, MakeAuthority(trust_domain, validity));

@@ -27,7 +27,7 @@ absl::StatusOr<absl::Time> TimeOf(const ASN1_TIME* time) {
   std::tm fields{};
   if (time == nullptr || ASN1_TIME_to_tm(time, &fields) != 1) {
     return absl::InvalidArgumentError(
-        "read a certificate: its time is malformed; make it with `tensorcast certs issue`");
+        "a time in the certificate is malformed; make the certificate with `tensorcast certs issue`");
   }
   return absl::FromTM(fields, absl::UTCTimeZone());
 }
@@ -51,8 +51,8 @@ absl::StatusOr<std::string> UriOf(const X509& certificate) {
   // SPIFFE allows one; with two, readers could choose differently.
   if (uris.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("read a certificate: it has ", uris.size(),
-                     " URI names instead of one; make it with `tensorcast certs issue`"));
+        absl::StrCat("the certificate has ", uris.size(),
+                     " URI names instead of one; make the certificate with `tensorcast certs issue`"));
   }
   return std::move(uris.front());
 }
@@ -97,9 +97,9 @@ absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
   const std::unique_ptr<X509, decltype(&X509_free)> certificate(
       PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr), X509_free);
   if (certificate == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("read a certificate: there is none in PEM form (",
+    return absl::InvalidArgumentError(absl::StrCat("the text has no certificate in PEM form (",
                                                    TakeOpenSslErrors(),
-                                                   "); make it with `tensorcast certs issue`"));
+                                                   "); make the certificate with `tensorcast certs issue`"));
   }
   return DescribeCertificate(*certificate);
 }
@@ -119,7 +119,7 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
   }
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": it has more than ", kMaxFileBytes,
+    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": the file has more than ", kMaxFileBytes,
                                                    " bytes; name a file of certificates, a key or names"));
   }
   return text;

@@ -73,13 +73,15 @@ struct Admission {
   absl::Status Check(const Name& peer) const {
     const std::string name = peer.ToString();
     if (peer.trust_domain != trust_domain) {
-      return absl::PermissionDeniedError(absl::StrCat("accept ", name, ": it is not of the trust domain ",
-                                                      trust_domain, "; issue its certificate there"));
+      return absl::PermissionDeniedError(
+          absl::StrCat("accept ", name, ": the name is not in the trust domain ", trust_domain,
+                       "; let the authority of that domain issue the peer's certificate"));
     }
     if (denied.Contains(name)) {
       return absl::PermissionDeniedError(
           absl::StrCat("accept ", name,
-                       ": security.denied of this process lists it; remove it there, or issue another name"));
+                       ": security.denied of this process lists the name; remove the name there, or issue a "
+                       "certificate with another name"));
     }
     return absl::OkStatus();
   }
@@ -109,15 +111,15 @@ int VerifyCallback(int verified, X509_STORE_CTX* chain) {
   const absl::StatusOr<Certificate> peer = DescribeCertificate(*X509_STORE_CTX_get_current_cert(chain));
   const absl::Status admitted = peer.ok() ? (*admission)->Check(peer->name) : peer.status();
   if (admitted.ok()) return 1;
-  LOG_EVERY_N_SEC(WARNING, 1) << "TLS handshake: refuse a peer: " << admitted.message();
+  LOG_EVERY_N_SEC(WARNING, 1) << "TLS handshake: " << admitted.message();
   X509_STORE_CTX_set_error(chain, X509_V_ERR_APPLICATION_VERIFICATION);
   return 0;
 }
 
 absl::Status Unusable(const std::string& path, std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("load ", path, ": it has no ", what, " (",
-                                                 TakeOpenSslErrors(),
-                                                 "); make it with `tensorcast certs`, or name another file"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("load ", path, ": the file has no ", what, " (", TakeOpenSslErrors(),
+                   "); make the file with `tensorcast certs`, or name another file"));
 }
 
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, const Identity::Files& files,
@@ -170,7 +172,7 @@ absl::Status VerifyOwn(SSL_CTX* context, const Identity::Files& files) {
   return absl::InvalidArgumentError(
       absl::StrCat("verify ", files.certificate, " (security.certificate) against ", files.ca,
                    " (security.ca): ", X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain.get())),
-                   "; let this authority issue another one"));
+                   "; let the authority of security.ca issue another certificate"));
 }
 
 absl::Status CheckKeyIsPrivate(const std::string& path) {
@@ -178,7 +180,7 @@ absl::Status CheckKeyIsPrivate(const std::string& path) {
   if (stat(path.c_str(), &found) != 0) return ErrnoStatus(errno, "look at", path);
   if ((found.st_mode & S_IROTH) == 0) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat("load ", path, " (security.key): every user can read it; chmod 0600 ", path));
+      absl::StrCat("load ", path, " (security.key): every user can read the file; run chmod 0600 ", path));
 }
 
 // A file's state, to see that it has changed. The inode changes where a file is renamed into place, or where
@@ -215,9 +217,10 @@ absl::StatusOr<Loaded> LoadCertificates(const Identity::Files& files, const Shar
   }
   loaded.self = *std::move(self);
   if (loaded.self.name.trust_domain != admission->trust_domain) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "load ", files.certificate, " (security.certificate): it names ", loaded.self.name.ToString(),
-        ", and security.trust_domain is ", admission->trust_domain, "; use one trust domain in a cluster"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("load ", files.certificate, " (security.certificate): the certificate names ",
+                     loaded.self.name.ToString(), ", and security.trust_domain is ", admission->trust_domain,
+                     "; use one trust domain in a cluster"));
   }
   return loaded;
 }
@@ -342,19 +345,20 @@ absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
   // For a session that was resumed, this is the result of the first handshake.
   if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
     return absl::UnauthenticatedError(
-        "authenticate a peer: the peer showed no certificate that security.ca verifies; give it one of this "
-        "cluster's authority");
+        "authenticate a peer: the peer showed no certificate that security.ca verifies; give the peer a "
+        "certificate of this cluster's authority");
   }
-  TC_ASSIGN_OR_RETURN(Certificate peer, DescribeCertificate(*certificate));
-  TC_RETURN_IF_ERROR(CheckPeer(peer));
+  absl::StatusOr<Certificate> peer = DescribeCertificate(*certificate);
+  if (!peer.ok()) return Annotate(peer.status(), "authenticate a peer");
+  TC_RETURN_IF_ERROR(CheckPeer(*peer));
   return peer;
 }
 
 absl::Status Identity::CheckPeer(const Certificate& peer) const {
   if (absl::Now() > peer.not_after) {
     return absl::UnauthenticatedError(
-        absl::StrCat("authenticate ", peer.name.ToString(), ": its certificate expired at ",
-                     absl::FormatTime(peer.not_after), "; issue another one in its place"));
+        absl::StrCat("authenticate ", peer.name.ToString(), ": the peer's certificate expired at ",
+                     absl::FormatTime(peer.not_after), "; issue another certificate for this name"));
   }
   return CheckName(peer.name);
 }

@@ -41,8 +41,9 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
     // A key may have a "=" in it, a name has none.
     const size_t equals = rule.rfind('=');
     if (equals == std::string::npos || equals == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parse key rule \"", rule, "\": it is not PREFIX=NAMES; write it as in prod/=client/release"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parse key rule \"", rule,
+                       "\": the rule is not PREFIX=NAMES; write, for example, prod/=client/release"));
     }
     std::set<std::string, std::less<>> names;
     for (const std::string_view path :
@@ -51,16 +52,17 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
       names.emplace(path);
     }
     if (names.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("parse key rule \"", rule,
-                                                     "\": it names no role; give the names that may bind, "
-                                                     "such as operator for the cluster's operators alone"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parse key rule \"", rule,
+                       "\": the rule names no role; give the names that may bind, such as operator for the "
+                       "cluster's operators alone"));
     }
     const std::string prefix = rule.substr(0, equals);
     // Refused, since both ways to put two rules together would surprise: more names, or the last one's alone.
     if (!parsed.names_.emplace(prefix, std::move(names)).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("parse key rule \"", rule,
-                       "\": an earlier rule has its prefix; write all names of a prefix into one rule"));
+                       "\": an earlier rule has the same prefix; write all names of a prefix into one rule"));
     }
   }
   return parsed;
@@ -84,8 +86,9 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   if ((by_itself && IsOperator(path)) || names->contains(path)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "bind key ", key, ": ", asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"),
-      " may not; keys that begin with ", longest, " are for ", absl::StrJoin(*names, ", "),
-      ", and for operators at the global store itself (security.keys there)"));
+      " may not bind keys that begin with ", longest, "; let ", absl::StrJoin(*names, ", "),
+      " or an operator at the global store itself bind the key, or change security.keys of the global "
+      "store"));
 }
 
 }  // namespace tensorcast::security
