@@ -20,12 +20,13 @@ bool Holds(const std::byte* base, uint64_t bytes, ConstHostSpan span) {
 
 absl::Status RegisteredMemory::CheckNew(const std::byte* base, uint64_t bytes) const {
   if (base == nullptr || bytes == 0) {
-    return absl::InvalidArgumentError("register memory: it has no bytes; register the pool");
+    return absl::InvalidArgumentError("register memory: the range has no bytes; register the pool");
   }
   for (const Region& region : regions_) {
     // Regions never overlap, so an address belongs to one of them. A region without users is a free place.
     if (region.users > 0 && base < region.base + region.bytes && region.base < base + bytes) {
-      return absl::InvalidArgumentError("register memory: it is registered already; register each pool once");
+      return absl::InvalidArgumentError(
+          "register memory: the range is registered already; register each pool once");
     }
   }
   return absl::OkStatus();
@@ -92,13 +93,13 @@ absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t ima
   for (const HostSpan& span : destination) {
     if (!memory.RegionOf(span).has_value()) {
       return absl::InvalidArgumentError(
-          "start a fetch: its destination is not in registered memory; register its pool");
+          "start a fetch: the destination is not in registered memory; register the pool of the destination");
     }
     bytes += span.size();
   }
   if (offset > image_bytes || bytes > image_bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("fetch ", bytes, " bytes at ", offset,
-                                                   ": the image ends at ", image_bytes, "; ask for less"));
+    return absl::InvalidArgumentError(absl::StrCat("fetch ", bytes, " bytes at ", offset, ": the image has ",
+                                                   image_bytes, " bytes; fetch a range of the image"));
   }
   return bytes;
 }
@@ -109,13 +110,13 @@ absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
   for (const ConstHostSpan& segment : segments) {
     if (!memory.RegionOf(segment).has_value()) {
       return absl::FailedPreconditionError(
-          "serve an image: it is not in registered memory; register its pool");
+          "serve an image: the image is not in registered memory; register the pool of the image");
     }
     bytes += segment.size();
   }
   if (bytes != image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("open a pull: its image has ", image_bytes,
-                                                   " bytes and its segments ", bytes,
+    return absl::InvalidArgumentError(absl::StrCat("open a pull: the image has ", image_bytes,
+                                                   " bytes, and the segments together have ", bytes,
                                                    "; upgrade the source"));
   }
   return absl::OkStatus();

@@ -41,9 +41,9 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   // from its port. Two that listen are refused all the same.
   TC_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "reuse of its address"));
   if (bind(fd.get(), address.get(), address.length) != 0 || listen(fd.get(), kBacklog) != 0) {
-    const absl::Status status = ErrnoStatus(errno, "listen", "for pulls");
+    const absl::Status status = ErrnoStatus(errno, "bind", "the socket");
     return absl::UnavailableError(
-        absl::StrCat(status.message(), "; use an address of this host, and a port that is free"));
+        absl::StrCat(status.message(), "; choose an address of this host and a free port"));
   }
   return fd;
 }

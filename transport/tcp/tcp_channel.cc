@@ -286,8 +286,8 @@ void TcpReceiverChannel::Attempt() {
   }
   if (next_address_ < target_->addresses.size()) {
     attempt_timer_ = queue().At(SteadyNow() + kAttemptTimeout, [this] {
-      last_attempt_ =
-          absl::DeadlineExceededError("connect by TCP: the source did not answer; check its address");
+      last_attempt_ = absl::DeadlineExceededError(
+          "connect by TCP: the source did not answer; check the address of the source");
       Attempt();
     });
   }

@@ -154,9 +154,8 @@ bool TcpSource::AcceptOne() {
     return errno == ECONNABORTED || errno == EINTR;
   }
   if (IsReserved(socket.get(), DescriptorUser::kNetwork)) {
-    LOG_EVERY_N_SEC(WARNING, kLogSeconds)
-        << "serve pulls over tcp: refuse a connection: the daemon has few file descriptors left; raise its "
-           "limit of open files";
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "serve pulls over tcp: refuse a connection: the daemon has few "
+                                             "file descriptors left; raise the daemon's limit of open files";
     return true;
   }
   if (absl::Status status = Configure(socket.get(), options_.socket); !status.ok()) {
@@ -182,7 +181,7 @@ bool TcpSource::AcceptOne() {
 void TcpSource::OutOfDescriptors() {
   LOG_EVERY_N_SEC(WARNING, kLogSeconds)
       << "serve pulls over tcp: accept a connection: the daemon has no file descriptor or memory left; raise "
-         "its limit of open files";
+         "the daemon's limit of open files";
   spare_.Accept(listener_.get());
   (void)spare_.Restore();
   loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());

@@ -48,7 +48,8 @@ absl::Status CheckCongestionControl(const tcp::SocketOptions& options) {
   if (!probe) return ErrnoStatus(errno, "create", "a TCP socket");
   if (absl::Status status = tcp::Configure(probe.get(), options); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        status.message(), "; choose one that sysctl net.ipv4.tcp_allowed_congestion_control lists"));
+        status.message(),
+        "; choose a congestion control that sysctl net.ipv4.tcp_allowed_congestion_control lists"));
   }
   return absl::OkStatus();
 }
@@ -101,7 +102,7 @@ absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
   TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
   TC_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(listen));
   absl::StatusOr<uint16_t> port = listener->Listen(address);
-  if (!port.ok()) return Annotate(port.status(), absl::StrCat("open ", options.listen));
+  if (!port.ok()) return Annotate(port.status(), absl::StrCat("listen on ", options.listen));
   const std::vector<std::string> own = {options.listen};
   for (const std::string& name : options.advertise.empty() ? own : options.advertise) {
     TC_ASSIGN_OR_RETURN(HostPort advertised, ParseHostPort(name));
@@ -123,10 +124,11 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   if (options.threads < 0 || options.threads > kMaxLoops || options.connections < 0 ||
       options.connections > static_cast<int>(pull::SourceServing::kMaxConnections) ||
       options.serving_threads < 1 || options.advertise.size() > pull::kMaxAddresses) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open the TCP transport: it has at most ", kMaxLoops, " threads, ",
-                     pull::SourceServing::kMaxConnections, " connections a pull and ", pull::kMaxAddresses,
-                     " addresses, and at least one serving thread; set daemon.tcp_connections within these"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.threads, " threads (0 to ", kMaxLoops, " are allowed), ", options.connections,
+        " connections a pull (0 to ", pull::SourceServing::kMaxConnections, "), ", options.advertise.size(),
+        " advertised addresses (0 to ", pull::kMaxAddresses, ") and ", options.serving_threads,
+        " serving threads (1 or more) were given; correct daemon.tcp_connections"));
   }
   std::vector<tcp::IoLoop*> loops;
   const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,
@@ -201,9 +203,9 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
   if (decoded.source.empty() != (state_->identity == nullptr)) {
     return absl::FailedPreconditionError(
         decoded.source.empty()
-            ? "connect by tcp: the source has no certificate; configure security there"
+            ? "connect by tcp: the source has no certificate; configure security on the source's node"
             : absl::StrCat("connect by tcp: ", decoded.source,
-                           " accepts nodes with a certificate only; configure security here"));
+                           " accepts only nodes with a certificate; configure security on this node"));
   }
   const auto target = std::make_shared<tcp::TcpTarget>();
   TC_ASSIGN_OR_RETURN(target->addresses, ResolveNames(decoded.addresses));

@@ -318,9 +318,9 @@ class TlsStream : public ByteStream {
     const security::Name& peer = certificate_.name;
     // A chain that is good is not enough: the peer has to be a node, and the one that the grant names.
     if (peer.role != security::Role::kNode || (!expected_.empty() && peer.ToString() != expected_)) {
-      return absl::PermissionDeniedError(absl::StrCat("open a TLS connection to ",
-                                                      expected_.empty() ? "a node" : expected_, ": ",
-                                                      peer.ToString(), " is there; check the address"));
+      return absl::PermissionDeniedError(
+          absl::StrCat("open a TLS connection to ", expected_.empty() ? "a node" : expected_,
+                       ": the certificate there names ", peer.ToString(), "; check the address"));
     }
     peer_ = peer.ToString();
     introduced_ = true;

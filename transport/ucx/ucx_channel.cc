@@ -87,7 +87,7 @@ void UcxChannel::Received(const pull::Data& piece, const absl::Status& status) {
   --receiving_;
   // The endpoint is dying, or about to: the error that killed it names the cause.
   if (!status.ok() && !closing_) {
-    endpoint_->Fail(absl::UnavailableError(absl::StrCat("receive by UCX: ", status.message())));
+    endpoint_->Fail(absl::UnavailableError(status.message()));
   }
   handler_->OnReceived(piece, status);
   if (ending_ && !closing_) OnProgress();

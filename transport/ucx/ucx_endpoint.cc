@@ -180,7 +180,8 @@ void UcxEndpoint::SendControl(const pull::Frame& message) {
 void UcxEndpoint::SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold,
                            Done done) {
   if (!usable()) {
-    done(failure_.ok() ? absl::CancelledError("use a UCX endpoint: it is closed; connect again") : failure_);
+    done(failure_.ok() ? absl::CancelledError("use a UCX endpoint: the endpoint is closed; connect again")
+                       : failure_);
     return;
   }
   Operation* operation = StartOperation(std::move(done));
@@ -200,7 +201,8 @@ void UcxEndpoint::SendData(const pull::Data& head, ConstHostSpan piece, std::sha
 
 void UcxEndpoint::Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done) {
   if (!usable()) {
-    done(failure_.ok() ? absl::CancelledError("use a UCX endpoint: it is closed; connect again") : failure_);
+    done(failure_.ok() ? absl::CancelledError("use a UCX endpoint: the endpoint is closed; connect again")
+                       : failure_);
     return;
   }
   Operation* operation = StartOperation(std::move(done));

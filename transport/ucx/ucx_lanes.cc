@@ -27,10 +27,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& 
   if (!listen.empty()) {
     TC_ASSIGN_OR_RETURN(options.listen, UcxListenAddress(lane, listen));
   }
-  LOG_IF(WARNING, options.over_tcp)
-      << "open the lane " << UcxLaneName(lane)
-      << ": it goes over TCP, which is for tests: every process that reaches its ports can write to this "
-         "process's memory";
+  LOG_IF(WARNING, options.over_tcp) << "open the lane " << UcxLaneName(lane)
+                                    << ": the lane goes over TCP, which is for tests; every process that "
+                                       "reaches the lane's ports can write to this process's memory";
   return UcxTransport::Create(options);
 }
 

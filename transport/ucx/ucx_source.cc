@@ -125,8 +125,8 @@ void UcxSource::OnConnectionRequest(ucp_conn_request_h request, void* arg) {
 void UcxSource::Accept(ucp_conn_request_h request) {
   // Each has memory of UCX's; a flood must not take all of it.
   if (connections_.size() >= options_.connections) {
-    LOG_EVERY_N_SEC(WARNING, 10) << "serve pulls by UCX: refuse a connection: the limit of "
-                                 << options_.connections << " is open";
+    LOG_EVERY_N_SEC(WARNING, 10) << "serve pulls by UCX: refuse a connection: " << options_.connections
+                                 << " connections are open, which is the limit";
     ucp_listener_reject(listener_, request);
     return;
   }

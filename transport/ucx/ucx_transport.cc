@@ -187,7 +187,8 @@ absl::Status RequireRdmaDevice(const std::string& devices) {
   if (std::filesystem::directory_iterator(devices, error) != std::filesystem::directory_iterator()) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("run UCX: there is no RDMA device in ", devices));
+  return absl::UnavailableError(absl::StrCat("start UCX: there is no RDMA device in ", devices,
+                                             "; load the driver of the device, or open other lanes only"));
 }
 
 std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
@@ -243,7 +244,8 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
     TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
     // A receiver reads the image's own memory: there is no step in which bytes could be copied first.
     if (rma && !image->in_place()) {
-      return absl::FailedPreconditionError("serve by ucx-rma: the image is not registered; use another lane");
+      return absl::FailedPreconditionError(
+          "serve by ucx-rma: the image is not in registered memory; use another lane");
     }
     if (rma) TC_RETURN_IF_ERROR(state_->DescribeMemory(image->Segments(0, image->image_bytes()), descriptor));
   }
@@ -256,8 +258,7 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   const bool rma = state_->options.lane == UcxLane::kRma;
   if (rma && descriptor.segments.empty() && descriptor.image_bytes > 0) {
     return absl::InvalidArgumentError(
-        "open a ucx-rma pull: its descriptor has no segments; run one release "
-        "on both nodes");
+        "open a ucx-rma pull: the descriptor has no segments; run one release on both nodes");
   }
   TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(descriptor.addresses.front()));
   TC_ASSIGN_OR_RETURN(const SocketAddress peer, ResolveAddress(host_port));
