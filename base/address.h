@@ -58,7 +58,7 @@ struct SocketAddress {
 // All addresses of the name: at least one, the preferred one first. UNAVAILABLE when the name has no address.
 // May ask a name server and block: do not call it on a thread that others wait for.
 absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address);
-// The preferred address of the name; otherwise as ResolveAddresses.
+// The preferred address of the name. Errors and blocking are as for ResolveAddresses.
 absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address);
 
 uint16_t PortOf(const sockaddr_storage& address);

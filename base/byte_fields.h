@@ -7,7 +7,7 @@
 // A field is one of these:
 // - an unsigned integer;
 // - a string: its size as a `Length`, then its bytes;
-// - a vector: its size as a u32, then its elements, of which each takes at least one byte;
+// - a vector: its size as a u32, then its elements, each of which takes at least one byte;
 // - a record that has a Fields function, or an empty record, which takes no bytes.
 //
 // `Fields` is in the namespace of its record. It must not change the record if kReads of its `io` is false.

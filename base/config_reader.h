@@ -31,9 +31,9 @@ class ConfigReader {
  public:
   virtual ~ConfigReader() = default;
 
-  // Each Read sets `value` to the value of a key such as "daemon.host_pool". If a number is an empty text in
-  // the configuration, `value` does not change and so keeps its default. REQUIRES: proto/config.proto
-  // declares the key with this type.
+  // Each Read sets `value` to the value of a key such as "daemon.host_pool". If the configured text of a
+  // size, rate or duration is empty, `value` does not change and so keeps its default. REQUIRES:
+  // proto/config.proto declares the key with this type.
   virtual void Read(std::string_view key, bool& value) = 0;
   virtual void Read(std::string_view key, int& value) = 0;
   virtual void Read(std::string_view key, uint64_t& value) = 0;  // a size or a rate, in bytes
@@ -42,7 +42,7 @@ class ConfigReader {
   // The texts of a list. For a key that is not a list: its one text, or no text if it is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
-  // FromConfig adds values here that have the type of their key but that it cannot parse.
+  // The values that have the type of their key but cannot be parsed. Read and FromConfig add them.
   Findings& findings() { return findings_; }
 
  private:

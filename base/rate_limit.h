@@ -1,8 +1,8 @@
 // A limit on bytes per second, shared by all transfers of one direction. It is a token bucket, stored as the
 // time at which the limit allows all bytes that have moved so far.
 //
-// A caller asks whether it may move bytes (ReadyAt), moves them, and then reports their number (Spend). One
-// step may therefore exceed the limit; the next step waits longer. In any time T at most rate x (T + burst)
+// A caller asks when it may move bytes (ReadyAt), moves them, and then reports their number (Spend). One step
+// may therefore exceed the limit; the next step waits longer. In any time T at most rate x (T + burst)
 // bytes move, plus one step of each caller. The caller passes the time. Thread-safe.
 #pragma once
 

@@ -3,8 +3,8 @@
 // It is a type of its own, so that the compiler refuses to compare it with wall time (absl::Time), which is
 // for durable facts and for people. Only ToWallTime and FromWallTime convert between the two.
 //
-// It is CLOCK_MONOTONIC, counted from the wall clock's reading when the process first asked, and has no
-// meaning in another process. Send a duration (a deadline) or wall time (a report) instead.
+// It is CLOCK_MONOTONIC, counted from the wall clock's reading at the process's first use, and has no meaning
+// in another process. Send a duration (a deadline) or wall time (a report) instead.
 //
 // To wait until a SteadyTime, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time
 // follow the wall clock. Thread-safe.
@@ -55,7 +55,7 @@ class SteadyTime {
   friend SteadyTime FromWallTime(absl::Time time);
   explicit constexpr SteadyTime(absl::Duration since_epoch) : since_epoch_(since_epoch) {}
 
-  absl::Duration since_epoch_;  // by the wall clock as it was set when the process first asked
+  absl::Duration since_epoch_;  // by the wall clock as it was set at the process's first use
 };
 
 SteadyTime SteadyNow();

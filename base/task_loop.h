@@ -5,8 +5,8 @@
 // thread: only tasks touch them. Tasks run one at a time, in the order in which they were posted, with no
 // lock held. A task may block and then delays all later ones.
 //
-// Deadlines: a task has none, and the queue is unbounded: the code that posts bounds the number and the
-// duration of its tasks. A timer runs at its time or, behind other tasks, later, never earlier.
+// Deadlines: a task has none, and the queue is unbounded. The posting code must limit the number and the
+// duration of its tasks. A timer never runs before its time; it may run later, behind other tasks.
 //
 // Shutdown: Stop (and the destructor) waits until all tasks that were posted before it have run, and joins
 // the thread. A task that is posted later, also by one of the last tasks, may be destroyed without being run.

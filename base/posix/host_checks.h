@@ -22,8 +22,8 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
 // Checks a folder that the start of a server makes or makes private. An existing `path` must be a folder that
-// MakePrivateFolder (state_files.h) accepts; `own_entry` is as there. Otherwise this user must be able to
-// make it. DefaultStateFolder() may always be missing.
+// MakePrivateFolder (state_files.h) accepts; `own_entry`: see there. If `path` does not exist, this user
+// must be able to make it. DefaultStateFolder() may always be missing.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

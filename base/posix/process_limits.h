@@ -29,7 +29,7 @@ struct ProcessNeeds {
 absl::Status CheckProcessLimits(const ProcessNeeds& needs);
 
 // After this call, a failed memory allocation (the limit of address space is reached, or overcommit is off)
-// makes the process write a message to stderr and exit with this code, instead of abort.
+// does not abort the process. The process writes a message to stderr and exits with this code.
 inline constexpr int kOutOfMemoryExitCode = 71;
 void ExitWhenOutOfMemory();
 
@@ -40,7 +40,7 @@ absl::Status RaiseDescriptorLimit();
 
 // The process's limit of descriptors now.
 int DescriptorLimit();
-// The number of descriptors at the top that are reserved for files, outgoing connections, telemetry and the
+// The number of the highest descriptors, reserved for files, outgoing connections, telemetry and the
 // process's own memory: an eighth of the limit, at most 1024.
 int DescriptorReserve();
 

@@ -21,8 +21,8 @@ inline constexpr char kHandleSocket[] = "handles.sock";   // descriptors of repl
 // user; `su` may keep the previous user's value. Otherwise it is the default state folder.
 std::string DefaultSocketFolder();
 
-// The folder for the sockets of a daemon with this state folder: DefaultSocketFolder if the state folder is
-// the default one, otherwise the state folder itself, so that two daemons of one user have separate sockets.
+// The folder for the sockets of a daemon with this state folder: DefaultSocketFolder if it is the default
+// state folder, else the state folder itself. So two daemons of one user have separate sockets.
 std::string SocketFolderOf(std::string_view state_folder);
 
 // The folders in which a client of this user looks for a daemon, in order: first the folders of a daemon that
