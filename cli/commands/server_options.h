@@ -1,6 +1,6 @@
 // Makes the options of the servers from the configuration. A server's start and `config check` call the same
-// function, so that both report the same errors. It does not check the limits of the process, because those
-// of a shell differ from those of the unit that starts a server.
+// function, so that both report the same errors. The function does not check the limits of the process: a
+// shell has other limits than the unit that starts a server.
 #pragma once
 
 #include <memory>

@@ -31,7 +31,7 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
                                                 const otel::ResourceAttributes& resource = {});
 
 // Ends telemetry. If spans or log lines of a command did not reach the collector, prints one line on stderr
-// with their number and the cause, since a command's log lines are not shown.
+// with their number and the cause: nothing else shows this, since a command's log lines are not shown.
 void EndCommandTelemetry(CommandTelemetry& started);
 
 // Applies log.level and log.format, for the servers.

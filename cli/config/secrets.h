@@ -1,4 +1,4 @@
-// Hides the secrets of a configuration before other people than the owner of the process see it. Stateless;
+// Hides the secrets of a configuration from people other than the owner of the process. Stateless;
 // thread-safe.
 #pragma once
 

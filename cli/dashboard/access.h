@@ -53,8 +53,8 @@ class Access {
 };
 
 // The allowed values of a request's Host, "host:port" in lower case; with port 80, or 443 with TLS, also
-// without the port. A page of another site sends that site's name,
-// even where the site makes its name resolve to this host (DNS rebinding).
+// without the port. A page of another site sends that site's name, even if that name resolves to this host
+// (DNS rebinding).
 std::vector<std::string> AllowedHosts(const std::vector<std::string>& names, uint16_t port, bool tls);
 
 // The path to which a login redirects: `wanted` if it is a path of this server, else "/". A browser would

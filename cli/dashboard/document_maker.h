@@ -62,8 +62,8 @@ class Documents::Maker {
 
   absl::StatusOr<std::shared_ptr<client::AdminClient>> Own();
 
-  // Makes a call to the daemon or store that the dashboard belongs to. If that is away, the next call looks
-  // up its address again, since its successor may have another one.
+  // Makes a call to the server (daemon or global store) of this dashboard. If the server is away, the next
+  // call looks up the address again, since the server's successor may have another address.
   template <class Call>
   auto Ask(Call call)
       -> decltype(call(std::declval<client::AdminClient&>(), std::declval<const RequestContext&>())) {
@@ -86,8 +86,8 @@ class Documents::Maker {
   Shared<v1::ListKeysResponse> AllKeys();
   Shared<v1::ListReplicationTasksResponse> AllTasks();
 
-  // The registered nodes. If the global store does not answer, only the daemon's own node, and `problems`
-  // says so.
+  // The registered nodes. If the global store does not answer, only the daemon's own node; `problems` then
+  // gets the error.
   absl::StatusOr<std::vector<v1::Node>> KnownNodes(nlohmann::json* problems);
   // Finds a node by its name or id; an id takes precedence over an equal name of another node.
   absl::StatusOr<v1::Node> FindNode(const std::string& wanted, nlohmann::json* problems);

@@ -1,6 +1,6 @@
 // A small HTTP/1.1 server for GET: one request per connection and one thread per connection, with a max
-// number of both. It refuses a head that is too long or too slow, and keeps no more of it. So an
-// unauthenticated peer can only use a bounded number of threads, with kMaxHeadBytes each.
+// number of both. It refuses a head that is too long or too slow. So an unauthenticated peer can only use a
+// bounded number of threads, with kMaxHeadBytes of memory each.
 //
 // Thread-safe. The handler is called on many threads at once. The destructor ends all connections and waits
 // for their threads.
