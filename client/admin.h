@@ -25,8 +25,8 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // Connects like Client::Connect. `daemon` may also be the address of a global store: then only the calls
-  // that a global store serves work.
+  // Connects like Client::Connect. `daemon` may also be the address of a global store, which serves only some
+  // of these calls; the others then return UNIMPLEMENTED.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const ClientOptions& options);
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const std::string& daemon) {
     return Connect(ClientOptions{.daemon = daemon});
@@ -52,16 +52,17 @@ class AdminClient {
                          std::optional<uint64_t> expected_revision = std::nullopt);
   // Returns all pages in one response.
   absl::StatusOr<v1::ListKeysResponse> ListKeys(const RequestContext& context, std::string_view prefix);
-  // Calls `on_key` with each existing key, then with each change. The messages with `listed` set are consumed
-  // here.
+  // Calls `on_key` with each existing key, then with each change. Leaves out the messages with `listed` set.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const v1::WatchKeysResponse&)>& on_key);
 
-  // Returns all pages. Each artifact has the number of its replicas; `replicas` asks for the list, too.
+  // Returns all pages. Each artifact has the number of its ready replicas and, with `replicas`, the list of
+  // its replicas.
   absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
                                                           absl::Duration min_age, bool replicas = false);
   // One artifact, by its id, with all its replicas.
   absl::StatusOr<v1::Artifact> DescribeArtifact(const RequestContext& context, std::string_view artifact_id);
+  // Deletes the artifact on all nodes. FAILED_PRECONDITION while a key names it.
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
   // Cleans this cluster's archives: deletes packs and manifests of artifacts that the global store no longer
@@ -75,7 +76,8 @@ class AdminClient {
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
-  // `replica` names replicas as in Client::SetPinned.
+  // `replica` names replicas as in Client::SetPinned. FAILED_PRECONDITION for a pinned replica and, without
+  // `force`, for a last copy.
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
@@ -113,6 +115,7 @@ class AdminClient {
       const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news);
   absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(
       const RequestContext& context, const v1::CancelReplicationTasksRequest& request);
+  // Begins the drain of a node (DrainNodeRequest in proto/global_store.proto); `draining` false ends it.
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
   // Frees the node id, so that another certificate may take it. Needs a connection to a global store.
   absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);

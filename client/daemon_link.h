@@ -28,7 +28,7 @@ class DaemonLink {
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const ClientOptions& options);
 
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
-  v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // the daemon passes its calls on
+  v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // forwarded by the daemon
   v1::Records::Stub& records() const { return *records_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const std::string& address() const { return address_; }

@@ -12,9 +12,10 @@
 
 namespace tensorcast::client {
 
-// Returns the tensors of at least 64 KiB that lie in a sealed memfd that this process has mapped and still
-// has open, or in a host replica that this process holds and did not write to at that place. For a smaller
-// tensor, streaming costs less. REQUIRES: layout.tensors describes `tensors`, in the same order.
+// Returns the tensors of at least 64 KiB in either kind of memory: a sealed memfd that this process has
+// mapped and still has open, or a host replica that this process holds, at a place that it did not write to.
+// For a smaller tensor, streaming costs less. REQUIRES: layout.tensors describes `tensors`, in the same
+// order.
 std::vector<HandedMemory> FindHandedTensors(std::span<const PutTensor> tensors, const ImageLayout& layout);
 
 }  // namespace tensorcast::client

@@ -35,8 +35,8 @@ class LiveClient {
   // Makes the replica's lease a live one. Returns its hold, the name of the lease in the calls below.
   // FAILED_PRECONDITION if the replica is not attached whole in host memory.
   absl::StatusOr<std::string> MakeLive(const RequestContext& context, const Replica& replica);
-  // Stages a version for the replica, which stays as it is. Fetches the version's manifest too, so that
-  // Commit does not wait for it.
+  // Stages a version for the replica; the replica does not change. Also fetches the version's manifest, so
+  // that Commit does not have to.
   absl::Status Prepare(const RequestContext& context, const std::string& hold,
                        const std::string& artifact_id);
 

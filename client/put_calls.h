@@ -29,7 +29,7 @@ absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestC
 
 absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message);
 
-// One attempt of an import. `files` are descriptors that the daemon receives; if it is empty, the daemon
+// One attempt of an import. `files` are descriptors that the daemon receives; if there are none, the daemon
 // opens the path itself.
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
                         v1::ImportArtifactRequest& request, OnPutResponse on_response);

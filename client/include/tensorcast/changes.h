@@ -9,9 +9,9 @@
 //   auto written = (*changes)->WriteTo(context, my_tensors);
 //
 // The differences that the store has (PutOptions::base) tell which elements changed. If the store has none,
-// both images are compared. The values always come from the target, which the daemon has compared with its
-// digests. A write may therefore be repeated, also after a write that ended early. Once a write has
-// succeeded, the memory holds the target's elements.
+// both images are compared. The values always come from the target's image, which the daemon has verified. So
+// a write may be repeated, also after a write that ended early. Once a write has succeeded, the memory holds
+// the target's elements.
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.
 //
@@ -60,17 +60,17 @@ struct WrittenChanges {
 };
 
 struct ChangesOptions {
-  // If no differences lead from the base to the target, get the base and compare both images. If false, every
-  // element counts as changed (kWhole). To write everything takes no longer than to compare.
+  // If no differences connect the base and the target, get the base and compare both images. False: every
+  // element then counts as changed (kWhole). Writing everything takes no longer than comparing.
   bool compare = true;
 };
 
 class Changes {
  public:
   // `base` is a key or an artifact id; empty: unknown (kWhole). `target` must be attached in host memory,
-  // whole or in part (GetOptions::tensors). Gets the differences at "cpu", or the base to compare with.
+  // whole or in part (GetOptions::tensors). Gets the differences, or the base to compare with, at "cpu".
   // FAILED_PRECONDITION if `target` is not in host memory. NOT_FOUND if the key does not exist, or if the
-  // store has neither differences nor the base.
+  // store has neither differences nor the base to compare with.
   static absl::StatusOr<std::unique_ptr<Changes>> Find(Client& client, const RequestContext& context,
                                                        std::string_view base, const Replica& target,
                                                        const ChangesOptions& options = {});
@@ -87,14 +87,16 @@ class Changes {
   TensorChanges Of(size_t tensor) const;
 
   // Writes the changed elements into `tensors`: the caller's memory for each of target.tensors(), in the same
-  // order. Each span has as many bytes as the packed tensor; an empty span leaves its tensor out. Uses up to
-  // eight threads. After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with the
-  // target's values. INVALID_ARGUMENT for another number of spans, or a span of another size.
+  // order. Each span has as many bytes as the packed tensor; an empty span leaves its tensor out. Unless
+  // source() is kWhole, the memory must hold elements of the base or the target. Uses up to eight threads.
+  // After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with the target's
+  // values. INVALID_ARGUMENT for another number of spans, or a span of another size.
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
 
   // Compares `tensors`, given as for WriteTo, with the digests of the target's manifest. Returns the indices
-  // of the tensors that differ. DATA_LOSS if the target's own memory does not match the digests.
+  // of the tensors that differ. DATA_LOSS if the target's own memory does not match the digests. Other errors
+  // are those of WriteTo.
   static absl::StatusOr<std::vector<size_t>> Differing(const RequestContext& context, const Replica& target,
                                                        std::span<const std::span<std::byte>> tensors);
 

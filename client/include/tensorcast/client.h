@@ -15,8 +15,8 @@
 // Ownership: a Replica is a lease, and may outlive the Client that made it. Arguments of a call are borrowed
 // until the call returns.
 //
-// Threading: Client is thread-safe. All calls block, except StartGet. Callbacks run without a lock on the
-// thread that does the work: the caller's thread, or the thread of the background get.
+// Threading: Client is thread-safe. All calls block, except StartGet. A callback runs on the caller's thread;
+// the callbacks of StartGet and GetAt may run on other threads. The library holds no lock meanwhile.
 //
 // Time: every deadline (RequestContext::deadline, PendingGet::Wait) is on the steady clock: SteadyNow() plus
 // a duration. Setting the machine's clock does not move it. KeyInfo::updated is wall time, for people.
@@ -32,7 +32,7 @@
 // - DEADLINE_EXCEEDED, CANCELLED: as the context asks.
 //
 // The client retries only UNAVAILABLE, within the deadline and for at most ten seconds. It does not retry if
-// the daemon says that the global store is away for longer than a restart takes.
+// the daemon reports that the global store has been away for longer than a restart or a failover takes.
 #pragma once
 
 #include <cstddef>
@@ -88,29 +88,30 @@ struct ClientOptions {
 struct GetOptions {
   std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
   std::string lane;              // use only "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
-  bool wait_for_space = false;   // if the pool is full of replicas in use, wait until the deadline
+  bool wait_for_space = false;   // if replicas in use fill the pool, wait for space until the deadline
   bool attach = true;            // false: make the replica on the daemon's node, and only describe it
   // Only these tensors; empty: all. Each entry is a name, or a pattern of names: `*` matches any text, `?`
-  // any character, `[a-z]` one of the listed characters, `[!a-z]` any other character. Brings only the
-  // missing chunks that hold these tensors. Works only for "cpu", since only host memory can hold a part of
-  // an image. INVALID_ARGUMENT for a name or pattern that matches no tensor.
+  // any character, `[a-z]` one of the listed characters, `[!a-z]` any other character. The daemon
+  // brings only missing chunks that hold these tensors. Works only for "cpu", since only host memory can hold
+  // a part of an image. INVALID_ARGUMENT for a name or pattern that matches no tensor.
   std::vector<std::string> tensors = {};
   // Map host memory so that this process may write to it, for libraries with tensors that cannot be
   // read-only. Written pages are private copies, which no other process sees. If the pool uses reserved huge
   // pages, the host must have enough free ones for a second copy; otherwise the mapping is read-only
   // (Replica::writable).
   bool copy_on_write = false;
-  // If true, the global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the
-  // daemon answers from its memory when the store is away, and marks that answer as unconfirmed.
+  // If true, the global store must resolve the key now: UNAVAILABLE when the store does not answer. If false,
+  // the daemon then uses the binding that it remembers, and marks the answer as unconfirmed.
   bool confirmed = false;
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
   // Write this version over a replica of an earlier version in the daemon's host memory, so that the host
-  // holds one image instead of two. The earlier replica is then gone. If the store has no differences, it is
-  // the least recently used replica with the same tensors, under any key. FAILED_PRECONDITION, with the
-  // reason, if that replica is in use, is pinned, is a last copy, or is in memory that cannot be written to.
-  // With wait_for_space, the get waits until the replica's readers end. If the host has no such replica, the
-  // get is an ordinary one. Cannot be combined with `tensors`, `lane` or a location other than "cpu".
+  // holds one image instead of two. The earlier replica is then gone. The daemon chooses the replica from
+  // which the store's differences lead to this version; without differences, the least recently used idle
+  // replica with the same tensors, under any key. FAILED_PRECONDITION, with the reason, if the chosen replica
+  // is in use, is pinned, is a last copy, or is in memory that cannot be written to. With wait_for_space, the
+  // get waits until the replica's readers end. If the host has no such replica, the get is an ordinary one.
+  // Cannot be combined with `tensors`, `lane` or a location other than "cpu".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
@@ -170,9 +171,9 @@ struct DifferenceInfo {
 struct PutResult {
   std::string artifact_id;
   std::string replica_id;
-  bool existed = false;  // the same content was already stored
-  uint64_t key_revision = 0;
-  std::string files_id;  // the artifact of the files that the key binds with the tensors; empty: none
+  bool existed = false;       // the same content was already stored
+  uint64_t key_revision = 0;  // 0: the put named no key
+  std::string files_id;       // the artifact of the files that the key binds with the tensors; empty: none
   std::optional<TransferReport> transfer;
   std::optional<DifferenceInfo> difference;  // published with the artifact
   std::string no_difference;                 // for people: why a requested difference was not made
@@ -223,8 +224,9 @@ class Client {
  public:
   // Connects, and returns after the daemon has answered the handshake. UNAVAILABLE when no daemon listens at
   // the address (at once, or after wait_for_daemon), or when the daemon does not answer within
-  // connect_timeout; PERMISSION_DENIED when this user may not connect; CANCELLED by options.cancellation;
-  // INVALID_ARGUMENT for certificates that do not fit together.
+  // connect_timeout; PERMISSION_DENIED when this user may not connect, or when every user can read the
+  // private key; CANCELLED by options.cancellation; INVALID_ARGUMENT for a text that is not an address, or
+  // certificates that do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   // The address of the daemon that this client is connected to: unix:/path or host:port.
@@ -256,11 +258,11 @@ class Client {
                                        const GetOptions& options = {});
 
   // Streams the tensors, from host or GPU memory, to the daemon through a small ring of shared memory, so
-  // that no second image is needed. Tensors in a memfd that is sealed WRITE | SHRINK | GROW, and tensors of a
-  // replica that this process holds, are handed over instead, and the daemon copies them from there.
-  // Tensors must not change until Put returns: the daemon stores each byte with the value that it has when
-  // the daemon reads it. INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape,
-  // if its name repeats, or if its address is not on the GPU that PutTensor::device names.
+  // that no second image is needed. The daemon copies tensors directly if they are in a memfd that is sealed
+  // WRITE | SHRINK | GROW, or in a replica that this process holds. Tensors must not change until Put
+  // returns: the daemon stores each byte with the value that it has when the daemon reads it.
+  // INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape, if its name repeats,
+  // or if its address is not on the GPU that PutTensor::device names.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
@@ -275,8 +277,8 @@ class Client {
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
   // The latest artifact that this daemon's node imported from the file. NOT_FOUND if the node did not import
-  // the file, if the file's size or mtime has changed since, or if the file lies outside the daemon's
-  // import_roots: the daemon keeps no origin that it cannot read again.
+  // the file, or if the file's size or mtime has changed since. Also NOT_FOUND if the file lies outside the
+  // daemon's import_roots: the daemon remembers only files that it can open again by itself.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
   // Binds the key to `artifact`, under the next revision. `artifact` is an artifact id or another key. For
@@ -290,11 +292,16 @@ class Client {
   // For `confirmed`, see GetOptions.
   absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key,
                                      bool confirmed = false);
+  // Deletes the key; the artifact stays. NOT_FOUND if the key does not exist, FAILED_PRECONDITION if the key
+  // has another revision than `expected_revision`.
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision = std::nullopt);
+  // The keys that begin with `prefix`, sorted by name.
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
-  // Calls `on_key`, on this thread, for each existing key, then for each change. Returns the context's error
-  // when the context ends, and OK when `on_key` returns false. Reconnects by itself.
+  // Calls `on_key`, on this thread, for each existing key that begins with `prefix`, then for each change.
+  // Returns the context's error when the context ends, and OK when `on_key` returns false. Reconnects by
+  // itself, and then reports only what changed meanwhile. Of several quick changes of one key, a slow
+  // `on_key` may get only the last.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 

@@ -1,5 +1,5 @@
-// A Replica is the result of a get: a replica of an artifact, attached to this process, and its tensors in
-// place, without a copy.
+// A Replica is the result of a get. It attaches this process to a replica of an artifact, and gives the
+// tensors in place, without a copy.
 //
 //   for (const TensorView& tensor : replica->tensors()) Use(tensor.name, tensor.shape, tensor.host);
 //   const absl::StatusOr<TensorView> embedding = replica->Find("model.embed_tokens.weight");
@@ -92,8 +92,8 @@ class Replica {
   const std::string& files_id() const;
   // The revision of the key that the get named; 0 if the get named an artifact id.
   uint64_t key_revision() const;
-  // True when the global store did not answer: the key is as the daemon last knew it, and may mean another
-  // artifact by now.
+  // True if the global store did not answer the get: the daemon used the binding that it remembers, and the
+  // key may name another artifact by now.
   bool key_unconfirmed() const;
   // How the bytes came to this node; nullopt when the replica already existed.
   const std::optional<TransferReport>& transfer() const;
