@@ -49,9 +49,9 @@ class Communicator {
   // Enqueues a broadcast of `bytes` bytes, from the buffer of rank `root` to the buffers of all other ranks.
   // `buffers[i]` is the buffer of the i-th rank passed to Join. It must be on that rank's GPU, and must stay
   // allocated and must not be accessed until Await has returned. Every process must enqueue the same
-  // broadcasts in the same order; NCCL does not detect a difference. If it refuses the arguments
-  // (INVALID_ARGUMENT), it enqueues nothing. Does not wait for the transfer. The first call may wait until
-  // all ranks have called Broadcast, because the ranks connect then.
+  // broadcasts in the same order; NCCL does not detect a difference. A call with refused arguments
+  // (INVALID_ARGUMENT) enqueues nothing. Does not wait for the transfer. The first call may wait until all
+  // ranks have called Broadcast, because the ranks connect then.
   virtual absl::Status Broadcast(const RequestContext& context, int root, absl::Span<const DevicePtr> buffers,
                                  uint64_t bytes) = 0;
 
