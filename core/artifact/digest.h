@@ -70,10 +70,10 @@ class DigestBuilder {
 // to other threads. Thread-safe.
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source);
 
-// One step of a copy that changes bytes on its way: reads `next` into `buffer`, which stays in the cache, and
-// meanwhile writes the step before, `made`, to `destination` as StreamingCopy does. So memory is read and
-// written at the same time, as in a plain copy. None of the four ranges overlap. The bytes at `destination`
-// become visible to other threads only by a StreamingCopy that the same thread makes later.
+// One step of a copy that changes the bytes. Reads `next` into `buffer`, which stays in the cache. Meanwhile
+// writes `made`, the result of the previous step, to `destination` as StreamingCopy does. So memory is read
+// and written at the same time, as in a plain copy. None of the four ranges overlap. The bytes at
+// `destination` are visible to other threads only after a later StreamingCopy of the same thread.
 void ReadAndStream(std::byte* buffer, std::span<const std::byte> next, std::byte* destination,
                    std::span<const std::byte> made);
 

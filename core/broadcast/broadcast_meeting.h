@@ -28,7 +28,8 @@ struct WideGroupPlan {
   std::string artifact_id;
   uint32_t world_size = 0;
   std::vector<Rank> ranks;  // the GPUs of this node
-  // Whether the root is one of `ranks`. It is a ready replica, or else the replica with the earliest ingest.
+  // Whether the root is one of `ranks`. The root is a ready replica, or else the replica with the earliest
+  // ingest.
   bool has_root = false;
   SteadyTime forms_until;  // the group is given up if it has not formed by this time
   std::shared_ptr<BroadcastMeeting> meeting;
@@ -51,7 +52,7 @@ class BroadcastMeeting {
   // over. `root` is set on the root's node.
   virtual absl::StatusOr<WideRoot> Meet(const RequestContext& context, const WideGroupPlan& plan,
                                         const std::optional<WideRoot>& root) = 0;
-  // Reports that this node does not take part, or no longer. Blocks only briefly.
+  // Reports that this node does not take part, or has stopped taking part. Blocks only briefly.
   virtual void GiveUp(const WideGroupPlan& plan, const absl::Status& why) = 0;
 };
 

@@ -39,8 +39,8 @@ class FanOut {
   FanOut& operator=(const FanOut&) = delete;
 
   // Joins the group of `root`, a ready or filling replica on a GPU, and blocks while the group forms: until
-  // all ingests of the artifact that the table knows have joined, but at most about a second. nullopt
-  // without a broadcaster, or with fewer than two receivers. The group holds `root` until it is over.
+  // all ingests of the artifact that the table knows have joined, but at most about a second. nullopt without
+  // a broadcaster, or with fewer than two receivers. The group holds `root` until the group is over.
   std::optional<BroadcastMember> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                       const BroadcastReceiver& receiver);
 

@@ -1,9 +1,10 @@
 // This node's part in broadcasts of an artifact from one GPU to a group of GPUs on several nodes.
 //
-// The engine's owner names the GPUs of this node that take part. The ingest of each of them joins when it has
-// memory. When all have joined and the broadcaster is free, the group's thread waits for the other nodes. It
-// then broadcasts the root's chunks (also while the root fills), or receives them, for all GPUs of this node
-// at once. Each receiver verifies the chunks in its memory. The root's ingest continues as without a group.
+// The engine's owner names the GPUs of this node that take part. The ingest for each such GPU joins when the
+// ingest has memory. When all have joined and the broadcaster is free, the group's thread waits for the other
+// nodes. It then broadcasts the root's chunks (also while the root fills), or receives them, for all GPUs of
+// this node at once. Each receiver verifies the chunks in its memory. The ingest of the root continues as if
+// there were no group.
 //
 //   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all chunks arrived, a member left, or an error
 //               '────────────┴────► over: too late, another node gave up, a member left
@@ -55,9 +56,9 @@ class WideBroadcasts {
   // Starts the thread of a new group.
   void Begin(const WideGroupPlan& plan);
 
-  // Joins the group that waits for this receiver, and blocks while it forms. Calls `on_wait` at the beginning
-  // and at the end of the wait. nullopt if no group waits for the receiver, if the receiver is the root, or
-  // if the group is over before it broadcasts.
+  // Joins the group that waits for this receiver, and blocks while the group forms. Calls `on_wait` at the
+  // beginning and at the end of the wait. nullopt if no group waits for the receiver, if the receiver is the
+  // root, or if the context or the group ends before the broadcast.
   std::optional<BroadcastMember> Join(const RequestContext& context, const BroadcastReceiver& receiver,
                                       const WaitObserver& on_wait);
 

@@ -30,8 +30,8 @@ class CopyQueue {
 
  public:
   // A running copy. Its source and destination must not be freed, and the destination must not be used,
-  // before Await returns. The destructor awaits the copy, too. May outlive its queue. Movable; one thread at
-  // a time.
+  // before Await returns. The destructor awaits the copy, too. May outlive its queue. Movable;
+  // thread-compatible.
   class Pending {
    public:
     Pending() = default;  // no copy

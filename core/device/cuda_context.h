@@ -36,7 +36,7 @@ absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::stri
 
 // A device address as CUDA takes it.
 inline void* CudaPointer(DevicePtr pointer) {
-  // The host never reads through it, so the optimizer loses nothing by not knowing where it points.
+  // The host never reads through the pointer, so the optimizer loses nothing by not knowing its target.
   return reinterpret_cast<void*>(pointer.address);  // NOLINT(performance-no-int-to-ptr)
 }
 

@@ -17,7 +17,7 @@
 namespace tensorcast {
 
 // Allocations of one size, opened for broadcasts from the first to all others. The destructor closes them and
-// may block. Afterwards no process of the group has them open. One thread at a time.
+// may block. Afterwards no process of the group has them open. Thread-compatible.
 class BroadcastGroup {
  public:
   virtual ~BroadcastGroup() = default;
@@ -36,7 +36,7 @@ struct BroadcastWorld {
 
 // This node's part in a BroadcastWorld. While it exists, this node cannot open another group. If it is
 // destroyed before the end of the broadcasts, the parts of other nodes fail soon. The destructor may block;
-// afterwards no process of the group has the allocations open. One thread at a time.
+// afterwards no process of the group has the allocations open. Thread-compatible.
 class WideBroadcastGroup {
  public:
   virtual ~WideBroadcastGroup() = default;
@@ -57,7 +57,8 @@ class WideBroadcastGroup {
 class DeviceBroadcaster {
  public:
   virtual ~DeviceBroadcaster() = default;
-  // Whether this node can broadcast; false after a failure that shows that it cannot.
+  // Whether this node can broadcast now: false while a group is open, and after a failure that shows that the
+  // node cannot broadcast.
   virtual bool available() const = 0;
   // `allocations`: two or more results of DeviceRuntime::Allocate, each on another device. They must outlive
   // the group. UNAVAILABLE while another group is open, or when the group cannot be opened.

@@ -1,6 +1,6 @@
-// The interface of the digest kernel for the code that launches it: the cuda backend, and the stand-in for
-// the CUDA runtime (tests/stand_ins), which runs it on the host. A build without nvcc has no kernel. Private
-// to this folder and to the stand-in.
+// The interface of the digest kernel for the code that launches the kernel: the cuda backend, and the
+// stand-in for the CUDA runtime (tests/stand_ins). The stand-in runs the kernel on the host. A build without
+// nvcc has no kernel. Private to this folder and to the stand-in.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ class DirectCopies {
 
   // A running copy. Its source and destination must not be freed, and the destination must not be used,
   // before Await returns. The destructor awaits the copy, too. Must not outlive the DirectCopies. Movable;
-  // one thread at a time.
+  // thread-compatible.
   class Pending {
    public:
     Pending(Pending&& other) noexcept;
@@ -62,8 +62,8 @@ class DirectCopies {
   // Whether bytes in memory of device `from` can be copied directly to memory of device `to`, and digested
   // there.
   bool Reach(int from, int to) const;
-  // Begins to copy `bytes` bytes at `source` to `destination`. If both are the same address, it only digests.
-  // RESOURCE_EXHAUSTED if too many copies are running. After an error no copy is running.
+  // Begins to copy `bytes` bytes at `source` to `destination`. If both are the same address, only digests the
+  // bytes. RESOURCE_EXHAUSTED if too many copies are running. After an error no copy is running.
   absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
   // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`, and
   // digests them there. Blocks while it copies a piece that is not page-locked.

@@ -23,9 +23,9 @@ NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sy
 // Each node once, in ascending order.
 std::vector<int> DistinctNodes(const NumaNodes& nodes);
 
-// Restricts the thread that makes it to the allowed CPUs of the node, until it is destroyed on the same
-// thread. If no allowed CPU belongs to the node, nothing changes. Threads that this thread starts in between
-// inherit the restriction permanently, so it must not start threads that outlive this object.
+// Restricts the calling thread to the allowed CPUs of the node, from construction to destruction on the same
+// thread. If no allowed CPU belongs to the node, nothing changes. A thread that the calling thread starts
+// meanwhile inherits the restriction permanently, so such a thread must not outlive this object.
 class NearNumaNode {
  public:
   explicit NearNumaNode(std::optional<int> node, const std::string& sysfs = "/sys");

@@ -14,14 +14,14 @@ namespace tensorcast {
 
 struct PciPlace {
   std::optional<int> numa_node;
-  // Sorted names of the nearest adapters: from the root of the PCI tree, their paths share the longest part
-  // with the device's path, and at least a host bridge. RDMA devices if there are any, else network
-  // interfaces.
+  // Sorted names of the nearest adapters. From the root of the PCI tree on, their paths share the longest
+  // part with the device's path. The shared part has at least a host bridge. The adapters are RDMA devices if
+  // there are any, else network interfaces.
   std::vector<std::string> nearest_nics;
 };
 
-// `sysfs` is "/sys" or a folder with the same layout. `bus_id` is such as "0000:3b:00.0"; an empty one gives
-// an empty result.
+// `sysfs` is "/sys" or a folder with the same layout. `bus_id` has the form "0000:3b:00.0"; an empty one
+// gives an empty result.
 PciPlace FindPciPlace(std::string_view sysfs, std::string_view bus_id);
 
 }  // namespace tensorcast

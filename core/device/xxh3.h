@@ -1,7 +1,6 @@
-// XXH3-128 with seed 0 and the default secret, written so that the same text is compiled for a GPU and for
-// the host: by nvcc for the digest kernel, and as plain C++ for the fake device, the stand-in for the CUDA
-// runtime and the tests. Written from the algorithm's specification (doc/xxhash_spec.md of
-// https://github.com/Cyan4973/xxHash).
+// XXH3-128 with seed 0 and the default secret. nvcc compiles this text for the digest kernel. A host compiler
+// compiles the same text for the fake device, the stand-in for the CUDA runtime and the tests. Written from
+// the algorithm's specification (doc/xxhash_spec.md of https://github.com/Cyan4973/xxHash).
 //
 // A long input consists of blocks of 1 KiB. A block adds to each of the eight accumulators a sum over its
 // stripes, which does not depend on other blocks. Only the scrambling between two blocks is sequential. So a
@@ -104,14 +103,14 @@ TENSORCAST_HOST_DEVICE inline uint64_t SecretWord(int index) {
   return kSecret[index];
 }
 
-// The eight bytes of the secret from this one on.
+// The eight bytes of the secret that begin at `byte`.
 TENSORCAST_HOST_DEVICE inline uint64_t Secret(int byte) {
   const int shift = byte % 8 * 8;
   const uint64_t low = SecretWord(byte / 8) >> shift;
   return shift == 0 ? low : low | SecretWord(byte / 8 + 1) << (64 - shift);
 }
 
-// Both machines are little-endian, as the algorithm is.
+// Hosts and GPUs are little-endian, as the algorithm is.
 TENSORCAST_HOST_DEVICE inline uint64_t Load64(const uint8_t* at) {
   uint64_t word = 0;
   std::memcpy(&word, at, sizeof(word));

@@ -23,9 +23,9 @@ namespace tensorcast {
 // An opened difference: its index is checked and copied. Immutable; thread-safe.
 class DifferenceDecoder {
  public:
-  // `layout` and `image` belong to the difference. `image` has the pieces of the whole image, in order; they
-  // must outlive the decoder. `target` is the geometry of the target and of the base. INVALID_ARGUMENT for an
-  // index that is damaged or has another geometry.
+  // `layout` and `image` belong to the difference. `image` has the pieces of the whole image, in order; this
+  // memory must outlive the decoder. `target` is the geometry of the target and of the base. INVALID_ARGUMENT
+  // for an index that is damaged or has another geometry.
   static absl::StatusOr<DifferenceDecoder> Open(const ImageLayout& layout,
                                                 std::span<const std::span<std::byte>> image,
                                                 DifferenceGeometry target);
@@ -35,8 +35,8 @@ class DifferenceDecoder {
   RecordMode mode(uint32_t chunk) const { return modes_[chunk]; }
   // The place of the record in the difference's image; empty for kSame and kWhole.
   ByteRange record(uint32_t chunk) const;
-  // The record's bytes. If they are in several pieces of the image, they are copied to `gathered`, and the
-  // result refers to it.
+  // The record's bytes. If several pieces of the image have parts of the record, copies the record to
+  // `gathered`; the result then refers to `gathered`.
   std::span<const std::byte> RecordBytes(uint32_t chunk, std::vector<std::byte>& gathered) const;
 
  private:
@@ -53,8 +53,8 @@ class DifferenceDecoder {
 // Rebuild checks this.
 using DecoderPath = std::span<const DifferenceDecoder* const>;
 
-// kSame if no difference changes the chunk, kWhole if one of them has no record of it, else the mode of a
-// difference that changes it.
+// kSame if no difference of the path changes the chunk, kWhole if a difference has no record of the chunk,
+// else the mode of a difference that changes the chunk.
 RecordMode ModeOf(DecoderPath path, uint32_t chunk);
 
 // Changed elements of one width.

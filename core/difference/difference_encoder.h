@@ -64,8 +64,8 @@ class DifferenceEncoder {
 
   const DifferenceGeometry& geometry() const { return geometry_; }
   RecordMemory& memory() { return *memory_; }
-  // Whether no difference will be made, because it is already larger than half the image or because there is
-  // no memory. The remaining chunks then need not be compared.
+  // True once the difference is larger than half the image, or memory has run out. Finish then returns
+  // nullopt, and the remaining chunks need not be compared.
   bool GivenUp() const { return TooLarge() || no_memory_.load(std::memory_order_relaxed); }
   // The error of RecordMemory::Add; OK if there was none.
   absl::Status memory_status() const;
@@ -78,9 +78,9 @@ class DifferenceEncoder {
   // REQUIRES: no thread is storing this chunk.
   bool IsStored(uint32_t chunk) const { return records_[chunk].stored; }
 
-  // Makes the difference. nullopt if there was no memory, or if the difference, including the chunks with
-  // mode kWhole, is larger than half the image. Call it once. REQUIRES: no other call is running; each chunk
-  // was stored, unless GivenUp().
+  // Makes the difference. nullopt if memory ran out, or if the difference, including the chunks with mode
+  // kWhole, is larger than half the image. Call it once. REQUIRES: no other call is running; each chunk was
+  // stored, unless GivenUp().
   std::optional<EncodedDifference> Finish();
 
  private:

@@ -59,7 +59,8 @@ constexpr U TakeStep(U base, uint8_t step) {
   return FromOrder<U>(static_cast<U>(ToOrder(base) + UnZigZag<U>(step)));
 }
 
-// The same for one element alone, in whole registers: operations on parts of them wait for each other.
+// As TakeStep, for code that decodes one element at a time. Computes in whole registers, because operations
+// on parts of a register wait for each other.
 template <std::unsigned_integral U>
 constexpr U TakeOneStep(U base, uint8_t step) {
   using Register = std::conditional_t<(sizeof(U) < sizeof(uint32_t)), uint32_t, U>;
@@ -68,7 +69,7 @@ constexpr U TakeOneStep(U base, uint8_t step) {
   const Register zigzag = step;
   const Register order = (bits ^ ((Register{0} - (bits >> kSign)) | SignBit<U>())) +
                          ((zigzag >> 1) ^ (Register{0} - (zigzag & 1)));
-  // Above the element's bits there is anything now.
+  // The bits of `order` above the element's width are undefined; the cast drops them.
   return static_cast<U>(order ^ ((((order >> kSign) & 1) - 1) | SignBit<U>()));
 }
 

@@ -33,12 +33,12 @@ class RecordWriter {
   ~RecordWriter();
 
   std::string Write(const RecordStreams& streams);
-  // The size in the record of a stream with this content.
+  // The number of bytes that a stream with this content takes in a record.
   size_t StoredBytes(std::span<const uint8_t> content);
 
  private:
   void PutStream(std::span<const uint8_t> content, std::string& out);
-  // Compresses `content` into compressed_; false if that is not shorter.
+  // Compresses `content` into compressed_; false if the result is not shorter than `content`.
   bool Compress(std::span<const uint8_t> content);
 
   struct Context;

@@ -94,7 +94,7 @@ class ArtifactStore {
   // Removes the artifact's file and its entry, even if the file is damaged.
   virtual absl::Status Remove(std::string_view artifact_id) = 0;
   // Closes the artifact's file if another process removed or replaced it; closing frees the file's space. A
-  // file that now has its name stays.
+  // new file with the same name stays.
   virtual void CloseLost(std::string_view artifact_id) = 0;
   // Forgets the damaged files that another process removed.
   virtual void ForgetRemovedDamage() = 0;

@@ -10,8 +10,8 @@
 
 namespace tensorcast {
 
-// Measures one operation, from the construction to End. While metrics are off it costs a branch.
-// Thread-compatible.
+// Measures one operation, from the construction to End. While metrics are off, a measurement costs one
+// branch. Thread-compatible.
 class DiskOperation {
  public:
   explicit DiskOperation(std::string_view name) : name_(name) {

@@ -43,15 +43,16 @@ class ImportRoots final : public ObjectStore {
   // The file or folder at `path`. The URI of a file is its real path. INVALID_ARGUMENT for another kind of
   // file, or for a path that is not absolute (Everything() also takes relative paths).
   //
-  // A folder's files may be links, but a link to a file outside the folder is refused (INVALID_ARGUMENT if
-  // errors have the reason). There is one exception, for the download cache of a model hub: links from
-  // <model>/snapshots/<revision>/ into <model>/blobs/ are followed.
+  // A folder's files may be links, but a link to a file outside the folder is refused (INVALID_ARGUMENT from
+  // Everything(), else PERMISSION_DENIED). There is one exception, for the download cache of a model hub:
+  // links from <model>/snapshots/<revision>/ into <model>/blobs/ are followed.
   //
   // Find first writes out stores to the file through mappings (WriteOutMappedPages), which may wait for the
-  // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends before. The same holds for Open of a folder.
+  // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends before that. Open of a returned folder does the
+  // same for its file.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
-  // Opens a file that was opened before, by its real path. FAILED_PRECONDITION if it has changed since.
+  // Opens a file that was opened before, by its real path. FAILED_PRECONDITION if the file has changed since.
   absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
                                                           const ObjectIdentity& file) const override;
 

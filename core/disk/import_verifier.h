@@ -35,8 +35,8 @@ std::string DescribeObjects(const ByteRange& range, const std::vector<ObjectExte
                             const ObjectReaders& objects);
 
 // Reads these extents of the objects again; `manifest` is from the first reading. ABORTED, naming chunk and
-// object, if a chunk differs now. Other errors are those of a source that reads objects. Starts a few
-// threads.
+// object, if a chunk differs now. Other errors come from reading the objects (core/source/object_reader.h).
+// Starts a few threads.
 absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& objects,
                           const std::vector<ObjectExtent>& extents, const Manifest& manifest);
 

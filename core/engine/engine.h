@@ -55,7 +55,7 @@ struct EngineOptions {
   // Whether to compare BLAKE3, too, for chunks from another host, so that no node can forge them. XXH3 is
   // always compared.
   bool distrust_other_hosts = false;
-  // An ingest gives its sources up if for this time none of them has had a missing chunk.
+  // If for this time no source of an ingest has had a missing chunk, the ingest gives its sources up.
   absl::Duration peer_timeout = absl::Seconds(10);
 
   void FromConfig(ConfigReader& config) {
@@ -72,7 +72,7 @@ struct EngineOptions {
 // The memory of the replicas at one location, in whole granules.
 struct ReplicaBytes {
   uint64_t held = 0;         // bytes that cannot be evicted because of leases and pins
-  int partial_replicas = 0;  // their number
+  int partial_replicas = 0;  // number of partial replicas
   uint64_t partial = 0;      // bytes of partial replicas
   uint64_t evictions = 0;    // number of replicas removed since the start (tc_pool_evictions_total)
 };
@@ -94,20 +94,22 @@ class StoreEngine {
       std::vector<KeptReplica> replicas,
       std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)> on_settled);
 
-  // Requests a replica. For a known artifact there are three cases: the replica is ready or has the wanted
-  // chunks, and the result is complete at once; or an ingest is making it, and the caller shares that ingest;
-  // or a new ingest starts, which continues a partial replica if there is one. For a new artifact an ingest
-  // always starts. It ends with a lease on its replica, or on an existing replica of the same artifact.
+  // Requests a replica. For a known artifact there are three cases:
+  // - the replica is ready or has the wanted chunks: the result is complete at once;
+  // - an ingest is making the replica: the caller shares that ingest;
+  // - otherwise a new ingest starts, and continues a partial replica if there is one.
+  // For a new artifact an ingest always starts. That ingest ends with a lease on its replica, or on an
+  // existing replica of the same artifact.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Ingest(const RequestContext& context,
                                                          IngestRequest request);
 
   // A lease on a ready replica. NOT_FOUND if there is no ready replica with that id or at that location.
-  // UNAVAILABLE while a replica of the previous daemon is not verified yet.
+  // LeaseArtifact: UNAVAILABLE while the artifact's replica of the previous daemon is not verified yet.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);
-  // A lease for callers that can use an incomplete replica: on a ready replica, or on a replica of a known
-  // artifact in host memory that is partial or filling. NOT_FOUND for other replicas.
+  // A lease for callers that can use an incomplete replica. The replica may be ready, or a partial or filling
+  // replica of a known artifact in host memory. NOT_FOUND for other replicas.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
   // As LeaseFilling, to serve other nodes. Such a lease does not prevent the eviction of a partial replica:
   // the holder must end it soon after its availability ends with an error. FAILED_PRECONDITION for a replica
@@ -119,13 +121,15 @@ class StoreEngine {
 
   // Host memory for bytes that are not a replica. Evicts as an ingest does, but waits neither for leases nor
   // for ingests, because an ingest may wait for this call. After this memory is freed, a waiting request for
-  // room may notice it only after some seconds. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  // room may notice the room only after some seconds. Errors as EvictingAllocator::AllocateHost.
   absl::StatusOr<HostAllocation> AllocateScratch(const RequestContext& context, const std::string& subject,
                                                  uint64_t bytes);
 
   // Removes a replica: at once if it is not leased, else when its last lease ends; until then it gets no new
-  // leases. FAILED_PRECONDITION if it is pinned or, without `force`, if the guard refuses.
+  // leases. FAILED_PRECONDITION if the replica is pinned, allocating or filling, or, without `force`, if the
+  // guard refuses.
   absl::Status Evict(std::string_view replica_id, bool force);
+  // NOT_FOUND for an unknown replica; FAILED_PRECONDITION for a draining one.
   absl::Status SetPinned(std::string_view replica_id, bool pinned);
   // Removes all replicas of a deleted artifact, even pinned ones, and its packed file. Cancels running
   // ingests of the artifact. A leased replica is removed when its last lease ends. Replicas that became ready
@@ -133,7 +137,7 @@ class StoreEngine {
   absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
 
   // Adds this node to a group that broadcasts an artifact between nodes. Ingests to the group's locations
-  // join it, and receive chunks by the broadcast until it ends.
+  // join the group, and receive chunks by the broadcast until it ends.
   void BeginBroadcast(const WideGroupPlan& plan);
 
   // Removes disk replicas with a packed file that another process removed or replaced: they are no longer
