@@ -3,8 +3,8 @@
 //
 // Rarest first (as in BitTorrent). The receivers of one image give each other their chunks, so a source with
 // many receivers should send each chunk only about once. Of the chunks that a source has, the picker takes
-// the one that the smallest number of other sources of this ingest have, ties at random. In a tie it prefers
-// this receiver's share of the source; other receivers of the source have other shares.
+// the one that the smallest number of other sources of this ingest have. In a tie it prefers this receiver's
+// share of the source, and then picks at random; other receivers of the source have other shares.
 //
 // Sources in memory of this host (`at_hand`): other sources are asked only for chunks that these sources do
 // not have.
@@ -19,10 +19,12 @@
 // Stalls. A source that has delivered nothing for much longer than usual counts as stalled. The picker takes
 // its chunks back if another source has them. Until the stalled source delivers a chunk, it is asked only for
 // chunks that no other source has. Before any source has delivered a chunk, a source counts as stalled after
-// a fixed time; the first chunk of any source gives a better limit, by which the picker then judges again.
+// a fixed time; the first chunk of any source gives a better limit, and the picker judges all sources again
+// by that limit.
 //
 // At the end of the image slow sources stop. A source gets no request if faster sources have every chunk that
-// is left and would, at their measured rates, deliver all of them before this source delivers its next one.
+// is left, and their measured rates show that they deliver all of these before this source delivers its next
+// chunk.
 //
 // Each chunk is requested from one source at a time: Take, then Fetched and Done, or PutBack at any point
 // after Take.
@@ -53,7 +55,7 @@ class ChunkPicker {
     bool at_hand = false;   // in memory of this host
     bool outside = false;   // outside the cluster
     // This receiver's number among the `shares` receivers of the source, from 0; at most kMaxShares. 0 of 1
-    // also if they are not known.
+    // also if the receivers are not known.
     uint32_t share = 0;
     uint32_t shares = 1;
   };
@@ -69,8 +71,8 @@ class ChunkPicker {
   };
 
   static constexpr uint32_t kMaxShares = 64;
-  // While requests are in flight, call Overdue at least this often. If Take returns nullopt, it may return a
-  // chunk after this time.
+  // While requests are in flight, call Overdue at least this often. After Take has returned nullopt, call it
+  // again after this time: it may return a chunk then.
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
   ChunkPicker(uint32_t chunks, uint64_t seed);
@@ -126,15 +128,15 @@ class ChunkPicker {
     Source source;
     bool removed = false;
     bool stalled = false;
-    // The time without a chunk after which it counted as stalled before any measurement; zero: not in this
-    // way.
+    // Set if the source counted as stalled before any measurement: the time without a chunk at that moment.
+    // Zero: not set.
     absl::Duration guessed_after = absl::ZeroDuration();
     uint32_t fetched = 0;  // chunks
     uint32_t known = 0;    // the availability's count when `has` was read
     Bits has;              // empty for a source with every chunk
     uint32_t left = 0;     // the chunks of `has` that are not done
     // If there are shares: ranks[0] has the chunks of this receiver's share. ranks[i] has the chunks that
-    // would fall to it if i other shares had no receiver.
+    // would fall to this receiver if i other shares had no receiver.
     std::vector<Bits> ranks;
     std::vector<Asked> asked;
     SteadyTime last_fetched = SteadyTime::InfinitePast();

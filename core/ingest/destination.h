@@ -54,13 +54,13 @@ class Destination {
   // Whether PlaceFrom can copy bytes from that device's memory directly to their place, without a buffer in
   // host memory.
   virtual bool TakesFrom(int /*device*/) const { return false; }
-  // Begins to copy a range from `source`, unless `source` is its place, and with `digest` to digest it in its
-  // place. `source` must not change until the caller has called or destroyed the returned function; both wait
-  // for the copy. An error does not tell whether the source or the destination is at fault. REQUIRES:
-  // TakesFrom(source.device).
+  // Begins to copy a range from `source` to its place; copies nothing if `source` already is that place. With
+  // `digest`, the device then digests the range in its place. `source` must not change until the caller has
+  // called or destroyed the returned function; both wait for the copy. An error does not tell whether the
+  // source or the destination is at fault. REQUIRES: TakesFrom(source.device).
   virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest);
-  // Begins to copy a range from page-locked host memory, and to digest it in its place. Otherwise as
-  // PlaceFrom. REQUIRES: TakesFrom(the destination's own device).
+  // Begins to copy a range from page-locked host memory to its place, where the device digests it. Otherwise
+  // as PlaceFrom. REQUIRES: TakesFrom(the destination's own device).
   virtual absl::StatusOr<AwaitDigested> PlaceFromHost(ByteRange range, std::span<const ConstHostSpan> source);
   // The host or device memory that has a chunk's bytes as soon as the chunk is placed. The caller shares its
   // ownership. Empty for a packed file.

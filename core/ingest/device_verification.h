@@ -1,5 +1,5 @@
-// Which of the chunks that are copied from GPU to GPU without the host are compared with the manifest. All
-// other chunks are always compared. Pure functions.
+// Selects, among the chunks that are copied from GPU to GPU without the host, those to compare with the
+// manifest. All other chunks are always compared. Pure functions.
 #pragma once
 
 #include <cstdint>

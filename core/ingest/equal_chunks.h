@@ -4,13 +4,14 @@
 // Two chunks are equal if both digests are equal, at any place of the two images. Chunks begin at fixed
 // offsets: if a tensor grows, the bytes behind it shift, and few of the later chunks are equal.
 //
-// It reads only ready, verified replicas, and leases them until their last chunk is placed. Their bytes are
-// compared with the wanted manifest, like the bytes of any source. A replica with wrong bytes is withdrawn.
+// The provider uses only ready, verified replicas, and leases them until their last chunk is placed. Their
+// bytes are compared with the wanted manifest, like the bytes of any source. A replica with wrong bytes is
+// withdrawn.
 //
 // The look-up compares at most 256 digests, and uses at most 60 bytes of memory, for each wanted chunk. Each
 // source uses 4 bytes for each chunk of the artifact.
 //
-// One thread at a time.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>

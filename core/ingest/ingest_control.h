@@ -57,7 +57,8 @@ class IngestControl {
   Left End();
 
  private:
-  // `unneeded` cancels the call when no further source is needed. Null: a source is needed in any case.
+  // `unneeded` cancels the call when the ingest no longer needs another source. Null: no source is in use, so
+  // the ingest needs one.
   void AskProvider(const Cancellation* unneeded);
   void TellStall();
   absl::Status CheckAvailability(const ChunkSource& source) const;

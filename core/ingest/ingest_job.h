@@ -1,5 +1,5 @@
-// One ingest and its callers; several callers may share it. The job is cancelled when the last caller has
-// left, or when the engine abandons it.
+// One ingest and its callers. Several callers may share an ingest; each has one interest in the job. The job
+// is cancelled when the last interest is removed, or when the engine abandons the job.
 //
 // Thread-safe.
 #pragma once
@@ -72,8 +72,8 @@ class IngestJob {
   void OnDone(const void* owner, std::function<void()> callback);
   // Drops the owner's callbacks. A callback that Finish has already taken may still run afterwards.
   void DropCallbacks(const void* owner);
-  // Blocks until the job ends, and returns the id of the replica, which stays leased until the last interest
-  // leaves.
+  // Blocks until the job ends, and returns its error or the id of the replica, which stays leased until the
+  // last interest is removed. CANCELLED or DEADLINE_EXCEEDED if the context ends first.
   absl::StatusOr<std::string> Wait(const RequestContext& context);
   std::optional<TransferReport> report() const;
 

@@ -2,9 +2,9 @@
 // sources in use, the next steps of the slots, and whether the ingest has failed.
 //
 // Thread-safe by `mutex`. No source, provider, destination or cancellation is called under the mutex. So
-// methods return cancellations, which the caller passes to CancelAll without the lock. Only those methods of
-// an availability may be called under the mutex that take no lock, because an availability calls its
-// observers under its own lock, and these take this mutex.
+// methods return cancellations, which the caller passes to CancelAll without the lock. Under the mutex, call
+// only those methods of an availability that take no lock: an availability calls its observers under its own
+// lock, and the observers take this mutex.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,7 @@ struct IngestState {
   SlotScheduler slots ABSL_GUARDED_BY(mutex);
   MissingChunkStall idle ABSL_GUARDED_BY(mutex);
   absl::Status failed ABSL_GUARDED_BY(mutex);  // the error that ends the whole ingest
-  // Set while the provider is asked for sources that are not needed in any case: cancels that call.
+  // Set while the provider is asked for sources that may turn out to be unneeded: cancels that call.
   std::optional<Cancellation> asking ABSL_GUARDED_BY(mutex);
   std::string told_waiting ABSL_GUARDED_BY(mutex);  // the last text for on_wait
   // Numbers of chunks, for IngestOutcome.

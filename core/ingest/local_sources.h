@@ -6,7 +6,7 @@
 // that it serves no other reader. Its packed file stays on disk until it is written again or the artifact is
 // forgotten.
 //
-// One thread at a time.
+// Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -38,8 +38,8 @@ struct LocalSourcesOptions {
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   bool same_location = false;  // a replica at the receiver's location is a source, too
-  // The ingest that the sources are for. If it writes to a GPU, `receiver` has that memory, and the ingest
-  // takes part in broadcasts.
+  // The ingest that uses the sources. If the ingest writes to a GPU, `receiver` has the GPU's memory, and the
+  // ingest takes part in broadcasts.
   BroadcastReceiver receiver;
 };
 
@@ -56,7 +56,8 @@ class LocalSources final : public NodeProvider {
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
  private:
-  // A source of the chunks that a broadcast delivers; null if there is no member, or if it cannot be read.
+  // A source of the chunks that a broadcast delivers; null if there is no member, or if the source cannot be
+  // opened.
   std::unique_ptr<ChunkSource> OpenArrived(std::optional<BroadcastMember> member);
   absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const std::shared_ptr<ReplicaLease>& lease) const;
 

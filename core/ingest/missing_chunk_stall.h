@@ -1,10 +1,10 @@
-// Tells when a transfer gives up its sources because none of them has a missing chunk: when this state has
-// lasted for the limit. A source that joins or leaves does not restart the limit, because receivers that lack
-// the same chunk would otherwise keep each other waiting, one limit after the other.
+// Tells when a transfer gives up its sources: when no source has had a missing chunk for the time `limit`. A
+// source that joins or leaves does not restart the limit, because receivers that lack the same chunk would
+// otherwise keep each other waiting, one limit after the other.
 //
 // A source that joins near the end still gets some time to announce its chunks: the rest of one and a half
-// limits, but at most a quarter of the limit, and at least half a second (or a quarter of the limit, if that
-// is less).
+// limits. This time is at most a quarter of the limit. It is at least half a second, or a quarter of the
+// limit if that is shorter.
 //
 // Thread-compatible.
 #pragma once

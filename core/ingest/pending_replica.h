@@ -23,8 +23,8 @@ class ReplicaTable;
 
 class PendingReplica {
  public:
-  // The engine calls the constructors. This one is for an existing replica that has all wanted chunks; these
-  // have `wanted_bytes` bytes. `table` must outlive this object.
+  // The engine calls the constructors. This constructor is for an existing replica that has all wanted
+  // chunks. The wanted chunks have `wanted_bytes` bytes. `table` must outlive this object.
   PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
   // For an ingest. Owns one interest in the job until this object is destroyed or `context` is cancelled.
   // `whole`: all chunks are wanted; otherwise a partial replica is enough. `table` must outlive this object,
@@ -36,11 +36,12 @@ class PendingReplica {
   ~PendingReplica();
 
   // Blocks until the ingest ends, or until the context ends. If only some chunks were wanted, the lease is on
-  // a replica that has at least these (ReplicaLease::availability).
+  // a replica that has at least these (ReplicaLease::availability). NOT_FOUND if the replica was removed
+  // meanwhile.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
   // Calls `callback` once when the ingest has ended, on an engine thread or at once; Wait then does not
-  // block. If this object is destroyed before, the callback is dropped, but a callback that has begun may
-  // still run.
+  // block. If this object is destroyed before that, the callback is dropped, but a callback that has begun
+  // may still run.
   void OnDone(std::function<void()> callback);
   TransferProgress progress() const;
   // The finished transfer; nullopt if the replica existed already.
@@ -64,7 +65,7 @@ class PendingReplica {
   const uint64_t wanted_bytes_ = 0;            // of the existing replica
   const bool shared_ = false;
   const bool whole_ = false;
-  std::atomic<bool> left_ = false;  // the job
+  std::atomic<bool> left_ = false;  // this object's interest in the job is gone
   Cancellation::Registration cancelled_;
 };
 

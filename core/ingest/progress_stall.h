@@ -1,5 +1,5 @@
-// Tells when all sources of a transfer together have delivered nothing new for too long: for half a second,
-// or for four times the average time between two chunks if that is longer. The half second doubles after each
+// Tells when all sources of a transfer together have delivered nothing new for too long: for the longer of
+// half a second and four times the average time between two chunks. The half second doubles after each
 // reported stall, because a remedy takes some time.
 //
 // Thread-compatible.
@@ -23,7 +23,7 @@ class ProgressStall {
     watched_->chunks = chunks;
     watched_->grew = now;
   }
-  // Call it when other sources are in use, or none.
+  // Call it when the sources in use have changed.
   void Reset() { *this = ProgressStall(); }
 
   // Whether the limit has passed since the last chunk or the last reported stall.

@@ -35,9 +35,10 @@ class ReplicaAdvancer {
 
   // Retires the earlier version, begins `request.advance`, and returns the destination. Null if the version
   // cannot be advanced: `progress` then reports the reason, and the image needs new memory. If the advance is
-  // required, this is an error instead: FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer) or
-  // UNAVAILABLE. `space` is the request for the new memory. `partial`: this node already has a part of the
-  // wanted version.
+  // required, TakeBase returns the reason as an error instead: FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no
+  // room for a buffer) or UNAVAILABLE. A required advance with a gate also fails with NOT_FOUND if this node
+  // does not have the earlier version. `space` is the request for the new memory. `partial`: this node
+  // already has a part of the wanted version.
   absl::StatusOr<std::unique_ptr<Destination>> TakeBase(const IngestRequest& request,
                                                         const AllocationRequest& space, bool partial,
                                                         ProgressTracker& progress) const;

@@ -1,10 +1,11 @@
 // The sources that an ingest uses, and the chunks in flight from each. A value without threads, guarded by
 // the pipeline's mutex.
 //
-// Add adds a source. GiveUp gives it up: it gets no more requests, and after its last fetch was removed,
-// TakeRetired returns it for destruction. TakeRetired also returns a source that will get no more chunks and
-// has delivered all chunks that it has, so that its resources are free before the ingest ends. A chunk is
-// taken from one source (Take), and is done or missing again (PutBack) before its fetch is removed.
+// Add adds a source. GiveUp gives a source up: the source gets no more requests, and after its last fetch was
+// removed, TakeRetired returns the source for destruction. TakeRetired also returns a source that will get no
+// more chunks and has delivered all chunks that it has, so that its resources are free before the ingest
+// ends. A chunk is taken from one source (Take), and is done or missing again (PutBack) before its fetch is
+// removed.
 //
 // Thread-compatible. Fetches to cancel and sources to destroy are returned to the caller, which cancels and
 // destroys them without the pipeline's lock.
@@ -34,8 +35,8 @@ class SourceSet {
 
   // Adds a source. Sets only the fields that belong to the set.
   void Add(std::unique_ptr<SourceInUse> source);
-  // Removes and returns a source without a fetch in flight that was given up, or that has no more chunks to
-  // deliver (it then has no failure). Null if there is none. Its `failure` is complete.
+  // Removes and returns a source without a fetch in flight that was given up (its `failure` is complete), or
+  // that has no more chunks to deliver (it has no `failure`). Null if there is none.
   std::unique_ptr<SourceInUse> TakeRetired();
   bool HasRetired() const;
   // Removes and returns the remaining sources, at the end of the ingest.

@@ -2,8 +2,8 @@
 // its place, and stays there. The set only grows, and ends once: complete, or with the reason why no more
 // chunks will come.
 //
-// A pull has two. The ingest that fills the source's replica writes the first one. The lane sends its changes
-// to the receiver's mirror, by which the receiver picks chunks.
+// A pull has two availabilities. The ingest that fills the source's replica writes the first one. The lane
+// sends the changes to the second one, the receiver's mirror. The receiver picks chunks by its mirror.
 //
 // Thread-safe; any number of writers and readers. Queries about chunks, and ended(), take no lock.
 #pragma once

@@ -38,14 +38,14 @@ inline constexpr std::string_view kDifferenceLane = "difference";
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
   std::string lane;             // a transport's name, or one of those above
-  std::string name;             // the name of a node, a path, or as the lane says
+  std::string name;             // the name of a node, a path, or what the lane's comment says
   std::string grant_id = {};    // the grant for reading this source; empty: none is needed
   TraceContext span = {};       // the span reserved for reading this source, if the other end links to it
   TraceContext made_by = {};    // the ingest that made the source's replica, if known
   std::string replica_id = {};  // the source's replica; empty: the source is not a replica
   bool outside = false;  // a shared origin outside the cluster: all receivers together read each chunk once
   // This receiver's number among the `shares` receivers that the source serves, counted from 0. 0 of 1 also
-  // if they are not known.
+  // if the receivers are not known.
   uint32_t share = 0;
   uint32_t shares = 1;
 };

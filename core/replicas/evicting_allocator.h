@@ -55,6 +55,7 @@ class EvictingAllocator {
 
   // `allocate` allocates request.bytes from the pool. RESOURCE_EXHAUSTED if there is no room; UNAVAILABLE if
   // the guard cannot decide now about evictions; CANCELLED or DEADLINE_EXCEEDED if the context ends.
+  // AllocateDevice also returns the errors of DevicePool::CheckDevice.
   absl::StatusOr<HostAllocation> AllocateHost(
       const AllocationRequest& request,
       absl::FunctionRef<absl::StatusOr<HostAllocation>(HostPool& pool)> allocate);

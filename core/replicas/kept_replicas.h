@@ -44,8 +44,8 @@ class KeptReplicas {
 
   // Call it once. `on_settled` is called with no lock held.
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
-  // Compares the kept replica of this artifact, if there is one, or waits for its comparison. Returns at
-  // Stop.
+  // Compares the kept replica of this artifact, if there is one, or waits until another thread has compared
+  // it. Stop ends both.
   void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
   // Settles all kept replicas; false if there were none.
   bool SettleAll();

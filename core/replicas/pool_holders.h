@@ -1,6 +1,6 @@
-// Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. With it a
-// request for room finds whether evictions could make room, whether memory becomes free by itself, and what
-// its error should say.
+// Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. From the
+// summary, a request for room finds whether evictions could make room, whether memory becomes free by itself,
+// and what its error should say.
 //
 // Values; the table fills them in under its mutex.
 #pragma once

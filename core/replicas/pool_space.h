@@ -1,9 +1,9 @@
 // Tells requests for memory when to try again, and counts evictions.
 //
-// A gone replica leaves the table before its memory is free. In between `freeing` counts it, so that a
-// request without space knows that space is coming. An event is a moment after which there may be more space:
-// a replica's memory was freed, a lease or a pin ended, or a replica became evictable. A request reads the
-// number of events, tries to allocate, and then awaits the next event.
+// A gone replica leaves the table before its memory is free. In between, IsFreeing is true for its pool, so
+// that a request without space knows that space is coming. An event is a moment after which there may be more
+// space: a replica's memory was freed, a lease or a pin ended, or a replica became evictable. A request reads
+// the number of events, tries to allocate, and then awaits the next event.
 //
 // Thread-safe. Its mutex is taken under the table's.
 #pragma once

@@ -31,8 +31,8 @@ struct ReplicaMemory {
 // the engine.
 //
 // A lease on a replica that is not ready stays valid when the replica becomes ready, when its ingest fails,
-// and when the replica is removed. The availability reports such an end, and the memory stays until the last
-// such lease ends.
+// and when the replica is removed. The availability reports a failure or a removal, and the memory stays
+// until the last such lease ends.
 class ReplicaLease {
  public:
   ~ReplicaLease();

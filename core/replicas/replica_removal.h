@@ -29,8 +29,8 @@ class ReplicaRemoval {
                  NameLocks* disk_names, EvictionGuard* guard)
       : table_(table), devices_(devices), store_(store), disk_names_(disk_names), guard_(guard) {}
 
-  // NOT_FOUND for an unknown replica. FAILED_PRECONDITION if the replica is pinned or, without `force`, if
-  // the guard refuses.
+  // NOT_FOUND for an unknown replica. FAILED_PRECONDITION if the replica is pinned, allocating or filling,
+  // or, without `force`, if the guard refuses.
   absl::Status Evict(std::string_view replica_id, bool force);
   // Removes the artifact's packed file, its partial replicas, and its replicas that were ready at `as_of`,
   // even pinned ones. For an artifact that was deleted.

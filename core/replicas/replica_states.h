@@ -13,7 +13,7 @@
 // its last lease ends.
 //
 // Finish frees memory and ends availabilities without the mutex, because freeing gigabytes takes long and an
-// availability calls its observers. Until then `space` says that memory is coming.
+// availability calls its observers. Until then PoolSpace::IsFreeing is true for the pool.
 //
 // Thread-safe by `mutex`. Only the mutexes of the notifier and of `space` are taken under it.
 #pragma once
@@ -55,7 +55,7 @@ class ReplicaStates {
     Location pool;
   };
   void Finish(Rest rest) ABSL_LOCKS_EXCLUDED(mutex);
-  // The status with which the availability of a replica ends that is being removed.
+  // The status with which the availability of a removed replica ends.
   static absl::Status BeingRemoved();
 
   void Insert(const ReplicaRecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

@@ -61,10 +61,11 @@ class ReplicaTable {
   ReplicaTable(const ReplicaTable&) = delete;
   ReplicaTable& operator=(const ReplicaTable&) = delete;
 
-  // --- making a replica. An `id` must be of a replica in the state in which the transition begins. ->
-  // allocating. `replica` has the id, the artifact id, the location, the bytes and the number of chunks. In a
-  // first ingest the artifact id is empty and `manifest` is null. When `ingest` is cancelled, requests for
-  // memory expect that the replica soon fails and gives its memory back. `made_by` is the ingest's span.
+  // --- making a replica. REQUIRES: the replica `id` is in the state on the left of the arrow.
+  //
+  // -> allocating. `replica` has the id, the artifact id, the location, the bytes and the number of chunks.
+  // In a first ingest the artifact id is empty and `manifest` is null. When `ingest` is cancelled, requests
+  // for memory expect that the replica soon fails and gives its memory back. `made_by` is the ingest's span.
   void Add(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest, Cancellation ingest,
            TraceContext made_by);
   // partial -> filling, for the partial replica of this artifact at this location, if there is one. Returns
@@ -85,22 +86,23 @@ class ReplicaTable {
   // ends, and the replica cannot be leased to serve.
   void AddChunk(std::string_view id, uint32_t chunk, bool verified);
   // allocating, filling -> failed. A replica that can be leased and has a chunk becomes partial instead, and
-  // the memory of its missing chunks is given back. A replica that was taken over and not filled becomes
+  // the memory of its missing chunks is given back. A withdrawn replica still fails, and so does a replica at
+  // a location that has a ready replica of the artifact. A replica that was taken over and not filled becomes
   // partial again, unchanged. REQUIRES: memory that was not given to StartFilling is already free.
   void Fail(std::string_view id, const absl::Status& why);
   // filling -> ready, or -> partial if unwanted chunks are missing. Returns a lease on the replica.
   //
-  // If the location already has a ready replica of the artifact, this one fails, its storage is dropped, and
-  // the lease is on the other replica. There are two exceptions, in which the other replica drains: it has
-  // unverified chunks and this one has none; or `replaces`, where this one also takes over its pin. A partial
-  // replica of the artifact drains when this one becomes ready.
+  // If the location already has a ready replica of the artifact, the new replica fails, its storage is
+  // dropped, and the lease is on the ready replica. There are two exceptions, in which the ready replica
+  // drains instead: only the ready replica has unverified chunks, or `replaces` is true (the new replica then
+  // also takes over the pin). A partial replica of the artifact drains when the new replica becomes ready.
   //
   // DATA_LOSS if the replica was withdrawn; it then stays filling.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
                                                          ReplicaStorage storage, bool replaces = false);
   // Adds a ready replica of the previous daemon, in its old memory and fully verified. If another ready
-  // replica exists, drops this one. Returns a lease on the ready replica.
+  // replica of the artifact exists, drops the kept replica. Returns a lease on the ready replica.
   std::unique_ptr<ReplicaLease> AddKept(const std::shared_ptr<const Manifest>& manifest,
                                         HostAllocation memory);
   // Adds a ready replica for a packed file that was found at the daemon's start.
@@ -115,7 +117,7 @@ class ReplicaTable {
     // for a replica with unverified chunks.
     kToServe,
   };
-  // NOT_FOUND for an unknown replica, and for a replica that is not ready or readable as `of` asks.
+  // NOT_FOUND for an unknown replica, and for a replica in a state that `of` excludes.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id, LeaseOf of);
   // Leases a ready replica; if there is none and `chunks` is set, a replica that has all these chunks. Else
   // NOT_FOUND.
@@ -143,8 +145,10 @@ class ReplicaTable {
   // until there are `min`, at most until the context ends.
   size_t AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const;
 
-  // --- removing a replica ready, partial -> draining, and then gone when no lease is left.
-  // FAILED_PRECONDITION if the replica is in another state. A draining replica is OK, unless `only_unheld`.
+  // --- removing a replica
+  //
+  // ready, partial -> draining, and then gone when no lease is left. FAILED_PRECONDITION if the replica is in
+  // another state. A draining replica is OK, unless `only_unheld`.
   struct DrainOptions {
     bool even_pinned = false;  // if false: FAILED_PRECONDITION for a pinned replica
     // If true: FAILED_PRECONDITION for a leased replica. Leases to serve a partial replica do not count.

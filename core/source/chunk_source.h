@@ -75,8 +75,8 @@ class ChunkSource {
   virtual DevicePtr device_image() const { return {}; }
   // Prepares GPU memory of this process as the image's destination, for as long as the source lives. After
   // OK, requests may name this memory (ChunkRequest::device); their results have no digests. UNIMPLEMENTED if
-  // the source writes only to host memory. Any other error means that it cannot write to this memory now, and
-  // the source has logged it. REQUIRES: no fetch is in flight.
+  // the source writes only to host memory. Any other error means that the source cannot write to this memory
+  // now; the source has logged the error. REQUIRES: no fetch is in flight.
   virtual absl::Status PrepareDevice(DevicePtr /*image*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
@@ -102,7 +102,8 @@ struct SourceFailure {
   uint32_t delivered = 0;  // chunks from it that were placed
 };
 
-// Called with a text for people that says what a provider waits for. An empty text: it no longer waits.
+// Called with a text for people that says what a provider waits for. An empty text means that the provider no
+// longer waits.
 using WaitObserver = std::function<void(const std::string& what)>;
 
 // The sources that a provider adds to those in use.
@@ -111,16 +112,16 @@ struct MoreSources {
   absl::Duration look_again = absl::InfiniteDuration();  // the time after which Next may find more
 };
 
-// Opens the sources of one ingest, which uses several at the same time. One thread at a time; calls may
-// block. The caller owns the sources. It destroys a source before it reports it in `ended`.
+// Opens the sources of one ingest, which uses several sources at the same time. Thread-compatible; calls may
+// block. The caller owns the sources. It destroys a source before it reports the source in `ended`.
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
-  // Called before the first Next. Next calls the observer when it begins and when it ends to wait for a
-  // source. The ingest lets other ingests run during the wait.
+  // Called before the first Next. Next calls the observer when it begins to wait for a source, and when the
+  // wait has ended. The ingest lets other ingests run during the wait.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
-  // Called before the first Next with the id of the replica that the ingest fills whole. Other nodes can read
-  // its chunks from now on. Not called where no other node can.
+  // Called before the first Next, with the id of the replica, if the ingest makes a whole replica that other
+  // nodes can read while it fills.
   virtual void NoteFills(const std::string& /*replica_id*/) {}
   // Called on the thread of Next with the number of bytes that came over the network so far.
   virtual void NoteReceived(uint64_t /*bytes*/) {}
@@ -132,7 +133,7 @@ class SourceProvider {
                                            std::span<const SourceFailure> ended, bool needed) = 0;
   // Called on the thread of Next when the sources in use have delivered nothing for a long time. They may be
   // alive, so none is given up. Returns whether the caller should call Next with `needed` false to find
-  // another.
+  // another source.
   virtual bool NoteStall() { return false; }
   // The sources that Next could not open, since the last call of TakeUnopened.
   virtual std::vector<SourceFailure> TakeUnopened() { return {}; }

@@ -17,12 +17,13 @@ namespace tensorcast {
 
 class DetachedSource final : public ChunkSource {
  public:
-  // `inside` must fetch into host memory. It may outlive this object, so it must own all that it uses.
+  // `inside` must fetch into host memory. `inside` may outlive this object, so it must own all that it uses.
   explicit DetachedSource(std::shared_ptr<ChunkSource> inside) : inside_(std::move(inside)) {}
   ~DetachedSource() override;
 
   // The observer is called when a fetch becomes slow (kSlowAside in base/aside.h), and with an empty text
-  // when no fetch is slow any more. It runs on the threads that call Fetch. Set it before the first fetch.
+  // when no fetch is slow any more. It runs on the threads that call Fetch. Call ObserveWaits before the
+  // first fetch.
   void ObserveWaits(WaitObserver observer) { observer_ = std::move(observer); }
 
   const SourceInfo& info() const override { return inside_->info(); }
