@@ -67,8 +67,8 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
   const std::unique_ptr<grpc::Service> records;
-  // Calls use it, and the destructors of the servers below end all calls first. Its own thread uses the parts
-  // above.
+  // Calls use this member: the servers below are destroyed first, and their destructors end all calls. Its
+  // own thread uses the members above.
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;

@@ -67,7 +67,7 @@ struct SourceSide {
   TraceExporter traces;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
-  TaskLoop background;        // closes the sources that the opener opened
+  TaskLoop background;        // reports ended grants, and closes their pulls
   FindGrantShare find_share;  // set once the engine exists
   const SourceFinder finder;
 };

@@ -52,11 +52,11 @@ struct DaemonOptions {
   std::string client_socket;         // gRPC for clients of this host, with the client role
   std::string handle_socket;         // descriptors of replicas
   std::vector<gid_t> handle_groups;  // groups that may use client_socket and handle_socket
-  int max_connections = 16384;       // max for gRPC; the handle socket has a max of its own, the same
+  int max_connections = 16384;       // max at each gRPC address, and at the handle socket
   std::string state_dir;
 
-  std::string global_store;        // address of the global store; for a daemon without one, the address of
-                                   // the embedded one
+  std::string global_store;        // address of the global store; for a daemon that works alone, of the
+                                   // embedded global store
   std::string global_store_label;  // for people; empty: the address
   // Called once, on a thread of the daemon, when it has to stop because another process took its node's
   // place. The daemon keeps serving until Shutdown, which this function must not call. May be empty.

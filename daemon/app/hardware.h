@@ -17,8 +17,8 @@
 namespace tensorcast::daemon {
 
 // The broadcaster between the devices, in the helper process that `broadcasts` configures. Null if no helper
-// is configured or it would have no work: the GPUs are fake, or there are fewer than three and no trusted
-// fabric to the GPUs of other nodes. `devices` must outlive it.
+// is configured, or if a helper would have no work: the GPUs are fake, or there are fewer than three GPUs and
+// no trusted fabric to the GPUs of other nodes. `devices` must outlive the broadcaster.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
 // Opens the transports of `lanes` in their order and registers the pool; `pool` and `devices` must outlive

@@ -26,7 +26,7 @@ class ClusterEvictionGuard : public EvictionGuard {
   // global store still counts that file, so the replica is not evicted.
   using DurableHere = std::function<absl::StatusOr<bool>(const ReplicaInfo&)>;
 
-  // `client` and `link` must outlive it.
+  // `client` and `link` must outlive the guard.
   ClusterEvictionGuard(GlobalStoreClient* client, GlobalStoreLink* link, DurableHere durable_here,
                        absl::Duration timeout = absl::Seconds(5))
       : client_(client), link_(link), durable_here_(std::move(durable_here)), timeout_(timeout) {}

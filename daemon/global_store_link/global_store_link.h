@@ -7,8 +7,8 @@
 //
 // A newer process may replace this one by registering under the same node id, when the state directory was
 // copied. This process then tries to register again for about twice the global store's node_ttl, and succeeds
-// if the other process falls silent. After that it stops trying, so that two live processes do not replace
-// each other in turns. Thread-safe.
+// if the other process falls silent. After that time it stops trying, so that two live processes do not
+// replace each other in turns. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -45,10 +45,10 @@ class KnownKeys {
   // this object.
   KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
-  // NOT_FOUND when the global store says so. Waits two seconds for the global store, or only a moment if it
-  // did not answer before. If there is no answer, or an older binding, returns the remembered binding, marked
-  // as unconfirmed. UNAVAILABLE instead with `confirmed`, or if no binding is remembered. `manifest`, if not
-  // null, is requested by the same call and belongs to the returned artifact.
+  // NOT_FOUND if the global store does not have the key. Waits two seconds for the global store, or only a
+  // moment if the store did not answer before. If there is no answer, or an older binding, returns the
+  // remembered binding, marked as unconfirmed. UNAVAILABLE instead with `confirmed`, or if no binding is
+  // remembered. `manifest`, if not null, is requested by the same call and belongs to the returned artifact.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
                                                  bool confirmed = false, std::string* manifest = nullptr);
 

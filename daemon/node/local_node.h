@@ -38,7 +38,8 @@ class LocalNode {
   // UNAVAILABLE once the daemon is stopping.
   absl::Status CheckAccepting() const {
     if (!draining_) return absl::OkStatus();
-    return absl::UnavailableError("this daemon is stopping and begins no calls; call again when it is back");
+    return absl::UnavailableError(
+        "this daemon is stopping and accepts no calls; call again when the daemon is back");
   }
 
  private:

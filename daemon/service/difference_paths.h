@@ -30,7 +30,7 @@ namespace tensorcast::daemon {
 class DifferencePaths {
  public:
   struct Options {
-    StoreEngine* engine = nullptr;  // all must outlive it
+    StoreEngine* engine = nullptr;  // all must outlive this object
     GlobalStoreClient* global_store = nullptr;
     const SourceFinder* sources = nullptr;
     DeviceRuntime* devices = nullptr;
@@ -49,16 +49,16 @@ class DifferencePaths {
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
-  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded, if possible, by a source
-  // that rebuilds chunks here. Blocks while the differences come. Does not ask the global store if this node
-  // has the target, is making it, or holds no version with such tensors.
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
     std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
   };
   // Makes the advance of one base, if an advance is wanted. May be null.
   using MakeAdvance = std::function<std::shared_ptr<Advance>(const std::string& base_id)>;
-  // `known`: the result of Look, if there is one; else the global store is asked.
+  // Returns the sources for a whole `target` in host memory or on a GPU: if possible a source that rebuilds
+  // chunks here, then `others`. Blocks while the differences come. `known`: the result of Look, if there is
+  // one; else the global store is asked, unless this node has the target, is making it, or holds no version
+  // with such tensors.
   Prepared Prepare(const RequestContext& context, const std::shared_ptr<const Manifest>& target,
                    std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr,
                    std::optional<FoundDifferences> known = std::nullopt) const;

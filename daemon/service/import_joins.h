@@ -31,8 +31,8 @@ class ImportJoins {
       std::function<absl::StatusOr<v1::ClaimImportResponse>(const RequestContext&, v1::ClaimImportRequest)>;
   explicit ImportJoins(Claim claim) : claim_(std::move(claim)) {}
 
-  // The right to read the objects. Renews the claim until it is destroyed. The destructor takes at most a
-  // second.
+  // The right to read the objects. The turn renews the claim until the turn is destroyed. The destructor
+  // takes at most a second.
   class ReadingTurn {
    public:
     ReadingTurn(ImportJoins* joins, std::string import_id)

@@ -1,6 +1,6 @@
-// Explains how the bytes of a transfer reached this node: its own report, the reports of its sources, of the
-// daemons that fed these sources meanwhile, and so on. This node asks the other daemons, because the client
-// may not be able to reach them.
+// Explains how the bytes of a transfer reached this node. Collects this node's report, the reports of the
+// transfer's sources, of the daemons that fed these sources meanwhile, and so on. This node asks the other
+// daemons, because the client may not be able to reach them.
 //
 // An explanation asks at most kMaxQuestions nodes, at most kMaxHops away, within kTime, whatever other nodes
 // answer. Nodes at the same distance are asked at the same time, so that all nodes without an answer together

@@ -128,7 +128,7 @@ class ServeRegistry {
     const ProcessTime::Watch process_{LimitedDirection::kSend};
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
-    absl::Status end_ = absl::CancelledError("it ended while it was being opened");
+    absl::Status end_ = absl::CancelledError("the pull ended while it was being opened");
     ServeRegistry* const registry_;
     Availability::Watch ingest_;
     std::optional<uint64_t> filling_bytes_;  // served before the ingest ended; not set: the ingest runs
@@ -146,8 +146,8 @@ class ServeRegistry {
   // Removes and returns the pull, and remembers the grant as closed. Null: there is no such pull. The caller
   // destroys the pull without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Notes why a pull ends that has left `open_`. Until its final report comes, the present report is listed,
-  // because the end may wait for the receiver.
+  // Notes why a pull ends, after it has left `open_`. Until its final report comes, Reports lists the present
+  // report, because the end may wait for the receiver.
   void Ends(Served& served, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEnded(const Served* served, const v1::ServeReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -67,7 +67,7 @@ class ServedReplica : public transport::ServedImage {
   virtual absl::Duration reading() const { return absl::ZeroDuration(); }
 };
 
-// A staged read fails when no pull returns a buffer for `staging_wait`.
+// A staged read fails with DEADLINE_EXCEEDED when no pull returns a buffer for `staging_wait`.
 absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<ReplicaLease> lease,
                                                             DeviceRuntime* devices,
                                                             std::shared_ptr<StagingBuffers> staging,

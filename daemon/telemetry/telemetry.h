@@ -18,8 +18,8 @@ namespace tensorcast::daemon {
 // Logs an ended transfer as one line, with its trace.
 void LogTransfer(const TransferReport& report);
 
-// Records a finished ingest as spans. They are children of the request that started the ingest, have the ids
-// reserved for it, and are linked to the ingests that made the replicas which it read.
+// Records a finished ingest as spans. The spans are children of the request that started the ingest, and have
+// the ids reserved for it. They are linked to the ingests that made the replicas which this ingest read.
 void RecordTransfer(const TransferReport& report);
 
 // A span over the time that a request waits for an ingest of another request, with a link to that ingest. An
