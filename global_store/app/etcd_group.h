@@ -27,7 +27,7 @@ struct EtcdOptions {
   etcd::LeadershipOptions leadership{.prefix = "tensorcast"};
   uint64_t quota_bytes = 2ULL << 30;                 // etcd's configured quota: warns above 80 % of it
   Cancellation stop_waiting;                         // ends the wait of a store that does not lead
-  std::function<void(const absl::Status&)> on_lost;  // called once when it no longer leads: shut it down
+  std::function<void(const absl::Status&)> on_lost;  // called once when leadership ends: shut the store down
 
   void FromConfig(ConfigReader& config);
   void Validate(Findings& findings) const;

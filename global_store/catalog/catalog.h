@@ -49,7 +49,7 @@ class Catalog {
 
     bool kept_difference = false;  // this is a difference, and is kept (differences.h)
 
-    // Whether a key names or keeps the artifact, or it is a kept difference.
+    // Whether a key names or keeps the artifact, or the artifact is a kept difference.
     bool IsWanted() const { return !keys.empty() || !kept_by.empty() || kept_difference; }
     // Whether the artifact was a version of keys and is not wanted now.
     bool IsReleased() const { return record.versioned && !IsWanted(); }
@@ -66,12 +66,12 @@ class Catalog {
   // Forgets tombstones of artifacts and keys older than `before`, as the metadata store's Purge does.
   // `versions` is the limit for the tombstones of released versions.
   void Purge(absl::Time before, absl::Time versions);
-  // The time, at least `oldest`, before which tombstones of versions have to be purged so that no more than
-  // the max number remain.
+  // The time, at least `oldest`, before which tombstones of versions have to be purged so that at most
+  // kMaxVersionTombstones remain.
   absl::Time VersionTombstonesFrom(absl::Time oldest) const;
 
   // Plans a publication: the record of `artifact`, with its origins merged into the known ones. `bind`, if
-  // any, binds a key to it, with the errors of PrepareBindKey. Removes a tombstone of the artifact.
+  // any, binds a key to the artifact, with the errors of PrepareBindKey. Removes the artifact's tombstone.
   // `difference`, if any, must make this artifact: INVALID_ARGUMENT if it makes another one,
   // FAILED_PRECONDITION if its base is missing. INVALID_ARGUMENT also for any difference between artifacts
   // that are not of kind tensors.
@@ -89,8 +89,7 @@ class Catalog {
   // committed by itself, since a difference only saves bytes.
   absl::StatusOr<DurableFacts> PrepareDeleteManyDifferences(std::string_view artifact_id,
                                                             absl::Time now) const;
-  // Plans to delete a difference that makes wrong bytes. NOT_FOUND: there is none with this id, so no path
-  // has it.
+  // Plans to delete a difference that makes wrong bytes. NOT_FOUND if no difference has this id.
   absl::StatusOr<DurableFacts> PrepareDeleteDifference(const std::string& artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).

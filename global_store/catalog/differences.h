@@ -1,10 +1,10 @@
 // The graph of differences: artifacts are the nodes, and each edge is an artifact of kind difference that
 // makes its target from its base. Only an edge's id, ends and size are known here.
 //
-// An edge is kept while both of its ends are held: by a key that has the end among its last versions, or
-// because the end is an artifact that stays until it is deleted. The artifacts at the ends need not exist any
-// more. For example, three differences bring a receiver from the version before the last two to the newest
-// one, even if the two versions between have no copy.
+// An edge is kept while both of its ends are held. A key holds the artifacts of its last versions. An
+// artifact that stays until an operator deletes it is held, too. The artifacts at the ends need not exist any
+// more. For example, three differences bring a receiver from version 1 of a key to version 4, even if
+// versions 2 and 3 have no copy.
 //
 // Owns its state. Thread-compatible.
 #pragma once

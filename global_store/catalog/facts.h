@@ -105,8 +105,8 @@ struct TaskRecord {
   absl::Time created;
   absl::Time updated;
   bool cancelled = false;  // so the fact is deleted
-  // The key of the follower that made the task. Such a task is not durable: it follows from the key and its
-  // followers.
+  // The key of the follower that made the task. Such a task is not durable: the store derives it from the key
+  // and its followers.
   std::string follows = {};
   friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
 };

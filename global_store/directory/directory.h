@@ -11,9 +11,9 @@
 //
 // Each room of the state is a class: catalog, membership, inventory (with evictions and accusations),
 // rollouts, transfers, tasks, followers, announcements and rollups. A room only reads the rooms before it in
-// this list. The directory owns them, makes the changes that touch several rooms, in order, and answers
-// questions about several. Callers ask a room directly for its own state; they leave functions that a room's
-// header reserves for the directory to the directory.
+// this list. The directory owns the rooms, makes the changes that touch several rooms, in order, and answers
+// questions about several. Callers ask a room directly for its own state, but do not call the functions that
+// the room's header reserves for the directory.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -177,8 +177,8 @@ class Directory {
 
   // Expires nodes and grants, and returns these nodes.
   std::vector<NodeView> Tick(SteadyTime now);
-  // Call this when the store could not hear nodes for `gap`, because it was stopped or late: extends the
-  // lives of nodes and grants by that time.
+  // Call this when the store could not handle the calls of nodes for `gap`, because it was stopped or late:
+  // extends the lives of nodes and grants by that time.
   void ExtendLiveness(absl::Duration gap);
 
   DirectoryCounts counts() const;

@@ -22,7 +22,7 @@ struct ArtifactView {
   std::vector<std::string> keys;
   std::vector<std::string> kept_by;         // keys that keep it as an earlier version
   bool released = false;                    // no key names or keeps it: deleted when space is needed
-  std::vector<DifferenceEdge> differences;  // make it; for a difference: only itself
+  std::vector<DifferenceEdge> differences;  // that make the artifact; for a difference: only itself
   uint64_t ready_replicas = 0;              // replicas that serve and count as copies, listed or not
   std::vector<ReplicaInfo> replicas;
   std::string more_replicas_after;  // where the next page continues; empty: these are all

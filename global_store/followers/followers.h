@@ -78,7 +78,7 @@ class Followers {
   Tasks& tasks_;
   absl::btree_map<std::string, Follower> followers_;                      // by FollowerIdOf
   absl::flat_hash_map<std::string, std::set<std::string>> ids_of_nodes_;  // by node id
-  absl::flat_hash_map<std::string, int> wanted_;  // number of followers by the place of a task that they want
+  absl::flat_hash_map<std::string, int> wanted_;  // place of a task -> number of followers that want the task
   uint64_t attempts_ = 0;                         // attempts that were made again
 };
 

@@ -34,7 +34,7 @@ class ImportClaims {
   // read. Does nothing if another node has the claim.
   void End(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
            const std::string& artifact_id, SteadyTime now);
-  // The artifact is gone: the next node that asks reads again.
+  // Call this when the artifact is gone: the next node that claims the import reads again.
   void Forget(const std::string& import_id) { imports_.erase(import_id); }
 
   absl::Duration ttl() const { return options_.ttl; }

@@ -1,12 +1,12 @@
 // Accusations of corruption: a receiver reports that bytes of a replica which it was granted do not match the
 // manifest. A node is trusted only about itself, so one accusation never ends another node's replica:
 //
-//   - An accusation counts only from the receiver of a grant on that replica.
-// - The replica is neither offered nor counted as a copy while its holder digests it again. An eviction of it
-// still needs the checks of any other replica (HeldReplica::Matters).
+// - An accusation counts only from the receiver of a grant on that replica.
+// - The replica is neither offered nor counted as a copy while its holder digests it again. An eviction of
+//   the replica still needs the checks of any other replica (HeldReplica::Matters).
 // - If the holder finds the bytes right, the replica is offered again, and the accuser loses weight. After
-// kMaxRefutations holders refuted an accuser, its accusations only make the holder digest the replica. If the
-// holder finds the bytes wrong, it drops the replica itself.
+//   kMaxRefutations holders refuted an accuser, its accusations only make the holder digest the replica.
+// - If the holder finds the bytes wrong, the holder drops the replica itself.
 // - The holder's answer does not count if at least kEnoughAccusers receivers with weight accuse the replica,
 //   and they are more than the receivers that found it right.
 //

@@ -103,7 +103,7 @@ class Inventory {
   // The artifact's first replica on the node for which `fits` holds; null: none.
   const HeldReplica* FindOf(std::string_view artifact_id, std::string_view node_id,
                             absl::FunctionRef<bool(const HeldReplica&)> fits) const;
-  // A replica in memory that is ready; it may be evicting.
+  // A ready replica in host memory, even if its node may evict it; null: none.
   const HeldReplica* FindInMemory(std::string_view artifact_id, std::string_view node_id) const;
   // The replica that is filling at this location, so that the caller can set its pace.
   HeldReplica* FindFilling(std::string_view artifact_id, std::string_view node_id, const Location& location);
@@ -122,8 +122,8 @@ class Inventory {
  private:
   friend class DirectoryInvariants;  // tests
 
-  // The last replicas that the node reported as removed, also those that were not listed: what was under way
-  // meanwhile must not list them again. As hashes of their ids, which do not come back.
+  // Hashes of the ids of the last replicas that the node reported as removed, listed or not. A publication or
+  // a request that was under way meanwhile must not list them again. A node never uses an id again.
   class Removed {
    public:
     void Note(std::string_view replica_id) { hashes_[next_++ % hashes_.size()] = HashOf(replica_id); }
@@ -147,7 +147,7 @@ class Inventory {
     bool reported = false;  // its inventory arrived since it registered
     uint64_t digest = 0;    // over `replicas`
     Removed removed;
-    // The difference in the node's last heartbeats, and since when they show it.
+    // The difference in the node's last heartbeats, and the time since which the heartbeats show it.
     uint64_t doubted_sequence = 0;
     uint64_t doubted_digest = 0;
     SteadyTime doubted_since = SteadyTime::InfiniteFuture();

@@ -8,9 +8,9 @@
 // result is a durable fact about these files. Files that may be written without a trace never count as a
 // copy.
 //
-// Shared objects are checked by the node that asks for the eviction, since it can read them afterwards and a
-// lie only harms its own replica. They count as a copy if that node found this very version and the version
-// is immutable. Their digests are not compared again: an immutable version is what was imported.
+// The node that asks for the eviction checks shared objects: it can read them afterwards, and a false answer
+// only harms its own replica. Shared objects count as a copy if that node found this very version and the
+// version is immutable. Their digests are not compared again: an immutable version is what was imported.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The index of sources: which replicas can serve an artifact, by scope. Their order does not depend on their
-// properties, so a few consecutive replicas from any position are a sample. The work of a request for sources
-// does not grow with the number of holders.
+// The index of sources: which replicas can serve an artifact, by scope. The order of the replicas does not
+// depend on their properties, so a few consecutive replicas from any position are a sample. The work of a
+// request for sources does not grow with the number of holders.
 //
 // Points at nodes and replicas that other rooms own; their owners call Leave before they destroy one.
 // Thread-compatible.

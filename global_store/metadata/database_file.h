@@ -1,8 +1,8 @@
 // The file of a database: locked for one process, and watched. Private to this folder. Thread-compatible.
 //
-// The lock is on the file itself (an open-file-description lock on a byte that SQLite does not use), so it
-// excludes a second process whatever name that process uses to open the file: a symbolic link, a hard link,
-// another mount. The lock ends with the process.
+// The lock is on the file itself: an open-file-description lock on a byte that SQLite does not use. So it
+// excludes a second process that opens the file by any name: a symbolic link, a hard link, another mount. The
+// lock ends with the process.
 //
 // Writes to an open file that was removed or replaced are lost. Therefore this class remembers the identities
 // of the database's files, and compares them with the files that their names lead to now.
@@ -29,7 +29,7 @@ class DatabaseFile {
   // From now on Check also compares this file. NOT_FOUND when it does not exist.
   absl::Status Watch(const std::string& path);
 
-  // DATA_LOSS when a name leads to another file than at its opening.
+  // DATA_LOSS when a name no longer leads to the file that Open or Watch found.
   absl::Status Check() const;
 
  private:

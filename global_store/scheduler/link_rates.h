@@ -21,8 +21,8 @@ uint64_t RateOf(const LaneEnd& end);
 bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
 inline constexpr uint32_t kMaxSlowLinks = 4;
 
-// The cost of a source that is much faster than the receiver, which should be left to faster receivers: 1, or
-// 2 if the source has the whole image, since every chunk first comes from such a source. Otherwise 0.
+// The cost of a source that is much faster than the receiver, because faster receivers should have it: 1, or
+// 2 if the source has the whole image, since every chunk first comes from such a source. 0 for other sources.
 uint64_t CostOfFasterLink(const LaneEnd& receiver, const SourceCandidate& source);
 
 // How many of the kSlotParts parts of an upload slot the receiver takes; at least a quarter of them. A slot

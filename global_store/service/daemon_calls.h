@@ -37,8 +37,8 @@ std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& con
                                                        const std::vector<OriginToCheck>& origins,
                                                        const CallCredentials& credentials);
 
-// Asks the evicting node and the holders of the copies the same question at the same time: for a digest over
-// a fresh nonce and 16 random ranges of 4 KiB of the image. Waits at most a second, or longer if shared
+// Asks the evicting node and the holders of the copies, all at the same time, for one digest: over a fresh
+// nonce and the same 16 random ranges of 4 KiB of the image. Waits at most a second, or longer if shared
 // objects are read. A node that has only a fraction f of the image passes with probability f^16. A copy is
 // proven if its answer equals that of the evicting node.
 Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,

@@ -1,5 +1,5 @@
 // Holds the calls of version groups that wait for other members, and answers them when there is news. Waiting
-// calls take no thread. Announcements are made durable before a member hears of them.
+// calls take no thread. Announcements are made durable before a member gets them.
 //
 // Thread-safe. May block on the metadata store.
 #pragma once

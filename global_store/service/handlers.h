@@ -131,7 +131,7 @@ class Handlers {
     const uint64_t id = (coordinator_.*watch)(std::move(watcher));
     *cancelled = context.cancellation.OnCancel([this, id, finisher, unwatch] {
       (coordinator_.*unwatch)(id);
-      finisher.Finish(absl::CancelledError("watch: the caller cancelled it; watch again"));
+      finisher.Finish(absl::CancelledError("watch: the caller cancelled the watch; watch again"));
     });
   }
 

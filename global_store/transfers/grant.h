@@ -55,7 +55,7 @@ struct Grant {
   std::string lane;
   SteadyTime issued;
   SteadyTime expires;            // extended by the receiver's heartbeats
-  absl::Duration token_expires;  // of the token that opens the pull; from when the source got its key
+  absl::Duration token_expires;  // of the token that opens the pull; counted from grant_key_given
   std::string into_zone;         // the receiver's zone if the source is in another zone; else empty
   uint32_t slot_parts = 0;       // parts of an upload slot of the source; kSlotParts: a whole slot
   uint32_t share = 0;            // the lowest free number among the replica's grants when this one was issued

@@ -37,7 +37,8 @@ struct TransferOptions {
   uint32_t soft_grants_per_source = 7;
   // Lanes over which filling replicas serve; empty: filling replicas are not sources.
   std::vector<std::string> filling_lanes = {};
-  // The simulator of tests/scale/fan_out leaves one rule out to show its effect. Must outlive the room.
+  // The rules must outlive the Transfers object. The simulator of tests/scale/fan_out leaves one rule out, to
+  // show its effect.
   std::span<const SourceRule> source_rules = SourceRules();
 };
 

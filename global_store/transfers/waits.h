@@ -88,8 +88,8 @@ class Waits {
   bool Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
   // Whether a chain leads from this node to a node that can make the bytes, without the receiver of `search`.
-  // A step goes from a node to the source of one of its grants or, if it has no grant, to a node that it was
-  // told to wait for.
+  // A step leads from a node to the source of one of its grants. If the node has no grant, a step leads to a
+  // node that it was told to wait for.
   bool IsRooted(const Node& node, std::string_view artifact_id, Search& search) const;
   // Like IsRooted, but the first step uses only the node's waits, not its grants.
   bool LeadsOn(const Node& node, std::string_view artifact_id, Search& search) const;

@@ -95,7 +95,7 @@ class VersionGroups {
     bool was_complete = false;
     SteadyTime incomplete_since;
 
-    // The number of members that were heard since this store took over.
+    // The number of members that have called since this store took over.
     size_t Seats() const;
     bool IsSilent(const Member& member, SteadyTime now) const { return now - member.heard > lost_after; }
     bool IsComplete(SteadyTime now) const;
