@@ -45,15 +45,15 @@ absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const Req
                                                                        const Environment& environment);
 
 // Writes the credentials to a sealed memfd, which the caller offers on the handle socket. RESOURCE_EXHAUSTED
-// if the system gives no memfd; INVALID_ARGUMENT if they have more than 64 KiB.
+// if the system gives no memfd; INVALID_ARGUMENT if the credentials have more than 64 KiB.
 absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials);
 // Reads a memfd that Hand made. INVALID_ARGUMENT for any other file, because an unsealed file could change or
 // block while it is read.
 absl::StatusOr<ClientCredentials> Take(int memory_file);
 
 // Opens a store for the import of `uri`. It reads only `uri` and what is below it, and does not read the
-// hub's cache of this host. `environment`: that of this process. The store connects to a loopback or
-// link-local address only if `environment` names it as an endpoint, because a service there may trust the
+// hub's cache of this host. `environment`: the environment of this process. The store connects to a loopback
+// or link-local address only if `environment` names it as an endpoint, because a service there may trust the
 // daemon but not the client. `rates` limits all reads of this process; null: no limit. INVALID_ARGUMENT if
 // the credentials do not fit the URI's scheme, or the scheme takes none.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,

@@ -26,8 +26,9 @@ struct OriginOptions {
   // that is not a prefix or not an endpoint.
   absl::StatusOr<Origins> Parse(const Environment& environment) const;
 
-  // Makes a function that tells whether an object is immutable. It is if its version can never get other
-  // bytes (IsImmutableVersion), or if it is below one of `immutable_prefixes`. INVALID_ARGUMENT as Parse.
+  // Makes a function that tells whether an object is immutable. An object is immutable if its version can
+  // never get other bytes (IsImmutableVersion), or if its URI is below one of `immutable_prefixes`.
+  // INVALID_ARGUMENT as Parse.
   absl::StatusOr<std::function<bool(const ObjectIdentity&)>> ParseImmutable() const;
 
   void FromConfig(ConfigReader& config) {

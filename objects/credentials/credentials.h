@@ -39,9 +39,9 @@ class FixedCredentials final : public CredentialSource {
       : credentials_(std::make_shared<const Credentials>(std::move(credentials))) {}
   absl::StatusOr<std::shared_ptr<const Credentials>> Get(const RequestContext& /*context*/) override {
     if (absl::Now() < credentials_->expires) return credentials_;
-    return absl::PermissionDeniedError(absl::StrCat("use the client's session credentials: they expired at ",
-                                                    absl::FormatTime(credentials_->expires),
-                                                    "; sign in again and import again"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("use the client's session credentials: the credentials expired at ",
+                     absl::FormatTime(credentials_->expires), "; sign in again and import again"));
   }
 
  private:

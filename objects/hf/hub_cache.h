@@ -5,7 +5,7 @@
 //   models--org--name/blobs/<name>                the bytes; a name of 64 digits is their SHA-256, one of
 //                                                 40 digits is git's id
 //
-// Nothing is written there. Stateless; thread-safe.
+// This code never writes to the folder. Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -34,9 +34,9 @@ Secret HubToken(const Environment& environment);
 absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name);
 
 // The SHA-256, in hexadecimal, that the object's identity has: in the version that a hub gives to large
-// files, or in the name of a cached blob. Empty if it has none.
+// files, or in the name of a cached blob. Empty if the identity has none.
 std::string PromisedSha256(const ObjectIdentity& identity);
-// DATA_LOSS if `sha256` (Sha256::Hex) differs from PromisedSha256. OK if that is empty.
+// DATA_LOSS if `sha256` (Sha256::Hex) differs from PromisedSha256. OK if PromisedSha256 is empty.
 absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256);
 
 // Computes the SHA-256 of bytes that are added in pieces. Thread-compatible.

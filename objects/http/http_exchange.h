@@ -16,8 +16,8 @@ namespace tensorcast::objects {
 
 class HttpExchange {
  public:
-  // Borrows both. `done`: the number of bytes of the range that earlier attempts have read; this attempt adds
-  // its own.
+  // `request` and `done` must outlive this object. `done`: the number of bytes of the range that earlier
+  // attempts have read; this attempt adds its own.
   HttpExchange(const HttpRequest& request, uint64_t& done) : request_(request), done_(done) {}
 
   // To be called with each header line, and with each part of the body. False ends the transfer; refusal()

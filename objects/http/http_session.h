@@ -35,10 +35,10 @@ class HttpSession {
 
   const std::string& origin() const { return origin_; }
 
-  // Requests `url` (that of the request or of a redirect) with only these headers. Blocks until the transfer
-  // has ended. `local`: the host may have a loopback or link-local address. CANCELLED or DEADLINE_EXCEEDED if
-  // the context ends first; PERMISSION_DENIED for an address that is not allowed. If exchange.refusal() is
-  // not OK, the caller must ignore the result.
+  // Requests `url` (the URL of the request or of a redirect) with only these headers. Blocks until the
+  // transfer has ended. `local`: the host may have a loopback or link-local address. CANCELLED or
+  // DEADLINE_EXCEEDED if the context ends first; PERMISSION_DENIED for an address that is not allowed. If
+  // exchange.refusal() is not OK, the caller must ignore the result.
   absl::StatusOr<HttpEnd> Run(const RequestContext& context, const HttpRequest& request, const Url& url,
                               const HttpHeaders& headers, bool local, const HttpOptions& options,
                               const HttpLimits& limits, HttpExchange& exchange);

@@ -22,7 +22,7 @@ class ReadRates {
 
   // Blocks until the limits allow the caller to read `bytes` from the server `origin` ("https://host:port").
   // Callers are served in the order of their calls. CANCELLED or DEADLINE_EXCEEDED if the context ends first;
-  // the bytes are then counted all the same. `subject`: for the error.
+  // the bytes still count against the limits. `subject`: for the error.
   absl::Status Await(const RequestContext& context, const std::string& origin, uint64_t bytes,
                      std::string_view subject);
 

@@ -4,7 +4,7 @@
 //
 // An entry is a prefix: "s3://bucket/models/", "gs://bucket/", "https://host:8443/models/", "hf://" (every
 // repository) or "hf://org/". Scheme, host, port and bucket must be equal. Paths are compared by whole
-// components: the prefix "…/models" has "…/models" and all below "…/models/", but not "…/models2".
+// components: the prefix "…/models" covers "…/models" and all below "…/models/", but not "…/models2".
 #pragma once
 
 #include <string>

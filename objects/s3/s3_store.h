@@ -2,8 +2,9 @@
 // not encoded. Folders are: a bucket, a name that ends with '/', and a name with objects below it.
 // Thread-safe.
 //
-// In a bucket that keeps versions, an object's version is "version:<VersionId>". It stays readable as long as
-// the bucket keeps it. In other buckets the version is "etag:<ETag>", and the next write replaces it.
+// In a bucket that keeps versions, an object's version is "version:<VersionId>". That version stays readable
+// as long as the bucket keeps it. In other buckets the version is "etag:<ETag>", and the next write replaces
+// it.
 #pragma once
 
 #include <memory>
