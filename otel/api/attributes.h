@@ -88,7 +88,7 @@ using AttributeList = std::initializer_list<Attribute>;
   X(SourceType, "tc.source.type") /* remote, disk, local */ \
   X(Location, "tc.location") /* gpu, cpu, disk */ \
   X(OperationType, "tc.operation.type") \
-  X(Lane, "tc.lane") /* local, ucx, ucx-rma, nccl */ \
+  X(Lane, "tc.lane") /* local, tcp, ucx, ucx-rma, nccl */ \
   X(PreviousLane, "tc.previous.lane") \
   X(Stage, "tc.stage") /* connect, fetch, verify, place */ \
   X(Chunks, "tc.chunks") \

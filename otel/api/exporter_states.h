@@ -19,8 +19,8 @@ struct ExporterState {
 // The exporters of the signals that are on; none while telemetry is off.
 std::vector<ExporterState> ExporterStates();
 
-// Called by the SDK when telemetry begins, and with an empty function before it ends: returns once no call of
-// the previous function runs any more. `states` must not call functions of this header.
+// The SDK calls this when telemetry begins, and with an empty function before telemetry ends. Returns when no
+// call of the previous function runs any more. `states` must not call functions of this header.
 void InstallExporterStates(std::function<std::vector<ExporterState>()> states);
 
 }  // namespace tensorcast::otel

@@ -1,7 +1,7 @@
 // The flight recorder: keeps the last minutes of this process, whatever the sampling and whether telemetry is
 // on. It keeps the finished spans of transfers (not of every call) and the log lines, in bounded memory: the
 // newest replace the oldest. A failed or slow transfer is exported from it (daemon/telemetry), and
-// `tensorcast debug bundle` reads it (rpc/records_service.h).
+// `tensorcast debug bundle` reads it (rpc/records.h).
 //
 // Ids: a span that telemetry samples keeps telemetry's ids. Where a trace is not sampled, or telemetry is
 // off, the recorder gives a kept span an id of its own. It changes neither the sampling decision nor the mark
@@ -48,7 +48,7 @@ class FlightRecorder {
  public:
   // Installs itself as the process's recorder and replaces an earlier one.
   explicit FlightRecorder(const FlightRecorderOptions& options = {});
-  // Stops recording and discards what was kept.
+  // Stops recording, and discards the recorded spans and lines.
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;

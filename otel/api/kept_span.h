@@ -55,8 +55,8 @@ struct KeptSpan {
 
   // The approximate memory of the span.
   size_t bytes() const;
-  // Passes the span to a sink as one that begins and ends now, with its own times. `parent` and `context` as
-  // in SpanStart and TraceSink::Start. False if the sink does not record it.
+  // Starts and ends a span in the sink now, with the recorded times and content of this span. `parent` is as
+  // in SpanStart, `context` as in TraceSink::Start. False if the sink does not record the span.
   bool TellTo(TraceSink& sink, const TraceContext& parent, TraceContext& context) const;
 };
 

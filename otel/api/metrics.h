@@ -104,9 +104,9 @@ class GaugeObserver {
   virtual void Report(double value, LabelValues labels) = 0;
 };
 
-// Keeps a callback registered. Its destructor waits for a running call and, while telemetry is on, calls it a
-// last time: these values stay until telemetry ends. The callback may take locks that are not held where the
-// registration is destroyed. Movable.
+// Keeps a callback registered. The destructor waits for a running call of the callback. While telemetry is
+// on, it then calls the callback a last time: these values stay until telemetry ends. Do not destroy a
+// registration while holding a lock that its callback takes. Movable.
 class GaugeRegistration {
  public:
   struct Entry;

@@ -7,8 +7,8 @@
 //
 // A Span ends when it is destroyed or End() is called, whichever is first. It is a value: it may be a member
 // of an object and end on another thread, but only one thread uses it at a time. Nothing is thread-local,
-// except within an otel::Scope (or the SC_TRACE_* macros): there the span is the thread's current one, so
-// that log lines carry its ids, and called code without a context finds its parent.
+// except within an otel::Scope (or the SC_TRACE_* macros). There the span is the thread's current one: log
+// lines carry its ids, and it is the parent of spans in called code that gets no context.
 //
 // With telemetry off, every call costs a load and a branch, and context() is the parent.
 #pragma once
@@ -80,7 +80,7 @@ class Span {
       EndStarted(SteadyTime::InfinitePast());
   }
 
-  // Whether a sink records the span: guards work that is only done for the span.
+  // Whether a sink records the span. Check this before work that only serves the span.
   bool recording() const { return state_.has_value() && state_->recording; }
 
   void SetAttribute(const AttributeKey& key, const AttributeValue& value) {

@@ -2,8 +2,8 @@
 // OpenTelemetry bridge (otel/sdk), the trace file and the flight recorder. Without a sink a span costs one
 // load and a branch.
 //
-// Sinks are called from any thread. An installed sink must live as long as the process, since a thread may be
-// about to call it when it is replaced; it becomes inert instead. Standard library only.
+// Sinks are called from any thread. An installed sink must live as long as the process, since a thread may
+// still call a sink that was just replaced. A replaced sink records nothing. Standard library only.
 #pragma once
 
 #include <atomic>

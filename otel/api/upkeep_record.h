@@ -1,6 +1,6 @@
-// Spans of upkeep: work that a clock starts and no request asks for, such as reports to the global store and
-// purges. To record each would fill a backend with useless traces, so such a span is held until it ends, and
-// goes to the sinks only when it failed or took long. Private to this folder.
+// Spans of upkeep: work that a timer starts, not a request, such as reports to the global store and purges.
+// Recording all of them would fill a backend with useless traces. So such a span is held until it ends, and
+// goes to the sinks only if it failed or took long. Private to this folder.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
 // Makes the exporters of each signal from BridgeOptions. Includes OpenTelemetry.
 //
 // The SDK's own exporters send metrics to an OTLP collector. Spans and log records encode themselves
-// (otlp_encoders.h), and exporters of this folder send those bytes. The SDK's exporters could not be used for
-// them: they consume their items and do not say why a collector refused them, so no item could be sent again
-// (guards.h, export_trouble).
+// (otlp_encoders.h), and exporters of this folder send those bytes. The SDK's exporters cannot do that: they
+// consume their items, and do not say why a collector refused them. So no item could be sent again (guards.h,
+// export_trouble).
 #pragma once
 
 #include <memory>

@@ -33,8 +33,8 @@ using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
 // Facts about the export that runs on this thread. The SDK's metrics exporter over HTTP returns success when
-// it failed, and only logs the failure, so bridge.cc reads the SDK's log. The one over gRPC does not say why
-// it failed, so even a permanently refused export is retried.
+// it failed, and only logs the failure, so bridge.cc reads the SDK's log. The exporter over gRPC does not say
+// why it failed, so even a permanently refused export is retried.
 struct ExportTrouble {
   bool failed = false;
   bool final = false;                        // a retry cannot succeed
