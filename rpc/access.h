@@ -1,6 +1,6 @@
 // Decides whether a caller may make a call. A server has an AccessControl if it has certificates, or a socket
-// that grants only some roles. The server's interceptor asks it before each call, and a refused call ends
-// before its handler runs.
+// that grants only some roles. The server's interceptor asks the AccessControl before each call, and a
+// refused call ends before its handler runs.
 //
 // A process that calls on behalf of another caller sends that caller's name (metadata `tc-caller`). Only
 // nodes may do that. Such calls have the rights of a client, never of an operator, so no process can delete

@@ -51,8 +51,9 @@ class AdmissionQueue {
   // The line for the calls of a class. Lives as long as the queue.
   TaskRunner& line(Class of) { return lines_[static_cast<size_t>(of)]; }
 
-  // How far the server is behind with nodes' calls (all classes but kCall): the longest wait of such a call
-  // now, and at least max_wait if one was refused since the previous TakeLag. Zero: the server keeps up.
+  // How far the server is behind with nodes' calls (all classes but kCall): the longest wait of the calls
+  // that wait now, and at least max_wait if a call was refused since the previous TakeLag. Zero: the server
+  // keeps up.
   absl::Duration TakeLag();
 
  private:

@@ -43,8 +43,8 @@ inline constexpr size_t kMaxRequestIdBytes = 128;
 // The caller, as the server determined it (access.h).
 struct Caller {
   std::string peer;    // the URI name in the peer's certificate; empty: no certificate
-  std::string asking;  // the name that asked: the peer, or the name that the peer calls for; "operator"
-                       // or "client" for callers of this host. Empty if callers are not checked
+  std::string asking;  // the original caller: the peer, or the name that the peer calls for; "operator" or
+                       // "client" for callers of this host. Empty if callers are not checked
 };
 
 class CallContexts {

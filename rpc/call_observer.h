@@ -94,8 +94,8 @@ void SetRequestAttributes(const google::protobuf::Message& request, otel::Span& 
 bool IsServersFault(absl::StatusCode code);
 
 // Logs one line for a failed call. `method`: for example "GlobalStore/BindKey". Does not log a call that its
-// caller cancelled. Text from the caller cannot add lines to the log. Many failures are limited to a few
-// lines per second, which name the number of the others; server faults and caller faults have separate
+// caller cancelled. Text from the caller cannot add lines to the log. Writes at most 100 lines per second;
+// each line says how many failures before it were not logged. Server faults and caller faults have separate
 // limits.
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status);
 

@@ -35,7 +35,7 @@ struct ChannelOptions {
       security::Only(security::Role::kNode) | security::Only(security::Role::kGlobalStore);
   std::string server_name;  // the server's name in that role; empty: any
   std::string session_id;   // sent to the server with each call, for its spans; empty: none
-  bool stands_by = false;   // other servers may replace it, as with several addresses
+  bool stands_by = false;   // other servers may replace this server, as with several addresses
 };
 
 // Resolves a comma-separated list of host:port to a list of numeric addresses. All are of one family (IPv4 or

@@ -81,7 +81,7 @@ class ConnectionAcceptor {
   // to make room.
   absl::Status MakeRoom(Endpoint& endpoint, int connection) const;
 
-  // A connection that is refused, but was not told the reason yet.
+  // A refused connection to which the reason was not sent yet.
   struct RefusedConnection {
     int listener;
     UniqueFd connection;

@@ -1,6 +1,6 @@
-// Secures the connections of one process to other hosts: configures mutual TLS with its certificate,
-// restricts the servers that a channel accepts, and reads the certificate of a server's caller. No other code
-// gives certificates to gRPC.
+// Secures the connections of one process to other hosts: configures mutual TLS with the process's
+// certificate, restricts the servers that a channel accepts, and reads the certificate of a server's caller.
+// No other code gives certificates to gRPC.
 //
 // A process without certificates has no Credentials; its ports and channels are unencrypted. Unix sockets are
 // always unencrypted: there the kernel identifies the peer. Thread-safe.

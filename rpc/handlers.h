@@ -10,8 +10,8 @@
 //
 // A request and a response live until the handler has returned (in the asynchronous forms, until Finish). The
 // context's cancellation fires when the client cancels, when it goes away, or when the deadline passes. It
-// fires on a gRPC thread, so its callbacks must not block. A handler does not run if its caller is gone
-// before it starts. A full Executor ends the call with UNAVAILABLE.
+// fires on a gRPC thread, so its callbacks must not block. A handler does not run if the client is gone
+// before the handler starts. A full Executor ends the call with UNAVAILABLE.
 #pragma once
 
 #include <grpcpp/server_context.h>

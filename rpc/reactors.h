@@ -74,8 +74,8 @@ class StreamCounter {
 // The refusal of a caller with another protocol version, or of a caller without access; OK for other callers.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
-// Runs `task` on the executor, unless the caller is gone by then. If it cannot run, calls `fail` with the
-// reason. Calls exactly one of the two.
+// Runs `task` on the executor. If the context has ended by then, or the executor has no room, calls `fail`
+// with the reason instead. Calls exactly one of the two.
 void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail);
 
@@ -154,7 +154,7 @@ template <class Response>
 using StreamHandler =
     std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)>;
 
-// Turns a handler that returns its status into one that finishes by itself.
+// Turns a handler that returns its status into a handler that ends the call by itself.
 template <class Response>
 StreamHandler<Response> FinishingWith(
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler) {

@@ -107,9 +107,9 @@ absl::Status StreamWriter<Response>::Write(Response message) {
   {
     absl::MutexLock lock(&mutex_);
     mutex_.AwaitWithTimeout(absl::Condition(this, &StreamWriter::HasRoom), TimeLeft(context_.deadline));
-    if (closed_) return absl::CancelledError("write a stream: the client no longer reads it; call again");
+    if (closed_) return absl::CancelledError("write a stream: the client has stopped reading; call again");
     if (finish_.has_value()) {
-      return absl::FailedPreconditionError("write a stream: the server finished it already; call again");
+      return absl::FailedPreconditionError("write a stream: the server has finished the stream; call again");
     }
     if (!HasRoom()) {
       return absl::DeadlineExceededError(
