@@ -63,7 +63,7 @@ class Identity {
   // Whether a peer with this certificate is accepted now; TLS has verified its chain. PERMISSION_DENIED for
   // another trust domain and for a denied name, UNAUTHENTICATED when the certificate has expired.
   absl::Status CheckPeer(const Certificate& peer) const;
-  // The check of CheckPeer for a name alone; the caller knows that its certificate is valid.
+  // The check of CheckPeer for a name alone. REQUIRES: the certificate with this name is valid.
   absl::Status CheckName(const Name& peer) const;
 
  private:
