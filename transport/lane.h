@@ -60,20 +60,21 @@ struct Lane {
   bool opens_pool = false;
   // Both ends show certificates if their processes have them.
   bool certified = false;
-  // The configured limits of bytes per second (daemon.limits) apply to it.
+  // The configured limits of bytes per second (daemon.limits) apply to the lane.
   bool limited = false;
-  // It can serve a replica that still fills: its receivers are told of chunks that arrive later.
+  // The lane can serve a replica while it fills: the source tells the receivers of chunks that arrive later.
   bool serves_filling = false;
-  // The memory that it reads and writes in place, if host and network allow it.
+  // The memory that the lane reads and writes in place, if host and network allow this.
   LaneMemory memory = LaneMemory::kHost;
-  // It pins the pool's pages for the network adapter, so no later process can adopt the pool.
+  // The lane pins the pool's pages for the network adapter, so no later process can adopt the pool.
   bool pins_pool = false;
   // Paths of all of the lane's keys in the configuration, including the next two.
   std::vector<std::string_view> keys;
   // The key of the address that the lane listens on. Without a value the node does not have the lane. Empty:
   // the lane needs no address, and every node has it.
   std::string_view listen_key;
-  // The key of the addresses that other daemons connect to. Empty: they connect to the advertised host.
+  // The key of the addresses that other daemons connect to. Empty: other daemons connect to the advertised
+  // host.
   std::string_view advertise_key;
   // Returns why this host, or the rest of the configuration, does not allow the lane. Null: always allowed.
   // REQUIRES: the lane is configured.
@@ -82,7 +83,7 @@ struct Lane {
   // lane is not a Transport; the daemon then implements it.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
 
-  // The address that it listens on; empty: none.
+  // The address that the lane listens on; empty: none.
   std::string listen(const LaneConfig& config) const { return config.Value(listen_key); }
   bool configured(const LaneConfig& config) const { return listen_key.empty() || !listen(config).empty(); }
 };

@@ -35,7 +35,8 @@ class ServeCounter {
  public:
   // A receiver has requested `bytes` bytes of the image.
   void AddRequest(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `bytes` requested bytes will not be sent: the receiver cancelled the request or is gone, or it failed.
+  // `bytes` requested bytes will not be sent: the receiver cancelled the request or is gone, or the request
+  // failed.
   void DropRequested(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   // `bytes` bytes of the image were sent.
   void AddBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);

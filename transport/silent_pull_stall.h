@@ -31,10 +31,11 @@ class SilentPullStall {
   SilentPullStall& operator=(const SilentPullStall&) = delete;
 
   absl::Duration limit() const { return limit_; }
-  // Applies from the next slice on. The limit is infinite until this is called.
+  // Applies from the next slice on. Before the first call the limit is infinite.
   void set_limit(absl::Duration limit) { limit_ = limit; }
 
-  // To be called when bytes are requested. Has no effect if it already runs, or if the limit is infinite.
+  // To be called when bytes are requested. Has no effect if the slices already run, or if the limit is
+  // infinite.
   void Start();
   void BytesArrived() { heard_ = true; }
   // To be called when no bytes are requested any more.

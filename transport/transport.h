@@ -90,8 +90,8 @@ struct ServeStats {
 class Serving {
  public:
   virtual ~Serving() = default;
-  // Revokes the pull, as the destructor does. Afterwards stats() is final; before, it may lack bytes that the
-  // receiver already has. Idempotent.
+  // Revokes the pull, as the destructor does. Afterwards stats() is final; before End, stats() may lack bytes
+  // that the receiver already has. Idempotent.
   virtual void End() = 0;
   // The addresses, pull id and remote keys, encoded; only a transport of the same name reads it. At most 64
   // KiB.
@@ -115,8 +115,8 @@ class Pull {
   // Fetches image bytes from `offset` on into `destination`, which must be registered memory. Calls `done`
   // exactly once. Four errors concern only this fetch: INVALID_ARGUMENT; FAILED_PRECONDITION, if the source
   // does not have the whole range yet; DEADLINE_EXCEEDED, if the fetch's deadline has passed; CANCELLED,
-  // after CancelFetch. Any other error means that the pull is broken: later fetches
-  // fail at once. The silence limit breaks the pull with DEADLINE_EXCEEDED, and Cancel with CANCELLED.
+  // after CancelFetch. Any other error means that the pull is broken: later fetches fail at once. The silence
+  // limit breaks the pull with DEADLINE_EXCEEDED, and Cancel with CANCELLED.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
@@ -144,7 +144,7 @@ class Pull {
   // The chunks that the source has announced. It may lack chunks that the source has, but never has a chunk
   // that the source lacks. Null: the source has all chunks. Always returns the same object, which does not
   // change after the pull is destroyed. It ends OK when the source has all chunks. If the pull breaks or is
-  // given up before that, it ends with the reason.
+  // given up before that, the availability ends with the reason.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
@@ -187,14 +187,15 @@ class Transport {
   // Offers an image to every node that has the descriptor, until the Serving is destroyed. `receiver`: the
   // node that the descriptor is meant for; empty: any node. A lane with certificates refuses all other nodes;
   // a lane without certificates ignores `receiver`. FAILED_PRECONDITION if the lane needs an image in place
-  // or a complete image, and this one is not.
+  // or a complete image, and `image` is not.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                          std::string_view receiver) = 0;
 
-  // Connects to a serving, and blocks until the source has answered. UNAVAILABLE if the peer cannot be
-  // reached, DEADLINE_EXCEEDED if it does not answer in time, FAILED_PRECONDITION if its protocol has another
-  // version, NOT_FOUND if it no longer serves this pull, UNAUTHENTICATED or PERMISSION_DENIED if one end
-  // refuses the other's certificate or name. Sends the context's trace to the source.
+  // Connects to a serving, and blocks until the source has answered. UNAVAILABLE: the source cannot be
+  // reached. DEADLINE_EXCEEDED: the source does not answer in time. FAILED_PRECONDITION: the source's
+  // protocol has another version. NOT_FOUND: the source no longer serves this pull. UNAUTHENTICATED or
+  // PERMISSION_DENIED: one end refuses the other's certificate or name. Sends the context's trace to the
+  // source.
   virtual absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                         std::string_view descriptor) = 0;
 };

@@ -37,7 +37,8 @@ void RemoveLoopbackListener(const std::string& address);
 
 class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_from_this<LoopbackChannel> {
  public:
-  // A receiver's end. `devices`: the receiver's GPUs; null: none. `memory` and `devices` must outlive it.
+  // A receiver's end. `devices`: the receiver's GPUs; null: none. `memory` and `devices` must outlive the
+  // channel.
   LoopbackChannel(std::shared_ptr<TaskLoop> loop, std::string address, const RegisteredMemory* memory,
                   DeviceRuntime* devices)
       : loop_(std::move(loop)), address_(std::move(address)), memory_(memory), devices_(devices) {}
@@ -78,7 +79,7 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   const decltype(LoopbackListener::admit) admit_;  // of a source's end
   std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and once either end has ended
   pull::MessageChannel::Handler* handler_ = nullptr;
-  pull::MessageChannel::Handler* counts_ = nullptr;  // after the end: hears of pieces that were in flight
+  pull::MessageChannel::Handler* counts_ = nullptr;  // after the end: gets OnSent for pieces in flight
   std::function<void()> ended_;                      // called when the other end has taken all pieces
   bool lost_ = false;
   int sending_ = 0;

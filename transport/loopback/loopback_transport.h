@@ -15,10 +15,10 @@
 namespace tensorcast::transport {
 
 struct LoopbackOptions {
-  std::string name = "loopback";  // or the name of the lane that it replaces in a test
+  std::string name = "loopback";  // or the name of the lane that the transport replaces in a test
   int serving_threads = 2;
-  // The GPUs with memory that it reads and writes in place, as a network card with direct GPU access does.
-  // Null: host memory only. Must outlive the transport.
+  // The GPUs with memory that the transport reads and writes in place, as a network adapter with direct GPU
+  // access does. Null: host memory only. Must outlive the transport.
   DeviceRuntime* devices = nullptr;
   // Called before each registration of device memory; may be null. An error fails the registration.
   std::function<absl::Status()> before_register_device;

@@ -31,8 +31,8 @@ class ByteStream {
   // The epoll events that the caller must wait for; `has_output`: the caller has bytes to write. May change
   // with each Read and Write.
   virtual uint32_t Events(bool has_output) const = 0;
-  // Whether the stream may hold bytes that it has read from the socket and Read has not returned. epoll does
-  // not report them.
+  // Whether the stream may hold bytes that were read from the socket and that Read has not returned yet.
+  // epoll does not report them.
   virtual bool has_buffered() const = 0;
   // Whether the stream holds bytes that Write has accepted and the socket has not yet taken (at most a few
   // hundred KiB). The next Write sends them, also if its `from` is empty.

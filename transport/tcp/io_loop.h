@@ -26,8 +26,8 @@ class Epoll : public TaskLoop::Waiter {
   class Handler {
    public:
     virtual ~Handler() = default;
-    // `events`: as reported by epoll. The handler may end any watch and destroy any handler. If it destroys
-    // itself, it must not access itself afterwards.
+    // `events`: as reported by epoll. The handler may end any watch and destroy any handler. A handler that
+    // destroys itself must not access itself afterwards.
     virtual void OnReady(uint32_t events) = 0;
   };
   using WatchId = uint64_t;

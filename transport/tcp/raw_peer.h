@@ -59,8 +59,8 @@ class RawPeer {
   }
   // The next `bytes` bytes; fewer if the connection ends first.
   std::string ReadBytes(size_t bytes);
-  // Waits until the other end closes the connection, and drops what it sends before. False if it does not
-  // close.
+  // Waits until the other end closes the connection, and drops the bytes that arrive before. False if the
+  // other end does not close.
   bool IsClosed();
   // True if the connection is open and has no unread bytes now.
   bool HasNothingToRead() const;

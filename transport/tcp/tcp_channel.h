@@ -101,7 +101,8 @@ class TcpChannel : public pull::MessageChannel,
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
     SteadyTime held_until = SteadyTime::InfinitePast();
   };
-  // Whether the limit allows no bytes in this direction yet. If so, calls `resume` when it allows them.
+  // Whether the limit allows no bytes in this direction yet. If so, calls `resume` when the limit allows
+  // bytes.
   bool WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own, void (TcpChannel::*resume)());
   // Called first when the direction continues: also counts the lateness of its timer as time held back.
   static void NoteLateTimer(LimitedDirection direction, Direction& own);
@@ -129,8 +130,8 @@ class TcpChannel : public pull::MessageChannel,
 };
 
 // The source to which the channels of one pull connect. The leading channel connects first. When the source
-// has welcomed it, it stores its address and TLS session here. The other channels start after that and only
-// read this object.
+// has welcomed the leading channel, that channel stores the source's address and the TLS session here. The
+// other channels start after that and only read this object.
 struct TcpTarget {
   std::vector<SocketAddress> addresses;  // tried one after the other
   SocketOptions socket;

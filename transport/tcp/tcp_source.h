@@ -44,7 +44,7 @@ class TcpSource : private IoLoop::Handler {
   ~TcpSource() override;
 
   // Thread-safe. Listens on `address` and serves the clients that connect; returns the port. UNAVAILABLE if
-  // the address cannot be listened on.
+  // this process cannot listen on the address.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
   // Thread-safe. Stops listening and closes all pending connections.
   void Shutdown();
@@ -58,9 +58,9 @@ class TcpSource : private IoLoop::Handler {
   void OutOfDescriptors();
   void WatchListener();
   void WatchListenerLater();
-  // Destroys the pending connection, and closes its stream unless that was released.
+  // Destroys the pending connection, and closes its stream unless the stream was released.
   void Forget(PendingConnection* pending);
-  // Moves the connection's stream to a loop. The caller must send an error to the receiver.
+  // Moves the connection's stream to a loop. If Admit fails, the caller must send the error to the receiver.
   absl::Status Admit(PendingConnection& pending, const pull::Hello& hello);
 
   const std::vector<IoLoop*> loops_;

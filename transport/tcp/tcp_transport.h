@@ -51,7 +51,7 @@ struct TcpOptions {
 
 class TcpTransport : public Transport {
  public:
-  // UNAVAILABLE if the address cannot be listened on; INVALID_ARGUMENT for malformed options.
+  // UNAVAILABLE if this process cannot listen on the address; INVALID_ARGUMENT for malformed options.
   static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(const TcpOptions& options);
   // REQUIRES: its pulls and servings are destroyed; not within a callback.
   ~TcpTransport() override;

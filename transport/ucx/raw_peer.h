@@ -29,8 +29,8 @@ class RawPeer : public ProtocolPeer {
   bool Hears();
   // Sends an active message with this id and header.
   void SendBytes(unsigned id, std::string bytes);
-  // Calls `sends` on the progress thread. Arrivals are handled only after it returns, so a rendezvous that it
-  // begins is still in flight when it sends the next messages.
+  // Calls `sends` on the progress thread. Arrivals are handled only after `sends` returns, so a rendezvous
+  // that `sends` begins is still in flight when `sends` sends the next messages.
   void AtOnce(const std::function<void()>& sends);
 
  private:

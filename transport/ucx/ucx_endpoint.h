@@ -1,7 +1,8 @@
 // One connection between two daemons. Private to this folder. Only the progress thread uses it.
 //
 // An endpoint has at most one owner at a time: at the receiver a pull's channel, at the source a connection.
-// In the receiver's cache it has none. It fails at most once; after that, only Close has an effect.
+// In the receiver's cache it has no owner. An endpoint fails at most once; after that, only Close has an
+// effect.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -64,7 +65,7 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   // Sends DATA: its head and the piece. Calls `done` exactly once, possibly before SendData returns. Until
   // then it holds `hold` and may read `piece`.
   void SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold, Done done);
-  // Reads remote memory into `destination`; `done` as above.
+  // Reads remote memory into `destination`; `done` as for SendData.
   void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
 
   // Closes by force: completes every operation in flight and then calls `closed` in a separate task; null: no

@@ -54,8 +54,8 @@ class UcxWorker {
 
   // Thread-safe.
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
-  // Waits until every endpoint has closed and the tasks that its closing posted have run. REQUIRES: not on
-  // the progress thread.
+  // Waits until every endpoint has closed, and until the tasks that the closing posted have run. REQUIRES:
+  // not on the progress thread.
   void WaitForEndpoints();
   // Runs `task` on the progress thread and waits for it; on that thread, runs it at once.
   void Run(absl::FunctionRef<void()> task);
