@@ -34,7 +34,7 @@ TEST(Labels, InvalidLabel_IsRefusedByName) {
     EXPECT_THAT(std::string(refused.message()), HasSubstr("label")) << bad;
   }
   EXPECT_THAT(std::string(ParseLabels({"zone=a", "zone=b"}).status().message()),
-              HasSubstr("\"zone\" stands twice"));
+              HasSubstr("\"zone\" is given twice"));
 }
 
 TEST(Labels, MoreThanMaxLabels_AreRefused) {
