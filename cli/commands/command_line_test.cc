@@ -114,7 +114,7 @@ TEST_F(CommandLineTest, InvalidFlagValue_ExitsWithTwoAndNamesFlag) {
       {{"--count", "many"}, "--count"},
       {{"--share", "2"}, "--share: 2 is not a number from 0 to 1"},
       {{"--share", "nan"}, "--share"},
-      {{"--name", ""}, "--name: it is empty"},
+      {{"--name", ""}, "--name: the value is empty"},
       {{"--pause", "30"}, "--pause: 30 has no unit: write 30s for seconds, 30m for minutes"},
       {{"--pause", "0"}, "--pause: 0 has no unit"},
       {{"--pause", "soon"}, "\"soon\" is not a duration"},

@@ -206,7 +206,7 @@ TEST_F(CommandsTest, GetOutJson_HoldsNoSpentTicket) {
 }
 
 TEST_F(CommandsTest, GetWithInvalidFlags_FailsBeforeTransfer) {
-  Bad({"get", "m", "--out", Path("out.safetensors"), "--device", "gpu:0"}, 1, "use it with --device cpu");
+  Bad({"get", "m", "--out", Path("out.safetensors"), "--device", "gpu:0"}, 1, "give --device cpu");
   Bad({"get", "m", "--out", Path("no-such-folder/out.safetensors")}, 1, "no-such-folder");
   Bad({"get", "m"}, 1, "NOT_FOUND");
   Bad({"get", "m", "--timeout", "30"}, 2, "--timeout: 30 has no unit: write 30s");
@@ -253,7 +253,7 @@ TEST_F(CommandsTest, PinAndUnpin_ChangeReplica) {
 TEST_F(CommandsTest, Rm_DeletesKeyAndArtifact) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Bad({"rm"}, 2, "artifact is required");
-  Bad({"rm", ""}, 2, "artifact: it is empty");
+  Bad({"rm", ""}, 2, "artifact: the value is empty");
   Bad({"rm", id}, 1, "FAILED_PRECONDITION");
   EXPECT_EQ(Good({"rm", "m"}), "deleted " + id + "\n");
   EXPECT_TRUE(Json({"ls"})["artifacts"].empty());
@@ -270,7 +270,8 @@ TEST_F(CommandsTest, RmForce_RemovesEveryKeyOfArtifact) {
 TEST_F(CommandsTest, RmOfArtifactWithOtherKey_IsRefusedBeforeDeleting) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Good({"key", "bind", "n", id});
-  Bad({"rm", "m"}, 1, "nothing was deleted: 1 other keys are bound to artifact " + id + ", such as n;");
+  Bad({"rm", "m"}, 1,
+      "rm m: other keys are bound to artifact " + id + " (1, such as n), so nothing was deleted;");
   EXPECT_EQ(Json({"key", "ls"})["keys"].size(), 2u);
   EXPECT_EQ(Good({"rm", "m", "--force"}), "deleted " + id + "\n");
   EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision  versions kept\n");
@@ -610,7 +611,7 @@ TEST_F(CommandsTest, ReplicaRm_LeavesTheArtifact) {
   EXPECT_EQ(Json({"replica", "rm", replica, "--force"}).value("replica_id", ""), replica);
   EXPECT_EQ(Json({"ls"})["artifacts"][0].value("artifact_id", ""), id);
   Bad({"replica", "rm", replica}, 1, replica);
-  Bad({"replica", "rm", ""}, 2, "replica: it is empty");
+  Bad({"replica", "rm", ""}, 2, "replica: the value is empty");
 }
 
 TEST_F(CommandsTest, ConfigShow_CanBeReadBackAndConfigCheckNamesErrors) {
@@ -629,7 +630,7 @@ TEST_F(CommandsTest, ConfigShow_CanBeReadBackAndConfigCheckNamesErrors) {
                "daemon.handle_groups=no-such-group", "--set", "daemon.import_roots=relative"});
   EXPECT_EQ(wrong.code, 1);
   EXPECT_THAT(wrong.err, HasSubstr("\ndaemon.import_roots: \"relative\" is not the absolute path"));
-  EXPECT_THAT(wrong.err, HasSubstr("daemon.handle_groups: \"no-such-group\" is not a group here"));
+  EXPECT_THAT(wrong.err, HasSubstr("daemon.handle_groups: \"no-such-group\" is not a group of this host"));
   EXPECT_EQ(RunBare({"config", "check", "--role", "guest"}).code, 2);
 }
 

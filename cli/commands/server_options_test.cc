@@ -48,7 +48,7 @@ TEST(ServerOptions, SeveralFindings_AreLinesThatBeginWithTheirKeys) {
       Refused({"daemon.handle_groups=no-such-group", "daemon.lanes=[ucx, ucx]", "global_store.node_ttl=1s"});
   EXPECT_THAT(refused, HasSubstr("global_store.node_ttl: \"1s\" is less than two heartbeats (4s)"));
   EXPECT_THAT(refused, HasSubstr("\ndaemon.lanes: \"ucx\" is named twice"));
-  EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is not a group here"));
+  EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is not a group of this host"));
 }
 
 TEST(ServerOptions, NcclSetting_MustBeAutoOffOrAnExistingLibrary) {
@@ -61,7 +61,7 @@ TEST(ServerOptions, InvalidOrRepeatedLabel_IsRefused) {
   EXPECT_EQ(Refused({"daemon.labels=zone=a,rack=r3"}), "");
   EXPECT_THAT(Refused({"daemon.labels=zone=a b"}),
               HasSubstr("daemon.labels: \"a b\" is not a value of a label"));
-  EXPECT_THAT(Refused({"daemon.labels=zone=a,zone=b"}), HasSubstr("\"zone\" stands twice"));
+  EXPECT_THAT(Refused({"daemon.labels=zone=a,zone=b"}), HasSubstr("\"zone\" is given twice"));
 }
 
 TEST(ServerOptions, SectionOfOtherRole_IsNotChecked) {
@@ -82,7 +82,8 @@ TEST(ServerOptions, WildcardListenAddress_NeedsAdvertise) {
   EXPECT_THAT(Refused({"daemon.listen=0.0.0.0:0"}), HasSubstr("set daemon.advertise"));
   EXPECT_EQ(Refused({"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "security.insecure=true"}),
             "");
-  EXPECT_THAT(Refused({"daemon.advertise=127.0.0.1:7001"}), HasSubstr("nothing listens: set daemon.listen"));
+  EXPECT_THAT(Refused({"daemon.advertise=127.0.0.1:7001"}),
+              HasSubstr("this daemon does not listen; set daemon.listen"));
 }
 
 // Settings for a process with this certificate.
@@ -187,7 +188,8 @@ TEST(ServerOptions, PoolSmallerThanStagingBuffers_IsRefused) {
 TEST(ServerOptions, InvalidTelemetrySetting_IsRefused) {
   EXPECT_THAT(Refused({"observability.otel.endpoint=foo"}),
               HasSubstr("observability.otel.endpoint: \"foo\""));
-  EXPECT_THAT(Refused({"observability.trace_file=/no/such/folder/t.json"}), HasSubstr("make it first"));
+  EXPECT_THAT(Refused({"observability.trace_file=/no/such/folder/t.json"}),
+              HasSubstr("make this folder first"));
 }
 
 TEST(ServerOptions, ReadServerOptions_TakesConfiguredValues) {

@@ -51,32 +51,34 @@ TEST(ClusterChecks, NodeThatIsNotListed_Fails) {
   node.listed = false;
   FindingList out;
   CheckListing(node, out);
-  EXPECT_THAT(out, ElementsAre(Finds(Level::kFail, "n", "does not list it")));
+  EXPECT_THAT(out, ElementsAre(Finds(Level::kFail, "n", "does not list this node")));
 }
 
 TEST(ClusterChecks, NodeThatNoneReaches_FailsOnce) {
   Facts facts = WellCluster();
   facts.nodes[1].status = absl::DeadlineExceededError("no answer");
   facts.probes = {{.from = "a", .to = "b", .outcome = absl::DeadlineExceededError("too late")}};
-  EXPECT_THAT(Of(CheckAnswers, facts), ElementsAre(Finds(Level::kOk, "a", "in "),
-                                                   Finds(Level::kFail, "b", "a does not reach it either")));
+  EXPECT_THAT(Of(CheckAnswers, facts),
+              ElementsAre(Finds(Level::kOk, "a", "in "),
+                          Finds(Level::kFail, "b", "a does not reach this node either")));
   EXPECT_THAT(Of(CheckReachability, facts), IsEmpty());
 }
 
 TEST(ClusterChecks, NodeThatOthersReach_IsNotAFailure) {
   Facts facts = WellCluster();
   facts.nodes[1].status = absl::UnavailableError("no route");
-  EXPECT_THAT(Of(CheckAnswers, facts), Contains(Finds(Level::kWarn, "b", "not checked: it does not answer")));
+  EXPECT_THAT(Of(CheckAnswers, facts),
+              Contains(Finds(Level::kWarn, "b", "not checked: this node does not answer")));
   facts.nodes[1].status = absl::PermissionDeniedError("another role");
   facts.probes.clear();
-  EXPECT_THAT(Of(CheckAnswers, facts), Contains(Finds(Level::kWarn, "b", "not checked: it refuses")));
+  EXPECT_THAT(Of(CheckAnswers, facts), Contains(Finds(Level::kWarn, "b", "not checked: this node refuses")));
 }
 
 TEST(ClusterChecks, OneWayConnection_FailsWithBothNames) {
   Facts facts = WellCluster();
   facts.probes[1].outcome = absl::UnavailableError("connection refused");
   EXPECT_THAT(Of(CheckReachability, facts),
-              ElementsAre(Finds(Level::kFail, "a", "node b does not reach it: connection refused"),
+              ElementsAre(Finds(Level::kFail, "a", "node b does not reach this node: connection refused"),
                           Finds(Level::kOk, "b", "reached by a")));
 }
 
@@ -85,8 +87,9 @@ TEST(ClusterChecks, RefusedProbe_IsNotChecked) {
   for (ProbeFacts& probe : facts.probes) {
     probe.call = absl::PermissionDeniedError("requires the operator role");
   }
-  EXPECT_THAT(Of(CheckReachability, facts),
-              ElementsAre(Finds(Level::kWarn, "cluster", "not checked from a, b: needs operator")));
+  EXPECT_THAT(
+      Of(CheckReachability, facts),
+      ElementsAre(Finds(Level::kWarn, "cluster", "not checked from a, b: a probe needs the operator role")));
 }
 
 TEST(ClusterChecks, DifferentVersions_AreNamed) {

@@ -206,7 +206,7 @@ TEST(NodeChecks, UnhealthyDevice_Fails) {
                    broken->set_unhealthy("Xid 79");
                  }),
               ElementsAre(Finds(Level::kFail, "n", "gpu:1 takes no replicas: Xid 79"),
-                          Finds(Level::kOk, "n", "1 work")));
+                          Finds(Level::kOk, "n", "1 GPU works")));
 }
 
 TEST(NodeChecks, ConservationViolation_Warns) {
