@@ -494,7 +494,8 @@ TEST_F(ConnectTest, ConnectToSocketInFolderOfOtherUser_IsPermissionDenied) {
   const absl::Status status = Connect("unix:" + path);
   ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr(": user 65534 may not; run this as the daemon's user"));
+  EXPECT_THAT(status.message(),
+              HasSubstr(": user 65534 may not use this socket; run this as the daemon's user"));
 }
 
 // A socket of this name in the folder, on which this process listens until its end.
@@ -543,7 +544,7 @@ TEST_F(ConnectTest, FindDaemon_PassesOverSocketsOfKilledDaemons) {
 TEST_F(ConnectTest, FindDaemonWhereNoneListens_NamesThePlaces) {
   const absl::Status none = Find({"/no/such/folder", folder_.path()}).status();
   EXPECT_TRUE(absl::IsUnavailable(none)) << none;
-  EXPECT_EQ(none.message(), absl::StrCat("find the daemon of this host: none listens at "
+  EXPECT_EQ(none.message(), absl::StrCat("find the daemon of this host: no daemon listens at "
                                          "/no/such/folder/client.sock or ",
                                          folder_.File("client.sock"),
                                          "; start one with \"tensorcast daemon\", or name one that runs with "

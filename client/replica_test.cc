@@ -333,7 +333,8 @@ TEST_F(ReplicaTest, GpuReplicaThatFailsToClose_KeepsItsLease) {
   devices_.close_error = absl::InternalError("busy");
   ::testing::internal::CaptureStderr();
   replica->reset();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the daemon keeps its memory until"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("the daemon keeps the memory of this replica until"));
   EXPECT_THAT(devices_.closed, ElementsAre(0x1000));
   EXPECT_EQ(daemon_->handles().leases(), 1);
 }
