@@ -90,7 +90,7 @@ TEST(AssignOffsets, AssignOffsets_RejectsSizeThatDtypeAndShapeDoNotGive) {
   Tensor wrong = MakeTensor("w", DType::kF32, {2});
   wrong.nbytes = 9;
   ExpectRejected(LayoutOf({wrong}),
-                 "lay out tensor \"w\": it has 9 bytes, but its dtype and shape ask for 8");
+                 "lay out tensor \"w\": the tensor has 9 bytes, but dtype and shape ask for 8");
   Tensor unknown = MakeTensor("w", DType::kF32, {2});
   unknown.dtype = static_cast<DType>(99);
   ExpectRejected(LayoutOf({unknown}), "lay out tensor \"w\": size a tensor: dtype value 99 is unknown");
@@ -151,11 +151,11 @@ TEST(ValidateLayout, ValidateLayout_RejectsUnassignedOffsetsAndSizes) {
   ImageLayout moved = layout;
   moved.tensors[1].offset = 512;
   EXPECT_THAT(ValidateLayout(moved).message(),
-              HasSubstr("tensor \"b\": it is at offset 512 of the image instead of 256"));
+              HasSubstr("tensor \"b\": the tensor is at offset 512 of the image instead of 256"));
   ImageLayout longer = layout;
   longer.image_bytes += 256;
   EXPECT_THAT(ValidateLayout(longer).message(),
-              HasSubstr("lay out an image of 768 bytes: its tensors end at 512"));
+              HasSubstr("lay out an image of 768 bytes: the tensors end at 512"));
 }
 
 TEST(SameImage, SameImage_ComparesTensorsAndIgnoresChunkSize) {

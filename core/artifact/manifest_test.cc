@@ -180,9 +180,9 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
     EXPECT_EQ(manifest.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(manifest.status().message());
   };
-  EXPECT_THAT(reason(Manifest::Create(layout, {}, {})), HasSubstr("there are 0 for 1 chunks"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {}, {})), HasSubstr("there are 0 digests for 1 chunks"));
   EXPECT_THAT(reason(Manifest::Create(layout, {digests, digests}, {})),
-              HasSubstr("there are 2 for 1 chunks"));
+              HasSubstr("there are 2 digests for 1 chunks"));
   EXPECT_THAT(reason(Manifest::Create(layout, {{.xxh3 = digests.xxh3, .blake3 = {}}}, {})),
               HasSubstr("chunk 0 has no BLAKE3"));
   EXPECT_THAT(reason(Manifest::Create(layout, {digests}, {{"k", "\xFF"}})), HasSubstr("UTF-8"));
@@ -197,13 +197,14 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
 }
 
 TEST(ManifestDecode, OtherKind_IsRefusedByNumber) {
-  ExpectRejected(Patched(7, "03"),
-                 "artifact kind 3, but this build knows only 0 (tensors), 1 (files) and 2 (difference)");
-  ExpectRejected(Patched(7, "ff"), "artifact kind 255");
+  ExpectRejected(
+      Patched(7, "03"),
+      "the artifact kind is 3, but this build knows only 0 (tensors), 1 (files) and 2 (difference)");
+  ExpectRejected(Patched(7, "ff"), "the artifact kind is 255");
 }
 
 TEST(ManifestDecode, FilesKindWithTensors_IsRejected) {
-  ExpectRejected(Patched(7, "01"), "file \"w\": it is not of dtype U8 with one dimension");
+  ExpectRejected(Patched(7, "01"), "file \"w\": dtype and shape are not U8 with one dimension");
 }
 
 ImageLayout FilesOf(const std::vector<std::string>& names) {
@@ -230,15 +231,17 @@ TEST(FilesManifest, NamesOutsideTheFolder_AreRejected) {
                                                           "a/", "", ".", "a\nb", long_part}) {
     const absl::Status status = CheckFileLayout(FilesOf({name}));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(status.message(), HasSubstr("is not a path below a folder"));
+    EXPECT_THAT(status.message(), HasSubstr("the name is not a plain relative path"));
   }
   EXPECT_TRUE(
       CheckFileLayout(FilesOf({"..a", ".gitattributes", "1_Pooling/config.json", "\xc3\xa9 b"})).ok());
 }
 
 TEST(FilesManifest, UnsortedNamesAndFileThatIsAFolder_AreRejected) {
-  EXPECT_THAT(CheckFileLayout(FilesOf({"b", "a"})).message(), HasSubstr("ascending order"));
-  EXPECT_THAT(CheckFileLayout(FilesOf({"a", "a-b", "a/c"})).message(), HasSubstr("folder of another"));
+  EXPECT_THAT(CheckFileLayout(FilesOf({"b", "a"})).message(),
+              HasSubstr("the name does not come after that of the previous file"));
+  EXPECT_THAT(CheckFileLayout(FilesOf({"a", "a-b", "a/c"})).message(),
+              HasSubstr("another file has this path as a folder"));
 }
 
 // Metadata of a difference between two made-up artifacts.
@@ -279,7 +282,7 @@ TEST(DifferenceManifest, OtherTensors_AreRejected) {
                                         {index, MakeTensor("records", DType::kI8, {7})},
                                         {MakeTensor("index", DType::kU8, {5, 1}), records}}) {
     EXPECT_THAT(CreateDifference(DifferenceOf(tensors), Ends()).status().message(),
-                HasSubstr("its tensors are not index and records"));
+                HasSubstr("the tensors are not index and records"));
   }
 }
 
@@ -288,16 +291,19 @@ TEST(DifferenceManifest, OtherMetadata_IsRejected) {
     changes.merge(Ends());
     return std::string(CreateDifference(DifferenceOf(), changes).status().message());
   };
-  EXPECT_THAT(reason({{"base", "llama/prod"}}), HasSubstr("its metadata base is not an artifact id"));
-  EXPECT_THAT(reason({{"target", ""}}), HasSubstr("its metadata target is not an artifact id"));
-  EXPECT_THAT(reason({{"target", std::string(kExampleId)}}), HasSubstr("its base is its target"));
-  EXPECT_THAT(reason({{"format", "pt"}}), HasSubstr("other entries than base and target"));
+  EXPECT_THAT(reason({{"base", "llama/prod"}}),
+              HasSubstr("the metadata entry base is missing or is not an artifact id"));
+  EXPECT_THAT(reason({{"target", ""}}),
+              HasSubstr("the metadata entry target is missing or is not an artifact id"));
+  EXPECT_THAT(reason({{"target", std::string(kExampleId)}}),
+              HasSubstr("base and target are the same artifact"));
+  EXPECT_THAT(reason({{"format", "pt"}}), HasSubstr("entries other than base and target"));
   EXPECT_THAT(CreateDifference(DifferenceOf(), {{"base", std::string(kExampleId)}}).status().message(),
-              HasSubstr("its metadata target is not an artifact id"));
+              HasSubstr("the metadata entry target is missing or is not an artifact id"));
 }
 
 TEST(ManifestDecode, DifferenceKindWithTensors_IsRejected) {
-  ExpectRejected(Patched(7, "02"), "its tensors are not index and records");
+  ExpectRejected(Patched(7, "02"), "the tensors are not index and records");
 }
 
 TEST(DigestOfTensors, OrderAndBytes_DoNotMatter) {
@@ -352,8 +358,8 @@ TEST(ManifestDecode, ChangedByte_IsRejectedOrEncodesAnotherManifest) {
 TEST(ManifestDecode, ManifestDecode_RejectsWrongPreamble) {
   ExpectRejected("", "at byte 0");
   ExpectRejected(Patched(0, "55"), "at byte 4: the magic of another format");
-  ExpectRejected(Patched(4, "0100"), "it has format 1, but this build knows only 2");
-  ExpectRejected(Patched(4, "0300"), "it has format 3");
+  ExpectRejected(Patched(4, "0100"), "the manifest has format 1, but this build knows only format 2");
+  ExpectRejected(Patched(4, "0300"), "the manifest has format 3");
   ExpectRejected(Patched(6, "01"), "digest algorithm 1");
 }
 
@@ -363,7 +369,7 @@ TEST(ManifestDecode, ManifestDecode_RejectsWrongChunkAndImageSizes) {
   for (const std::string_view chunk_bytes : {"0010000000000000", "0000080000000000", "0000200000000000"}) {
     ExpectRejected(Patched(8, chunk_bytes), "an image of 512 bytes is cut into chunks of 1048576");
   }
-  ExpectRejected(Patched(16, "0003000000000000"), "lay out an image of 768 bytes: its tensors end at 512");
+  ExpectRejected(Patched(16, "0003000000000000"), "lay out an image of 768 bytes: the tensors end at 512");
   ExpectRejected(Patched(16, "ffffffffffffffff"), "2^32-1");
 }
 
@@ -375,14 +381,14 @@ TEST(ManifestDecode, ManifestDecode_RejectsCountsBeforeAllocating) {
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsInvalidTensors) {
-  ExpectRejected(Patched(36, "ff"), "lay out tensor \"\\xff\": its name is not valid UTF-8");
+  ExpectRejected(Patched(36, "ff"), "lay out tensor \"\\xff\": the name is not valid UTF-8");
   ExpectRejected(Patched(36, "73"), "lay out tensor \"s\": two tensors have this name");
   ExpectRejected(Patched(37, "00"), "dtype value 0 is unknown");
   ExpectRejected(Patched(37, "17"), "dtype value 23 is unknown");
-  ExpectRejected(Patched(42, "0300000000000000"), "has 12 bytes, but its dtype and shape ask for 18");
+  ExpectRejected(Patched(42, "0300000000000000"), "has 12 bytes, but dtype and shape ask for 18");
   ExpectRejected(Patched(42, "ffffffffffffffff"), "more elements than fit in 64 bits");
   ExpectRejected(Patched(58, "0001000000000000"),
-                 "tensor \"w\": it is at offset 256 of the image instead of 0");
+                 "tensor \"w\": the tensor is at offset 256 of the image instead of 0");
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsUnorderedRepeatedOrNonUtf8Metadata) {
@@ -403,7 +409,7 @@ TEST(ManifestDecode, ManifestDecode_RejectsImageSizeWithoutEnoughDigests) {
   bytes.replace(16, 8, tebibyte);  // image size
   bytes.replace(42, 8, tebibyte);  // dimension
   bytes.replace(58, 8, tebibyte);  // tensor size
-  ExpectRejected(bytes, "48 bytes are left instead of those of 65536 digests");
+  ExpectRejected(bytes, "48 bytes are left for the digests of 65536 chunks");
 }
 
 TEST(Manifest, ManifestOf100000Tensors_SurvivesRoundTrip) {

@@ -63,7 +63,7 @@ TEST(Origin, DecodeOrigin_RefusesCutLongOrUnknownBytes) {
     EXPECT_EQ(DecodeOrigin(bytes.substr(0, size)).status().code(), absl::StatusCode::kInvalidArgument)
         << size;
   }
-  EXPECT_THAT(DecodeOrigin(bytes + "x").status().message(), HasSubstr("bytes follow its end"));
+  EXPECT_THAT(DecodeOrigin(bytes + "x").status().message(), HasSubstr("bytes follow the last field"));
   EXPECT_THAT(DecodeOrigin("\2" + bytes.substr(1)).status().message(), HasSubstr("format 2"));
   EXPECT_THAT(DecodeOrigin("\1\4" + bytes.substr(2)).status().message(),
               HasSubstr("flags that this build does not know"));
@@ -84,9 +84,9 @@ TEST(ObjectIdentity, DescribeChange_NamesWhatDiffers) {
   const ObjectIdentity file{.uri = "/m", .bytes = 4, .version = "1:2:3:4"};
   EXPECT_EQ(DescribeChange(file, file), "");
   EXPECT_EQ(DescribeChange(file, {.uri = "/m", .bytes = 5, .version = "1:2:3:9"}),
-            "its size was 4, is 5, its ctime in ns was 4, is 9");
+            "the size was 4 and is now 5, the ctime in ns was 4 and is now 9");
   EXPECT_EQ(DescribeChange({.uri = "s3://b/o", .version = "\"a\""}, {.uri = "s3://b/o", .version = "\"b\""}),
-            "its version was \"a\", is \"b\"");
+            "the version was \"a\" and is now \"b\"");
 }
 
 }  // namespace

@@ -121,11 +121,12 @@ TEST(SelectTensors, UnmatchedPattern_IsNamedWithNearestTensor) {
       *manifest, {"norm", "layers.1.mlp"},
       AllOf(HasSubstr(manifest->id()), HasSubstr("\"layers.1.mlp\""), HasSubstr("\"layers.1.attn\"")));
   ExpectRefused(*manifest, {"layer.*"}, HasSubstr("\"layers.0.attn\""));
-  ExpectRefused(*manifest, {"*.attn.q"},
-                HasSubstr("none of its 4 tensors has this name or matches; the nearest name is \"embed\""));
+  ExpectRefused(
+      *manifest, {"*.attn.q"},
+      HasSubstr("none of the artifact's 4 tensors has this name or matches; the nearest name is \"embed\""));
   ExpectRefused(*manifest, {""}, HasSubstr("\"\""));
   ExpectRefused(*manifest, {"Norm"}, HasSubstr("\"Norm\""));
-  ExpectRefused(*ManifestOf({}), {"*"}, HasSubstr("it has no tensors"));
+  ExpectRefused(*ManifestOf({}), {"*"}, HasSubstr("the artifact has no tensors"));
 }
 
 TEST(SelectTensors, SelectTensors_RefusesTooManyAndTooLongPatterns) {

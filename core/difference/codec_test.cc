@@ -202,7 +202,7 @@ TEST(DifferenceCodec, PathOfTwoGeometries_IsRejected) {
   const absl::Status status = ChunkRebuilder().Rebuild(
       path, 1, std::span(scene.base).subspan(range.offset, range.bytes), target, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("not of one geometry"));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("not of images of one layout"));
 }
 
 std::vector<std::span<std::byte>> Cut(std::span<std::byte> bytes, const std::vector<size_t>& sizes) {

@@ -271,7 +271,7 @@ TEST(DifferenceRecord, HugeStream_IsRejectedBeforeAllocating) {
                 HasSubstr("impossible size"));
     bytes.replace(at + 4, 4, "\xff\xff\xff\xff");
     EXPECT_THAT(RebuildFrom(sparse.mode, bytes, PlainGeometry(), Image(kElements * 2), &target).message(),
-                HasSubstr("past its end"));
+                HasSubstr("past the end of the record"));
   }
 }
 
@@ -332,7 +332,7 @@ TEST(DifferenceDamage, EveryTruncation_IsRejected) {
   }
   EXPECT_THAT(
       RebuildFrom(RecordMode::kSparse, record + "x", ExampleGeometry(), ExampleBase(), &target).message(),
-      HasSubstr("bytes follow its last stream"));
+      HasSubstr("bytes follow the last stream"));
 }
 
 void ExpectIndexRejected(const std::string& index, std::string_view reason) {
@@ -346,23 +346,23 @@ TEST(DifferenceIndex, OtherFormatOrGeometry_IsRejected) {
     return Unhex(kIndexHex).replace(at, hex.size() / 2, Unhex(hex));
   };
   ExpectIndexRejected(patched(0, "55"), "the magic of another format");
-  ExpectIndexRejected(patched(4, "0200"), "format 2, but this build knows only 1");
+  ExpectIndexRejected(patched(4, "0200"), "format 2, but this build knows only format 1");
   ExpectIndexRejected(patched(6, "0003"), "an image of 768 bytes");
   ExpectIndexRejected(patched(14, "00002000"), "in chunks of 2097152");
   ExpectIndexRejected(patched(22, "05"), "unknown mode");
   ExpectIndexRejected(patched(22, "00"), "mode same and a record of 38 bytes");
   ExpectIndexRejected(patched(22, "04"), "mode whole and a record of 38 bytes");
   ExpectIndexRejected(patched(23, "00"), "mode sparse and a record of 0 bytes");
-  ExpectIndexRejected(patched(23, "27"), "of 39 bytes of records, not of 38");
+  ExpectIndexRejected(patched(23, "27"), "of 39 bytes of records, but the records have 38");
   ExpectIndexRejected(patched(23, "ffffffff"), "a record of 4294967295 bytes");
-  ExpectIndexRejected(Unhex(kIndexHex) + '\0', "its index has 6 bytes for 1 chunks");
+  ExpectIndexRejected(Unhex(kIndexHex) + '\0', "the index has 6 bytes for 1 chunks");
 }
 
 TEST(DifferenceDecoder, ImageShorterThanItsLayout_IsRejected) {
   Image image(256);
   const std::span<std::byte> piece = image;
   const auto decoder = DifferenceDecoder::Open(DifferenceLayout(27, 38), {&piece, 1}, ExampleGeometry());
-  EXPECT_THAT(decoder.status().message(), HasSubstr("the image is shorter than the layout"));
+  EXPECT_THAT(decoder.status().message(), HasSubstr(" bytes, but its layout needs "));
 }
 
 TEST(DifferenceDecoder, ChunkMemoryOfOtherSize_IsRejected) {
@@ -375,7 +375,7 @@ TEST(DifferenceDecoder, ChunkMemoryOfOtherSize_IsRejected) {
   const Image base = ExampleBase();
   Image target(256);
   EXPECT_THAT(ChunkRebuilder().Rebuild({&path, 1}, 0, base, target, nullptr).message(),
-              HasSubstr("the chunk has 512 bytes, but the base gave 512 and the target 256"));
+              HasSubstr("the chunk has 512 bytes, but the base gave 512 bytes and the target 256 bytes"));
 }
 
 TEST(ElementRuns, Geometry_MergesWidthsAndCoversPadding) {

@@ -322,7 +322,7 @@ TEST_F(ImportRootsTest, MtimeSetBackAfterAWrite_IsFoundByTheCtime) {
   ASSERT_EQ(IdentityOf(path).bytes, before.bytes);
   const absl::Status again = roots.OpenAgain({}, before).status();
   EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(again.message()), HasSubstr("its ctime in ns was"));
+  EXPECT_THAT(std::string(again.message()), HasSubstr("the ctime in ns was"));
 }
 
 TEST(UntraceableFileSystem, UntraceableFileSystem_NamesMemoryAndUserFileSystems) {

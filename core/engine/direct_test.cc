@@ -77,7 +77,8 @@ TEST_F(EngineDirect, WrongByte_IsFoundAndItsReplicaWithdrawn) {
   EXPECT_EQ(report.changes[0].why, SourceLoss::kBadDigest);
   EXPECT_EQ(report.changes[0].from.replica_id, wrong);
   EXPECT_THAT(std::string(report.changes[0].status.message()), HasSubstr("chunk 5 of"));
-  EXPECT_THAT(std::string(report.changes[0].status.message()), HasSubstr("from device gpu:0: it has digest"));
+  EXPECT_THAT(std::string(report.changes[0].status.message()),
+              HasSubstr("from device gpu:0: the chunk has digest"));
   listener_->WaitForState(wrong, ReplicaState::kGone);
 }
 

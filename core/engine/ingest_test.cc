@@ -459,8 +459,9 @@ TEST_F(EngineForgery, ForgedChunk_IsFoundByBlake3AndItsSourceNamed) {
       ASSERT_THAT(provider->failures(), SizeIs(1));
       EXPECT_TRUE(provider->failures()[0].corrupt);
       EXPECT_EQ(provider->failures()[0].source.name, "liar");
-      EXPECT_THAT(provider->failures()[0].status.message(),
-                  AllOf(HasSubstr("chunk 1 "), HasSubstr("liar: it is forged: its XXH3 is right")));
+      EXPECT_THAT(
+          provider->failures()[0].status.message(),
+          AllOf(HasSubstr("chunk 1 "), HasSubstr("liar: the chunk is forged: the XXH3 digest is right")));
       lease->reset();
       ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
     }

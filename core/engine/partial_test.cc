@@ -389,7 +389,7 @@ TEST_F(EnginePartial, EvictedPartialReplica_DrainsUntilItsLastLeaseEnds) {
   auto lease = GetChunks({0, 1});
   EXPECT_TRUE(engine_->Evict(lease->replica_id(), /*force=*/false).ok());
   EXPECT_EQ(lease->availability()->end().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(lease->availability()->end().message(), HasSubstr("it is being removed"));
+  EXPECT_THAT(lease->availability()->end().message(), HasSubstr("the replica is being removed"));
   EXPECT_EQ(Only().state, kDraining);
   ExpectReadable(*lease);
   auto anew = GetChunks({0});
@@ -490,7 +490,7 @@ TEST_F(EnginePartial, GrowingReplicaWithWrongBytes_Fails) {
   held->Release();
   const absl::Status status = growing->Wait(ContextFor()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("do not match its manifest"));
+  EXPECT_THAT(status.message(), HasSubstr("do not match the manifest"));
   growing.reset();
   listener_->WaitForState(id, kFailed);
   auto anew = Get(small, kCpu, nullptr);

@@ -334,7 +334,7 @@ TEST_F(EngineSources, SourceThatAnnouncesOtherImage_IsNotAsked) {
   EXPECT_TRUE(Get(artifact_, kCpu, provider).ok());
   EXPECT_EQ(misfit->total_fetches(), 0);
   ASSERT_THAT(provider->failures(), SizeIs(1));
-  EXPECT_THAT(provider->failures()[0].status.message(), HasSubstr("misfit: it announces 6 chunks"));
+  EXPECT_THAT(provider->failures()[0].status.message(), HasSubstr("misfit: the source announces 6 chunks"));
   ASSERT_THAT(OnlyReport().sources, SizeIs(2));
   EXPECT_EQ(OnlyReport().sources[0].source.name, "misfit");
   EXPECT_EQ(OnlyReport().sources[0].loss, SourceLoss::kNotOpened);

@@ -46,7 +46,7 @@ TEST_F(ChunkVerifierTest, Verify_ErrorTellsForgedFromWrongDigest) {
   EXPECT_THAT(Verify(verifier, Request(0, /*blake3=*/true), forged).wrong, HasSubstr("is forged"));
   artifact_.image[3] ^= std::byte{1};
   EXPECT_THAT(Verify(verifier, Request(0, /*blake3=*/false)).wrong,
-              HasSubstr("its manifest says " + Expected(0).xxh3.ToHex()));
+              HasSubstr("but the manifest says " + Expected(0).xxh3.ToHex()));
 }
 
 TEST_F(ChunkVerifierTest, Blake3_IsWantedOnlyFromDistrustedRemoteSources) {

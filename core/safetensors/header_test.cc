@@ -80,7 +80,7 @@ TEST(SafetensorsHeader, SafetensorsHeaderWithoutTensors_IsAccepted) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_TRUE(parsed->tensors.empty());
   }
-  ExpectRejected("{}", 1, "followed by others");
+  ExpectRejected("{}", 1, "other bytes follow the tensors");
 }
 
 TEST(SafetensorsHeader, DimensionsThatOverflowBeforeZero_AreRefused) {
@@ -202,11 +202,11 @@ TEST(SafetensorsHeader, TensorData_MustHaveNoHolesOrOverlaps) {
                         "]},'b':{'dtype':'U8','shape':[4],'data_offsets':[", b, "]}}");
   };
   EXPECT_TRUE(ParseSafetensorsHeader(Json(header("0,4", "4,8")), 8).ok());
-  ExpectRejected(header("0,4", "5,9"), 9, "tensor \"b\": its data begins at 5 instead of 4: there is a hole");
-  ExpectRejected(header("1,5", "5,9"), 9, "tensor \"a\": its data begins at 1 instead of 0");
-  ExpectRejected(header("0,4", "3,7"), 7, "tensor \"b\": its data begins at 3 instead of 4: it overlaps");
+  ExpectRejected(header("0,4", "5,9"), 9, "tensor \"b\": the data begins at 5 instead of 4, after a hole");
+  ExpectRejected(header("1,5", "5,9"), 9, "tensor \"a\": the data begins at 1 instead of 0");
+  ExpectRejected(header("0,4", "3,7"), 7, "tensor \"b\": the data begins at 3 instead of 4, and overlaps");
   ExpectRejected(header("0,4", "0,4"), 4, "overlaps");
-  ExpectRejected(header("0,4", "4,8"), 9, "followed by others");
+  ExpectRejected(header("0,4", "4,8"), 9, "other bytes follow the tensors");
   ExpectRejected(header("0,4", "4,8"), 7, "truncated");
   ExpectRejected(header("0,4", "18446744073709551611,18446744073709551615"), 8, "hole");
 }
