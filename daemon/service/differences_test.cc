@@ -96,7 +96,7 @@ TEST_F(DifferencesTest, BaseOnDisk_IsBroughtForPutWhereAnotherNodeHasIt) {
   });
   const auto whole = PutVersion(WriteVersion(1), base_id);
   ASSERT_TRUE(whole.ok()) << whole.status();
-  EXPECT_THAT(whole->no_difference(), HasSubstr("no other node has it in memory"));
+  EXPECT_THAT(whole->no_difference(), HasSubstr("no other node has the base in memory"));
   store.With([&](FakeGlobalStore& it) { it.replicas.push_back(replica("another", v1::LOCATION_KIND_CPU)); });
   const auto next = PutVersion(WriteVersion(2), base_id);
   ASSERT_TRUE(next.ok()) << next.status();
@@ -161,7 +161,7 @@ TEST_F(DifferencesTest, RequiredDifference_FailsAndLeavesNothing) {
   const auto early = PutVersion(WriteVersion(0), "auto", /*required=*/true);
   EXPECT_EQ(early.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(early.status().message(),
-              AllOf(HasSubstr("key policy is not bound yet"), HasSubstr("without the requirement")));
+              AllOf(HasSubstr("key policy is not bound yet"), HasSubstr("without requiring a difference")));
   ASSERT_TRUE(PutVersion(WriteVersion(0), "none").ok());
   const auto late = PutVersion(WriteOther(), "auto", /*required=*/true);
   EXPECT_EQ(late.status().code(), absl::StatusCode::kFailedPrecondition);

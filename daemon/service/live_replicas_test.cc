@@ -262,8 +262,8 @@ TEST_F(LiveReplicasTest, ReplicaOnGpu_IsRefusedWithRemedy) {
   request.set_replica_id(replica_id);
   const absl::Status refused = live->Attach(request).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr(replica_id), HasSubstr("not in host memory"), HasSubstr("get it at cpu")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr(replica_id), HasSubstr("not in host memory"),
+                                                    HasSubstr("get the artifact at cpu")));
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ TEST_F(OfferedFilesTest, OpenedFileThatIsNotRegular_IsRefusedByKind) {
   ASSERT_EQ(mkfifo((folder + "/fifo").c_str(), 0600), 0);
   const UniqueFd memory(memfd_create("memory", MFD_CLOEXEC));
   for (const auto& [status, said] :
-       {std::pair(ImportOpened(folder + "/fifo").status(), "fifo: it is a FIFO"),
-        std::pair(ImportOpened("/dev/zero").status(), "/dev/zero: it is a device"),
+       {std::pair(ImportOpened(folder + "/fifo").status(), "fifo: the path is a FIFO"),
+        std::pair(ImportOpened("/dev/zero").status(), "/dev/zero: the path is a device"),
         std::pair(ImportOpened(folder).status(), "is a folder"),
         std::pair(ImportFd(context, memory.get()).status(), "is memory of a process")}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;

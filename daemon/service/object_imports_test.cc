@@ -180,7 +180,7 @@ class PromisedDigestTest : public ServiceTest {
 TEST_F(PromisedDigestTest, BlobWithOtherBytes_IsNotPublished) {
   const absl::Status refused = Import(WriteBlob(std::string(64, 'a'))).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
-  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("SHA-256"), HasSubstr("download it again")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("SHA-256"), HasSubstr("import again")));
   EXPECT_THAT(store.published, IsEmpty());
   EXPECT_THAT(engine->ListReplicas(), IsEmpty());
 }
