@@ -60,7 +60,7 @@ class CredentialProvidersTest : public ::testing::Test {
 TEST_F(CredentialProvidersTest, Environment_HasKeys) {
   EXPECT_EQ(Text(EnvironmentCredentials(environment())({})), "none");
   variables_["AWS_ACCESS_KEY_ID"] = "KEY";
-  EXPECT_THAT(Text(EnvironmentCredentials(environment())({})), HasSubstr("secret is missing"));
+  EXPECT_THAT(Text(EnvironmentCredentials(environment())({})), HasSubstr("secret key is missing"));
   variables_["AWS_SECRET_ACCESS_KEY"] = "secret";
   variables_["AWS_SESSION_TOKEN"] = "token";
   EXPECT_EQ(Text(EnvironmentCredentials(environment())({})), "KEY secret token");
