@@ -49,7 +49,7 @@ def test_next_step_keeps_files_and_another_model_does_not(store, folder):
     assert key.revision == 2 and key.files_id == first.files_id and key.artifact_id != first.artifact_id
     assert store.bind("files/promoted", "files/steps").files_id == first.files_id
     assert store.put(tensors(rows=5), key="files/steps").files_id == ""
-    with pytest.raises(tc.NotFoundError, match="binds none"):
+    with pytest.raises(tc.NotFoundError, match="binds no files"):
         store.files("files/steps")
 
 

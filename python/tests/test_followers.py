@@ -75,7 +75,7 @@ def test_followers_are_kept_at_the_newest_version(trio):
         code, text = command(trio, "follower", "rm", "policy")
         assert code == 0 and "b:cpu follows policy no more" in text
         code, text = command(trio, "follower", "rm", "policy")
-        assert code == 1 and "nothing follows the key there" in text
+        assert code == 1 and "follows the key; `tensorcast follower ls` lists" in text
 
 
 def test_every_registered_node_follows(trio):

@@ -109,6 +109,6 @@ def test_a_uri_is_put_under_a_given_key_but_never_over_it(outside):
         options = LoaderOptions(key="given/bound", daemon=store.daemon)
         with options.get(uri) as weights:
             assert list(weights) == ["other"]
-        with pytest.raises(tc.NotFoundError, match="binds none"):
+        with pytest.raises(tc.NotFoundError, match="binds no files"):
             options.files(uri)
         assert store.resolve("given/bound").revision == 1 and not server.sent

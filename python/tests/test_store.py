@@ -596,5 +596,5 @@ def test_the_type_annotations_hold(tmp_path):
 
 def test_a_buffer_at_a_null_pointer_is_refused_by_name(store):
     nothing = (ctypes.c_uint8 * 8).from_address(0)
-    with pytest.raises(tc.InvalidArgumentError, match='tensor "mine": its address is null'):
+    with pytest.raises(tc.InvalidArgumentError, match='tensor "mine": .*address is null'):
         store.put({"mine": nothing}, key="core/none")
