@@ -280,11 +280,12 @@ TEST(ProtocolVersion, CallerOfOtherProtocolVersion_IsRefusedBeforeHandler) {
   server.Start();
   const auto stub = v1::GlobalStore::NewStub(
       grpc::CreateChannel(server.server->addresses()[0], grpc::InsecureChannelCredentials()));
-  for (const auto& [said, told] : {std::pair{"", "names none"}, {"1", "has 1"}, {"3", "has 3"}}) {
+  for (const auto& [said, told] :
+       {std::pair{"", "names no version"}, {"1", "has version 1"}, {"3", "has version 3"}}) {
     const auto expect_refused = [told = told](const grpc::Status& status) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
       EXPECT_THAT(status.error_message(),
-                  HasSubstr(absl::StrCat(told, ", and this process has 2; upgrade the older one")));
+                  HasSubstr(absl::StrCat(told, ", and this process has version 2; upgrade the older one")));
     };
     const auto make_call = [said = said] {
       auto call = std::make_unique<grpc::ClientContext>();
@@ -325,7 +326,7 @@ TEST(ProtocolVersion, ServerOfOtherProtocolVersion_IsNotTrusted) {
   const auto stub = v1::GlobalStore::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", port)));
   const absl::Status unary = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(30)), {}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(unary)) << unary;
-  EXPECT_THAT(unary.message(), HasSubstr("names none, and this process has 2"));
+  EXPECT_THAT(unary.message(), HasSubstr("names no version, and this process has version 2"));
   const absl::Status stream = CallServerStream(*stub, &Stub::DescribeArtifact, Within(absl::Seconds(30)), {},
                                                [](v1::DescribeArtifactResponse&&) {
                                                  ADD_FAILURE() << "its word was taken";

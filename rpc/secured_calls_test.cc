@@ -166,8 +166,8 @@ TEST_F(SecuredCalls, CallerOfOtherRole_IsRefusedAndToldRequiredRole) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr(authority_.Uri("client/trainer")), HasSubstr("GlobalStore/DeleteKey"),
-                    HasSubstr("it requires the role operator; connect to the global store with an operator's "
-                              "certificate")));
+                    HasSubstr("the call requires the role operator; connect to the global store with an "
+                              "operator's certificate")));
   EXPECT_EQ(service_.calls(), 0);
   EXPECT_TRUE(Delete(*StubAs(Own("operator/ada"))).ok());
 }
@@ -298,7 +298,8 @@ TEST_F(SecuredCalls, UnixSocket_HasConfiguredRoles) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(
       refused.message(),
-      absl::StrCat("GlobalStore/DeleteKey requires the role operator, and ", folder.File("client.sock"),
+      absl::StrCat("call GlobalStore/DeleteKey: the call requires the role operator, and the socket ",
+                   folder.File("client.sock"),
                    " grants the role client; connect to /run/tc/daemon.sock as user ", UserText(geteuid())));
 }
 
