@@ -99,7 +99,7 @@ TEST(Identity, NameOfOtherTrustDomain_IsRefused) {
   const auto a = authority.Load("node/a");
   const Name foreign{.trust_domain = "other.example", .role = Role::kNode, .name = "a"};
   EXPECT_THAT(std::string(a->CheckName(foreign).message()),
-              HasSubstr("not of the trust domain test.example"));
+              HasSubstr("not in the trust domain test.example"));
 }
 
 TEST(Identity, PeerWithoutCertificate_IsRefused) {
@@ -242,7 +242,7 @@ TEST(Identity, CertificateWithoutSpiffeName_IsRefused) {
   const TestAuthority authority;
   std::ifstream file(authority.ca());
   const std::string ca((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  EXPECT_THAT(std::string(ReadCertificate(ca).status().message()), HasSubstr("it has no path"));
+  EXPECT_THAT(std::string(ReadCertificate(ca).status().message()), HasSubstr("the name has no path"));
 }
 
 TEST(Authority, IssueCertificate_NeedsMatchingAuthorityKey) {
