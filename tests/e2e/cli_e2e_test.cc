@@ -98,7 +98,7 @@ TEST_F(CommandLine, DebugBundle_HoldsRecordsOfAllNodes) {
   EXPECT_THAT(FileIn(archive, "./global-store/version.txt"), HasSubstr("global-store "));
   EXPECT_THAT(FileIn(archive, "./cluster.json"), HasSubstr("\"nodes\""));
   const std::string left_out = FileIn(archive, "./left_out.txt");
-  EXPECT_THAT(left_out, HasSubstr("global-store: spans and log lines: its flight recorder is off"));
+  EXPECT_THAT(left_out, HasSubstr("global-store: spans and log lines: the flight recorder is off"));
   EXPECT_EQ(made["left_out"].size(), 1u) << left_out;
   struct stat found{};
   ASSERT_EQ(stat(archive.c_str(), &found), 0);
@@ -354,7 +354,7 @@ TEST_F(CommandLine, CommandOfTheWorkshop_WithoutItsProgramIsAnError) {
   const CommandResult missing = run("/no/such/folder");
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.output,
-              HasSubstr("find program tensorcast-bench: it is neither in " + folder + " nor in"));
+              HasSubstr("find program tensorcast-bench: neither " + folder + " nor a folder of PATH"));
   EXPECT_THAT(missing.output, HasSubstr("\"code\": \"NOT_FOUND\""));
   const CommandResult on_path = run(std::filesystem::path(DefaultOptions().binary).parent_path());
   EXPECT_EQ(on_path.exit_code, 0) << on_path.output;

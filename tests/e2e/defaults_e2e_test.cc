@@ -218,7 +218,7 @@ TEST_F(DefaultDeployment, HandleGroups_OpenOnlyClientSocketsToGroup) {
     // A user that is let in has the client's rights, and not the operator's.
     EXPECT_EQ(RunAs(kNobody, kNobody, {"key", "rm", "no-such-key", "--daemon", clients}), 1);
     EXPECT_THAT(FileTail(Path("daemon.log"), 20),
-                HasSubstr("GlobalStore/DeleteKey requires the role operator"));
+                HasSubstr("call GlobalStore/DeleteKey: the call requires the role operator"));
     daemon_->Stop(kStepTimeout).IgnoreError();
     store_->Stop(kStepTimeout).IgnoreError();
   }

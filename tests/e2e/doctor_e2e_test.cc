@@ -109,7 +109,7 @@ TEST_F(DoctorE2e, StoppedNode_IsNamed) {
   const Diagnosis diagnosis = Diagnose(SocketOf(0), {"--cluster"});
   TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGCONT));
   EXPECT_EQ(diagnosis.exit_code, 1);
-  EXPECT_THAT(diagnosis.Of("fail"), Contains(Says("fail", "node-1", "answer: it does not answer at")));
+  EXPECT_THAT(diagnosis.Of("fail"), Contains(Says("fail", "node-1", "answer: this node does not answer at")));
 }
 
 TEST_F(DoctorE2e, LowDescriptorLimit_Warns) {
@@ -128,7 +128,7 @@ TEST_F(DoctorE2e, ClientRole_IsToldWhatNeedsAnOperator) {
   const Diagnosis diagnosis = Diagnose(absl::StrCat("unix:", cluster_->daemon_directory(0), "/client.sock"));
   EXPECT_EQ(diagnosis.exit_code, 0);
   EXPECT_THAT(diagnosis.findings,
-              Contains(Says("warn", "cluster", "not checked from node-0: needs operator")));
+              Contains(Says("warn", "cluster", "not checked from node-0: a probe needs the operator role")));
 }
 
 TEST_F(DoctorE2e, CertificateThatEndsSoon_Warns) {
@@ -157,7 +157,7 @@ TEST_F(DoctorE2e, CertificateThatEndsSoon_Warns) {
   EXPECT_THAT(
       diagnosis.findings,
       AllOf(Contains(Says("warn", "node-1",
-                          "certificate: that of spiffe://test.example/tensorcast/node/node-1 ends in")),
+                          "certificate: the certificate of spiffe://test.example/tensorcast/node/node-1 ends in")),
             Contains(Says("ok", "node-0", "certificate: ")),
             Contains(Says("ok", "node-1", "reachability: reached by node-0"))));
 
@@ -165,7 +165,7 @@ TEST_F(DoctorE2e, CertificateThatEndsSoon_Warns) {
   const Diagnosis without = Diagnose(SocketOf(0), {"--cluster"});
   EXPECT_EQ(without.exit_code, 0);
   EXPECT_THAT(without.findings,
-              Contains(Says("warn", "node-1", "not checked: it does not answer this host")));
+              Contains(Says("warn", "node-1", "not checked: this node does not answer this host")));
 }
 
 TEST_F(DoctorE2e, NoDaemon_SaysWhereItLooked) {

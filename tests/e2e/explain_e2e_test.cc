@@ -155,7 +155,7 @@ TEST_F(ExplainedBetweenHosts, ExplainRollout_NamesSlowestNodeAndItsLimiter) {
   const CommandResult away = OnNode(0, {"explain", "--rollout", "m"});
   EXPECT_EQ(away.exit_code, 0) << away.output;
   EXPECT_THAT(away.output,
-              AnyOf(HasSubstr("node-3: its daemon does not tell: "), HasSubstr("node-3: the node is gone")));
+              AnyOf(HasSubstr("node-3: the node's daemon does not tell: "), HasSubstr("node-3: the node is gone")));
 }
 
 TEST_F(ExplainedBetweenHosts, Status_ShowsReplicasAndGrantsConserved) {

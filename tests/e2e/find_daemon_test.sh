@@ -110,7 +110,7 @@ refused "connect to $system/client.sock: user 5 may not" ls
 become 0:0
 for command in "config check --role daemon" daemon; do
   # shellcheck disable=SC2086  # the words of a command
-  refused "use folder $system: it belongs to user 1" $command "${small[@]}"
+  refused "use folder $system: the folder belongs to user 1" $command "${small[@]}"
 done
 say "every client finds the package's service"
 
@@ -120,7 +120,8 @@ become 65534:1
 "${as[@]}" "$tensorcast" get m --pin >"$work/error" 2>&1 || fail "a client's get --pin fails"
 "${as[@]}" "$tensorcast" replica ls --json >"$work/error" 2>&1 || fail "a client's replica ls fails"
 grep -q '"pinned": *true' "$work/error" || fail "the replica is not pinned"
-refused "GlobalStore/DeleteKey requires the role operator, and $system/client.sock grants the role client; connect to\
+refused "call GlobalStore/DeleteKey: the call requires the role operator, and the socket $system/client.sock grants the\
+ role client; connect to\
  $system/daemon.sock as user daemon (uid 1)" rm m --force
 
 # As a user does it: that daemon comes before the service's, until it is gone, even if its sockets stay.
@@ -160,5 +161,5 @@ finds "unix:$work/other/daemon.sock" other
 stop TERM
 stop TERM
 become 0:0
-refused "none listens at $system/client.sock; start one with" ls
+refused "no daemon listens at $system/client.sock; start one with" ls
 say "every client finds a daemon that was started by hand"

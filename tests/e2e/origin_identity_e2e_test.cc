@@ -89,7 +89,7 @@ TEST_F(OriginIdentity, ImportedFileWithMtimeSetBack_LastReplicaIsKept) {
   std::filesystem::last_write_time(model, written);
   const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("its ctime in ns was"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the ctime in ns was"));
   EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
   ExpectTheKeyStillGives(kept);
   // It is another file to a client that looks for what it was imported as, too.

@@ -208,7 +208,7 @@ TEST_F(SecurityE2e, ForgedBytesWithSameXxh3_AreRefusedAndSourceNamed) {
   const auto got = client(1).Get(Context(), "m", {.lane = "tcp"});
   EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
   EXPECT_THAT(std::string(got.status().message()),
-              AllOf(HasSubstr("from tcp node-0"), HasSubstr("is forged: its XXH3 is right")));
+              AllOf(HasSubstr("from tcp node-0"), HasSubstr("is forged: the XXH3 digest is right")));
   // What else it brought may stay, without that chunk.
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
   TC_ASSERT_OK_AND_ASSIGN(const auto held, admin->ListReplicas(Context(), ""));
@@ -237,8 +237,9 @@ TEST_F(SecurityE2e, OperatorCallByClientOrDaemon_IsRefusedByGlobalStore) {
 
   const CommandResult by_client = RunAs("client-trainer", remove, cluster_->addresses(1).grpc);
   EXPECT_EQ(by_client.exit_code, 1);
-  EXPECT_THAT(by_client.output, HasSubstr("spiffe://test.example/tensorcast/client/trainer may not call "
-                                          "GlobalStore/DeleteKey: it requires the role operator"));
+  EXPECT_THAT(by_client.output, HasSubstr("call GlobalStore/DeleteKey as "
+                                          "spiffe://test.example/tensorcast/client/trainer: the call "
+                                          "requires the role operator"));
   // A daemon forwards no caller's request to delete, not even its own operator's: its certificate would be
   // enough to.
   const CommandResult by_socket =
@@ -261,7 +262,8 @@ TEST_F(SecurityE2e, Replicate_IsAllowedToOperatorAndRefusedToClient) {
 
   const CommandResult by_client = RunAs("client-trainer", replicate, cluster_->global_store_address());
   EXPECT_EQ(by_client.exit_code, 1);
-  EXPECT_THAT(by_client.output, HasSubstr("client/trainer may not call GlobalStore/ReplicateArtifact"));
+  EXPECT_THAT(by_client.output,
+              ContainsRegex("call GlobalStore/ReplicateArtifact as [^ ]*client/trainer: the call requires"));
   const CommandResult by_operator = RunAs("operator-ada", replicate, cluster_->global_store_address());
   EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
   EXPECT_THAT(by_operator.output, HasSubstr("node-1:cpu"));
@@ -281,7 +283,7 @@ TEST_F(SecurityE2e, Key_IsBoundOnlyByNamesThatItsPrefixAllows) {
   const CommandResult refused = RunAs("client-trainer", bind, node);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.output, AllOf(HasSubstr("spiffe://test.example/tensorcast/client/trainer"),
-                                    HasSubstr("keys that begin with prod/ are for client/release")));
+                                    HasSubstr("keys that begin with prod/; let client/release")));
   EXPECT_EQ(RunAs("client-release", bind, node).exit_code, 0);
   EXPECT_EQ(RunAs("client-trainer", {"key", "bind", "test/m", imported.artifact_id}, node).exit_code, 0);
   // What a put or an import binds is bound by the caller that asked, too: here a program of the host.
@@ -326,7 +328,7 @@ TEST_F(SecurityE2e, UnauthenticatedPeers_ReceiveNoBytes) {
     EXPECT_FALSE(SpeaksTo(port, other.Issue("operator/ada"))) << port << ": of another authority";
     const auto in_clear = RunCommand({"status", "--daemon", port, "--set", "client.connect_timeout=1h"});
     EXPECT_NE(in_clear.exit_code, 0) << port << ": in clear";
-    EXPECT_THAT(in_clear.output, HasSubstr("where the daemon has certificates, set security.ca")) << port;
+    EXPECT_THAT(in_clear.output, HasSubstr("if the daemon has a certificate, set security.ca")) << port;
   }
   // A name is denied without a restart.
   std::ofstream(Certs() + "/denied") << "spiffe://test.example/tensorcast/client/trainer\n";
@@ -370,7 +372,7 @@ TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   const auto forget_as = [&](const std::string& name) {
     return RunAs(name, forget, cluster_->global_store_address());
   };
-  EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("it is alive; stop its daemon first"));
+  EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("the node is alive; stop the node's daemon first"));
 
   TC_ASSERT_OK(cluster_->daemon(0).Stop(kStepTimeout).status());
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
@@ -378,8 +380,8 @@ TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
   TC_ASSERT_OK_AND_ASSIGN(const auto evil, StartEvil(stolen, "evil"));
   EXPECT_TRUE(Says(stolen, "node/evil may not speak for node node-0"));
-  EXPECT_THAT(forget_as("client-trainer").output, HasSubstr("it requires the role operator"));
-  EXPECT_THAT(forget_as("node-evil").output, HasSubstr("it requires the role operator"));
+  EXPECT_THAT(forget_as("client-trainer").output, HasSubstr("the call requires the role operator"));
+  EXPECT_THAT(forget_as("node-evil").output, HasSubstr("the call requires the role operator"));
 
   const CommandResult forgotten = forget_as("operator-ada");
   EXPECT_EQ(forgotten.exit_code, 0) << forgotten.output;

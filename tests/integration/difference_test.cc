@@ -317,7 +317,7 @@ TEST_F(Differences, BaseThatTwoOtherNodesHave_IsBroughtForPut) {
   GetOnB();
   Evict(*a_, base.artifact_id);  // as a publisher that was restarted
   Step();
-  EXPECT_THAT(Put("auto").no_difference, HasSubstr("only one other node has it in memory"));
+  EXPECT_THAT(Put("auto").no_difference, HasSubstr("only one other node has the base in memory"));
   GetOnB();
   GetOn(c);
   Evict(*a_, a_->client().ResolveKey(Soon(), kKey)->artifact_id);
@@ -335,7 +335,7 @@ TEST_F(Differences, RequiredDifferenceWithoutBase_PublishesNothing) {
       a_->client().Import(Soon(), path, {.key = kKey, .base = "auto", .require_difference = true});
   EXPECT_EQ(put.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(put.status().message()),
-              AllOf(HasSubstr("not bound yet"), HasSubstr("without the requirement")));
+              AllOf(HasSubstr("not bound yet"), HasSubstr("without requiring a difference")));
   EXPECT_EQ(a_->client().ResolveKey(Soon(), kKey).status().code(), absl::StatusCode::kNotFound);
 }
 

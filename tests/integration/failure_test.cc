@@ -197,7 +197,7 @@ TEST(Failure, SecondDaemonInSameStateDirectory_DoesNotStart) {
                                              .state_dir = cluster.folder() + "/a",
                                              .global_store = cluster.global_store().address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another daemon uses it"));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another daemon uses the directory"));
   EXPECT_TRUE(a.admin().GetStatus(Soon()).ok());
 }
 

@@ -162,7 +162,7 @@ TEST(Transfer, FilesChangedSinceImport_AreNotUsedAsSource) {
   cluster.StartNode(a, OnItsOwnHost);
   const absl::Status status = a.client().Get(Soon(), id, {}).status();
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no longer what was imported"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the file is not the one that was imported"));
 }
 
 TEST(Transfer, ConcurrentGetsOfOneReplica_ShareOneTransfer) {

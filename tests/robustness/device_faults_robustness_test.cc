@@ -123,7 +123,7 @@ TEST_F(FaultyDevices, GpuBreaksDuringGet_IsUnhealthyAndNodeServesElsewhere) {
   TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 2));  // the global store knows that the one on it is gone
   const auto refused = client(1).Get(Context(), "n", OnGpu());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use gpu:0: it is unhealthy"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use gpu:0: the GPU is unhealthy"));
   EXPECT_THAT(RunCommand({"status", "--daemon", cluster_->addresses(1).unix_socket}).output,
               HasSubstr("UNHEALTHY  gpu:0"));
 

@@ -60,7 +60,7 @@ TEST_F(FullPool, FullPool_EvictsServedPartAndReceiverSwitchesSource) {
   EXPECT_EQ(status.active_servings(), 0u);
   ASSERT_GT(status.servings_size(), 0);
   EXPECT_EQ(status.servings(0).error().message(),
-            "read the replica: it is being removed; use another source");
+            "read the replica: the replica is being removed; use another source");
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(Soon()));
   EXPECT_FALSE(replica->tensors().empty());
   ASSERT_TRUE(replica->transfer().has_value());

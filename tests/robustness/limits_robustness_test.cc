@@ -172,7 +172,7 @@ TEST_F(Limits, SoftDescriptorLimit_IsRaisedToHardLimit) {
 
 TEST_F(Limits, LimitTooLowForServer_StartFailsAndNamesLimit) {
   for (const auto& [limit, message] :
-       {std::pair("-n 16", "open files before it has a single client, and the limit is 16;"),
+       {std::pair("-n 16", "open files are needed before the first client connects, and the limit is 16;"),
         std::pair("-v 500000", "the limit of address space is 488 MiB;")}) {
     SCOPED_TRACE(limit);
     const ClusterOptions options = Under(limit);

@@ -293,7 +293,7 @@ TEST_P(Operations, ProcessKilledOrStoppedInOperation_NothingIsWrongOrLeft) {
       operation().writes) {
     // It still had bytes to stream, and was stopped for longer than the stall timeout.
     EXPECT_EQ(code, 1) << Said();
-    EXPECT_THAT(Said(), ::testing::HasSubstr("the client that puts it has filled nothing for 1s"));
+    EXPECT_THAT(Said(), ::testing::HasSubstr("the client has filled nothing for 1s"));
   } else if (victim() == Victim::kClient) {
     EXPECT_EQ(code, signal() == SIGKILL ? 128 + SIGKILL : 0) << Said();
   } else if (stage().hold == Hold::kByItself) {

@@ -165,8 +165,9 @@ TEST_P(ProxyBetween, OtherProtocolVersion_IsRefusedAndPullSucceedsByRetry) {
                 : ProxyFault{.kind = Kind::kReplace, .after = kVersionAt, .bytes = "\x09"};
   ASSERT_NO_FATAL_FAILURE(ExpectGotDespite(fault));
   if (!Secured()) {
-    EXPECT_THAT(FileTail(cluster_->daemon_directory(kReceiver) + "/log", 1000),
-                AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr("this receiver 4")));
+    EXPECT_THAT(
+        FileTail(cluster_->daemon_directory(kReceiver) + "/log", 1000),
+        AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr("this receiver speaks version 4")));
   }
 }
 

@@ -51,7 +51,7 @@ class Rivals : public RobustnessTest {
   void AwaitReplacedBy(int node, const std::string& name) {
     TC_ASSERT_OK(invariants().Await(node, Soon(), [&](const v1::GetStatusResponse& status) -> absl::Status {
       if (!status.global_store_reachable() &&
-          absl::StrContains(status.global_store_error(), "is the daemon " + name + " at ")) {
+          absl::StrContains(status.global_store_error(), "the daemon " + name + " at ")) {
         return absl::OkStatus();
       }
       return absl::UnavailableError(absl::StrCat("its status has the error: ", status.global_store_error()));
@@ -102,7 +102,7 @@ TEST_F(Rivals, DaemonOnCopiedStateDirectory_ReplacesFirstWhichEnds) {
   TC_ASSERT_OK_AND_ASSIGN(const int code, cluster_->daemon(1).Wait(Soon()));
   EXPECT_EQ(code, 1);
   const std::string last = FileTail(cluster_->daemon_directory(1) + "/log", 1);
-  EXPECT_THAT(last, HasSubstr("it is the daemon rival at 127.0.0.1:"));
+  EXPECT_THAT(last, HasSubstr("the daemon rival at 127.0.0.1:"));
   EXPECT_THAT(last, HasSubstr("remove the file node_id from the copy"));
 
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
@@ -139,7 +139,7 @@ TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.output,
                 AllOf(HasSubstr("FAILED_PRECONDITION: "), HasSubstr("put at this daemon: speak for node "),
-                      HasSubstr("it is the daemon rival at 127.0.0.1:")));
+                      HasSubstr("the daemon rival at 127.0.0.1:")));
   }
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
@@ -175,7 +175,7 @@ TEST_F(Rivals, SecondDaemonInSameStateDirectory_EndsAndNamesIt) {
     TC_ASSERT_OK_AND_ASSIGN(const int code, rival->Wait(Soon()));
     EXPECT_EQ(code, 1) << RivalLog();
     EXPECT_THAT(FileTail(directory_->path() + "/rival.log", 1),
-                HasSubstr("lock the state directory " + path + ": another daemon uses it"));
+                HasSubstr("lock the state directory " + path + ": another daemon uses the directory"));
   }
   ExpectUnharmed();
 }

@@ -332,7 +332,7 @@ TEST_F(UcxUnauthenticated, SourceOfOtherPullVersion_ErrorNamesBothVersions) {
   EXPECT_FALSE(get->Wait(SteadyNow() + kStepTimeout).ok());
   EXPECT_THAT(FileTail(cluster_->daemon_directory(1) + "/log", 1000),
               AllOf(HasSubstr("version 9 of the pull protocol"),
-                    HasSubstr(absl::StrCat("this receiver ", pull::kVersion))));
+                    HasSubstr(absl::StrCat("this receiver speaks version ", pull::kVersion))));
   std::filesystem::rename(away, model_);
   TC_ASSERT_OK(Import(0, "m", model_).status());
   ExpectServed();  // though the other source is still there
