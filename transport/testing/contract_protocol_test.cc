@@ -44,7 +44,8 @@ TEST_P(ProtocolContract, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   peer->Send(hello);
   const absl::Status status = peer->NextAs<Error>().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("version 9 of the pull protocol, this source 4"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("version 9 of the pull protocol, and this source speaks version 4"));
   ExpectServed();
 }
 
@@ -181,7 +182,7 @@ TEST_P(ProtocolContract, WelcomeWithOtherVersion_IsRefusedWithVersions) {
   welcome.version = 9;
   const absl::Status status = ConnectPull(welcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this receiver 4")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this receiver speaks version 4")));
 }
 
 TEST_P(ProtocolContract, WelcomeWithInvalidChunkSize_IsRefused) {
