@@ -113,6 +113,9 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
                                                          const RequestContext& context) {
   if (stopping_) return StoppingError(request.subject());
   TC_RETURN_IF_ERROR(runner_->Check(request));
+  // Before the job is anywhere. With one thread every queued job has its turn in the end; without any, the
+  // job and its callers would wait for a request that may never come.
+  if (threads_.empty()) TC_RETURN_IF_ERROR(StartThread());
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
   jobs_.insert(job);
@@ -167,20 +170,26 @@ void IngestQueue::LeavePlace(const JobPtr& job) {
 // Called wherever a job is queued or a turn becomes free. Idle threads wake by the condition in NextJob,
 // without a signal: absl looks at it each time that the mutex is given back.
 void IngestQueue::StartThreads() {
-  // A thread counts as idle from its start on, although it has yet to come to NextJob: so it is not made
-  // twice.
   while (!stopping_ && idle_threads_ < queue_.size() && running_ + idle_threads_ < max_running_) {
-    try {
-      threads_.emplace_back([this] { ThreadLoop(); });
-      ++idle_threads_;
-    } catch (const std::system_error& error) {
-      // The job stays queued; a thread that ends another job takes it. Where there is no thread at all yet,
-      // the next request tries again.
-      LOG(ERROR) << "start an ingest: no thread can be started (" << error.what()
-                 << "), so the ingest waits until another one ends; raise the limit of threads";
+    if (const absl::Status started = StartThread(); !started.ok()) {
+      // The job stays queued; a thread that ends another job takes it. There is one (Enqueue).
+      LOG(ERROR) << started << "; a queued ingest waits until another ingest ends";
       return;
     }
   }
+}
+
+absl::Status IngestQueue::StartThread() {
+  try {
+    threads_.emplace_back([this] { ThreadLoop(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("start an ingest: no thread can be started (",
+                                                     error.what(), "); raise the limit of threads"));
+  }
+  // A thread counts as idle from its start on, although it has yet to come to NextJob: so it is not made
+  // twice.
+  ++idle_threads_;
+  return absl::OkStatus();
 }
 
 void IngestQueue::ThreadLoop() {

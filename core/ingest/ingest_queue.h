@@ -8,10 +8,11 @@
 // brings other chunks or is being cancelled, becomes a job that waits for the place. The job is queued when
 // the previous job is done with the replica, and continues from that replica (ReplicaTable::TakeOver).
 //
-// Threads are made when they are needed, and stay; a thread without a job is idle. A job that begins to wait
-// no longer counts in `running_`, and a thread is made for a queued job if none is idle. When the job
-// continues, it counts again at once, even if more than `max_running_` jobs then run for a time. So a waiting
-// job never blocks another job, and never queues a second time.
+// Threads are made when they are needed, and stay; a thread without a job is idle. Without its first thread
+// the queue takes no job, since nothing would end it. A job that begins to wait no longer counts in
+// `running_`, and a thread is made for a queued job if none is idle. When the job continues, it counts again
+// at once, even if more than `max_running_` jobs then run for a time. So a waiting job never blocks another
+// job, and never queues a second time.
 //
 // Thread-safe. Lock order: the queue's mutex comes before the mutexes of the jobs, the table and the
 // notifier.
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
@@ -54,7 +56,8 @@ class IngestQueue {
   void Stop();
 
   // Returns a replica that is ready or has the wanted chunks; else joins the ingest that makes it; else
-  // starts a new ingest. For a new artifact it always starts a new ingest.
+  // starts a new ingest. For a new artifact it always starts a new ingest. RESOURCE_EXHAUSTED if the queue
+  // has no thread yet and none can be started.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
                                                           IngestRequest request);
   // Cancels the ingests of a deleted artifact. If one of them still makes its replica, the replica is
@@ -82,6 +85,7 @@ class IngestQueue {
   // Called when the job is done with its replica: gives the place to the next job.
   void LeavePlace(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ThreadLoop() ABSL_LOCKS_EXCLUDED(mutex_);
   JobPtr NextJob() ABSL_LOCKS_EXCLUDED(mutex_);  // null: the queue stops
   void RunJob(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
