@@ -63,6 +63,7 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
   auto group = std::make_shared<Group>(plan);
   // A group's thread cannot join itself, so those that ended are joined here, without the lock.
   std::list<std::shared_ptr<Group>> over;
+  absl::Status started;
   {
     absl::MutexLock lock(&mutex_);
     if (stopped_) return;
@@ -76,11 +77,16 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
       groups_.push_back(group);
     } catch (const std::system_error& error) {
       LOG(WARNING) << "broadcast " << plan.artifact_id << " between nodes: no thread can be started ("
-                   << error.what()
-                   << "), so the GPUs of this node pull the artifact; raise the limit of threads";
+                   << error.what() << "), so the GPUs of this node pull it; raise the limit of threads";
+      started = absl::ResourceExhaustedError(
+          absl::StrCat("broadcast ", plan.artifact_id, ": no thread can be started (", error.what(),
+                       "); raise the limit of threads"));
     }
   }
   for (const std::shared_ptr<Group>& ended : over) ended->thread.join();
+  // Without the lock, since this is a call. Untold, the other nodes would wait for this one until
+  // forms_until.
+  if (!started.ok()) plan.meeting->GiveUp(plan, started);
 }
 
 std::shared_ptr<WideBroadcasts::Group> WideBroadcasts::FindGathering(const BroadcastReceiver& receiver) {

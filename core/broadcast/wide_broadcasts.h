@@ -12,8 +12,8 @@
 // A group makes one attempt. When it is over, its members continue with other sources, and keep the chunks
 // that they have verified.
 //
-// Thread-safe. Only Stop, Join and the release of a membership block. No lock is held across the broadcaster,
-// the table, the meeting or the end of an availability.
+// Thread-safe. Only Stop, Join, the release of a membership and, briefly, Begin block. No lock is held across
+// the broadcaster, the table, the meeting or the end of an availability.
 #pragma once
 
 #include <list>
@@ -53,7 +53,8 @@ class WideBroadcasts {
   // have left.
   void Stop();
 
-  // Starts the thread of a new group.
+  // Starts the thread of a new group. If no thread can be started, tells the other nodes that this node gives
+  // the group up.
   void Begin(const WideGroupPlan& plan);
 
   // Joins the group that waits for this receiver, and blocks while the group forms. Calls `on_wait` at the
