@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
 
+struct ssl_ctx_st;      // OpenSSL's SSL_CTX
 struct ssl_session_st;  // OpenSSL's SSL_SESSION
 
 namespace tensorcast::security {
@@ -20,6 +21,14 @@ class Identity;
 }
 
 namespace tensorcast::transport::tcp {
+
+// A TLS session that a later connection to the same peer can resume. A resumed handshake does not check the
+// certificate authority again, so only a stream of the same context resumes it: new certificate files make a
+// new context, and thereby end all sessions.
+struct TlsSession {
+  std::shared_ptr<ssl_ctx_st> context = nullptr;      // of the stream that made it
+  std::shared_ptr<ssl_session_st> session = nullptr;  // null: none
+};
 
 class ByteStream {
  public:
@@ -43,9 +52,8 @@ class ByteStream {
   // PERMISSION_DENIED when its name is denied. OK without certificates.
   virtual absl::Status CheckPeer() const = 0;
 
-  // The TLS session, which a later connection to the same peer can resume. Null without TLS, and at a client
-  // before it has read the first bytes.
-  virtual std::shared_ptr<ssl_session_st> session() const { return nullptr; }
+  // None without TLS, and at a client before it has read the first bytes.
+  virtual TlsSession session() const { return {}; }
 
   // Read or write as many bytes as possible without blocking, and return their number; 0: wait for the
   // socket. Write copies the bytes before it returns. UNAVAILABLE if the peer has closed the connection or
@@ -60,12 +68,13 @@ std::unique_ptr<ByteStream> NewPlainStream(UniqueFd socket);
 
 // Streams with TLS 1.3 (RFC 8446), by OpenSSL. Both ends show the certificate of a node. Before the client
 // sends data, it checks that the name in the server's certificate is `expected`. The first Reads and Writes
-// do the handshake. With the `session` of a previous connection, the handshake resumes that session and
-// exchanges no certificates; each end still checks the other's name and CheckPeer's conditions.
+// do the handshake. With the `session` of a previous connection, if `identity` still has its context, the
+// handshake resumes that session and exchanges no certificates; each end still checks the other's name and
+// CheckPeer's conditions.
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity);
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected,
-    const std::shared_ptr<ssl_session_st>& session = nullptr);
+    const TlsSession& session = {});
 
 }  // namespace tensorcast::transport::tcp

@@ -41,7 +41,7 @@ Ends PlainEnds() {
 
 Ends TlsEnds(const std::shared_ptr<security::Identity>& client,
              const std::shared_ptr<security::Identity>& server,
-             const std::shared_ptr<SSL_SESSION>& session = nullptr) {
+             const TlsSession& session = {}) {
   auto [a, b] = SocketPair();
   return {.authority = nullptr,
           .client = NewTlsClientStream(std::move(a), client, server->self().name.ToString(), session).value(),
@@ -196,12 +196,12 @@ class TlsSessionTest : public ::testing::Test {
   const std::shared_ptr<security::Identity> server_ = authority_.Load("node/server");
   std::shared_ptr<security::Identity> client_;
   std::shared_ptr<SSL_CTX> context_;
-  std::shared_ptr<SSL_SESSION> session_;
+  TlsSession session_;
 };
 
 TEST_F(TlsSessionTest, TlsSession_IsResumedByFurtherConnections) {
   Connect(authority_.Load("node/a"));
-  ASSERT_NE(session_, nullptr);
+  ASSERT_NE(session_.session, nullptr);
   EXPECT_EQ(Resumed(), 0);
   for (int more = 1; more <= 3; ++more) {
     Ends ends = TlsEnds(client_, server_, session_);
@@ -214,7 +214,7 @@ TEST_F(TlsSessionTest, TlsSession_IsResumedByFurtherConnections) {
 
 TEST_F(TlsSessionTest, SessionResumption_RefusesNameDeniedLater) {
   Connect(authority_.Load("node/a"));
-  ASSERT_NE(session_, nullptr);
+  ASSERT_NE(session_.session, nullptr);
   // Made while the server still takes its own tickets.
   Ends ends = TlsEnds(client_, server_, session_);
   authority_.Deny("node/a");
@@ -230,7 +230,7 @@ TEST_F(TlsSessionTest, SessionResumption_RefusesNameDeniedLater) {
 
 TEST_F(TlsSessionTest, SessionResumption_RefusesExpiredCertificate) {
   // Long enough to connect in, however slow this machine is.
-  for (absl::Duration good_for = absl::Seconds(2); session_ == nullptr; good_for *= 2) {
+  for (absl::Duration good_for = absl::Seconds(2); session_.session == nullptr; good_for *= 2) {
     ASSERT_LT(good_for, absl::Minutes(1));
     const auto brief = security::Identity::Load(authority_.Issue("node/a", good_for));
     if (brief.ok()) Connect(*brief);
@@ -244,11 +244,21 @@ TEST_F(TlsSessionTest, SessionResumption_RefusesExpiredCertificate) {
 
 TEST_F(TlsSessionTest, SessionOfOtherServer_FallsBackToFullHandshake) {
   Connect(authority_.Load("node/a"));
-  ASSERT_NE(session_, nullptr);
+  ASSERT_NE(session_.session, nullptr);
   Ends ends = TlsEnds(client_, authority_.Load("node/another"), session_);
   EXPECT_EQ(Outcome(ends), absl::OkStatus());
   EXPECT_EQ(Resumed(), 0);
   EXPECT_EQ(ends.client->peer(), authority_.Uri("node/another"));
+}
+
+TEST_F(TlsSessionTest, SessionOfEarlierFiles_FallsBackToFullHandshake) {
+  Connect(security::Identity::Load(authority_.Issue("node/a"), absl::Milliseconds(10)).value());
+  ASSERT_NE(session_.session, nullptr);
+  authority_.Issue("node/a");
+  ASSERT_TRUE(::tensorcast::testing::Eventually([&] { return client_->ClientContext() != context_; }));
+  Ends ends = TlsEnds(client_, server_, session_);
+  EXPECT_EQ(Outcome(ends), absl::OkStatus());
+  EXPECT_EQ(SSL_CTX_sess_hits(client_->ClientContext().get()), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Streams, ByteStreamTest, ::testing::Bool(),

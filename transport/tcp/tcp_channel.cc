@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
-#include "security/identity.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -258,7 +257,6 @@ void TcpChannel::SetEvents(bool has_output) {
 
 void TcpReceiverChannel::Connect(pull::MessageChannel::Handler* handler) {
   handler_ = handler;
-  if (target_->identity != nullptr) tls_ = target_->identity->ClientContext();
   Attempt();
 }
 
@@ -297,7 +295,7 @@ absl::StatusOr<std::unique_ptr<ByteStream>> TcpReceiverChannel::NewStream(const 
   TC_ASSIGN_OR_RETURN(UniqueFd socket, StartConnecting(address, target_->socket));
   if (target_->identity == nullptr) return NewPlainStream(std::move(socket));
   return NewTlsClientStream(std::move(socket), target_->identity, target_->source,
-                            leads_ ? target_->sessions->Find(target_->source, tls_) : target_->session);
+                            leads_ ? target_->sessions->Find(target_->source) : target_->session);
 }
 
 // The first event after StartConnecting tells whether the socket is connected. The TLS handshake, if any,
@@ -326,14 +324,14 @@ absl::Status TcpReceiverChannel::Welcomed() {
   // The other channels of the pull use the address that worked, and the session that came of it.
   target_->addresses = {target_->addresses[next_address_ - 1]};
   target_->session = stream()->session();
-  if (tls_ != nullptr) target_->sessions->Keep(target_->source, tls_, target_->session);
+  if (target_->identity != nullptr) target_->sessions->Keep(target_->source, target_->session);
   return absl::OkStatus();
 }
 
 void TcpReceiverChannel::End(std::optional<Frame> last, std::function<void()> ended) {
   queue().CancelTimer(attempt_timer_);
   // Perhaps because of the session that it brought.
-  if (leads_ && !welcome_ && tls_ != nullptr) target_->sessions->Keep(target_->source, tls_, nullptr);
+  if (leads_ && !welcome_ && target_->identity != nullptr) target_->sessions->Keep(target_->source, {});
   // Nothing can be said before there is a connection.
   if (connecting_) last.reset();
   TcpChannel::End(std::move(last), std::move(ended));

@@ -138,7 +138,7 @@ struct TcpTarget {
   std::shared_ptr<const security::Identity> identity;  // for TLS; null: no TLS
   std::string source;                                  // the name in the source's certificate
   SessionCache* sessions = nullptr;
-  SessionCache::Session session;  // of the leading channel's connection; null: none
+  TlsSession session;  // of the leading channel's connection
 };
 
 // The receiver's end of a connection.
@@ -160,7 +160,6 @@ class TcpReceiverChannel : public TcpChannel {
 
   const std::shared_ptr<TcpTarget> target_;
   const bool leads_;
-  SessionCache::Context tls_;  // the TLS context of the stream; null without TLS
   size_t next_address_ = 0;
   bool connecting_ = false;
   bool welcome_ = false;

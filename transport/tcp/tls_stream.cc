@@ -176,11 +176,10 @@ class TlsStream : public ByteStream {
   // Without TLS's close_notify: every frame says how long it is, so a reader never takes a cut for an end.
   ~TlsStream() override { SSL_free(ssl_); }
 
-  // `session`: of a client, or null.
-  absl::Status Start(bool server, const std::shared_ptr<SSL_SESSION>& session) {
-    const std::shared_ptr<ssl_ctx_st> context =
-        server ? identity_->ServerContext() : identity_->ClientContext();
-    ssl_ = SSL_new(context.get());
+  // `session`: of a client.
+  absl::Status Start(bool server, const TlsSession& session) {
+    context_ = server ? identity_->ServerContext() : identity_->ClientContext();
+    ssl_ = SSL_new(context_.get());
     BIO* const bio = BIO_new(SocketMethod());
     if (ssl_ == nullptr || bio == nullptr) {
       BIO_free(bio);
@@ -198,7 +197,8 @@ class TlsStream : public ByteStream {
       SSL_set_num_tickets(ssl_, 1);
       SSL_set_accept_state(ssl_);
     } else {
-      Resume(session);
+      // Here, where the context is chosen: the files may have changed since the caller looked for a session.
+      if (session.context == context_) Resume(session.session);
       // Where it is refused, by a policy of the system's, OpenSSL's own list is as good.
       (void)SSL_set_ciphersuites(ssl_, CipherSuites().c_str());
       SSL_set_connect_state(ssl_);
@@ -206,12 +206,12 @@ class TlsStream : public ByteStream {
     return absl::OkStatus();
   }
 
-  std::shared_ptr<SSL_SESSION> session() const override {
+  TlsSession session() const override {
     // It can be used from when the server's ticket has come, which it sends before anything else.
     const SSL_SESSION* const own = SSL_get0_session(ssl_);
-    if (own == nullptr || SSL_SESSION_is_resumable(own) != 1) return nullptr;
+    if (own == nullptr || SSL_SESSION_is_resumable(own) != 1) return {};
     // A copy: this connection's end, which is without a farewell, makes its own useless.
-    return {SSL_SESSION_dup(own), SSL_SESSION_free};
+    return {.context = context_, .session = {SSL_SESSION_dup(own), SSL_SESSION_free}};
   }
 
   int fd() const override { return socket_.fd(); }
@@ -358,6 +358,7 @@ class TlsStream : public ByteStream {
   BatchedSocket socket_;
   const std::shared_ptr<const security::Identity> identity_;
   const std::string expected_;
+  std::shared_ptr<ssl_ctx_st> context_;  // of ssl_
   SSL* ssl_ = nullptr;
   security::Certificate certificate_;  // the peer's
   std::string peer_;                   // its name
@@ -368,7 +369,7 @@ class TlsStream : public ByteStream {
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsStream(UniqueFd socket,
                                                          std::shared_ptr<const security::Identity> identity,
                                                          std::string expected, bool server,
-                                                         const std::shared_ptr<SSL_SESSION>& session) {
+                                                         const TlsSession& session) {
   auto stream = std::make_unique<TlsStream>(std::move(socket), std::move(identity), std::move(expected));
   TC_RETURN_IF_ERROR(stream->Start(server, session));
   return stream;
@@ -378,12 +379,12 @@ absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsStream(UniqueFd socket,
 
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity) {
-  return NewTlsStream(std::move(socket), std::move(identity), "", /*server=*/true, /*session=*/nullptr);
+  return NewTlsStream(std::move(socket), std::move(identity), "", /*server=*/true, /*session=*/{});
 }
 
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected,
-    const std::shared_ptr<ssl_session_st>& session) {
+    const TlsSession& session) {
   return NewTlsStream(std::move(socket), std::move(identity), std::move(expected), /*server=*/false, session);
 }
 

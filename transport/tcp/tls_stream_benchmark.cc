@@ -16,8 +16,6 @@
 namespace tensorcast::transport::tcp {
 namespace {
 
-using Session = std::shared_ptr<ssl_session_st>;
-
 struct Ends {
   std::unique_ptr<ByteStream> client;
   std::unique_ptr<ByteStream> server;
@@ -31,7 +29,7 @@ size_t ReadSome(ByteStream& stream, std::string& room) {
 class Nodes {
  public:
   // The client has the ticket of this connection, too.
-  Ends Introduce(const Session& session) const {
+  Ends Introduce(const TlsSession& session) const {
     std::array<int, 2> sockets{};
     PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets.data()) == 0);
     UniqueFd a(sockets[0]), b(sockets[1]);
@@ -55,20 +53,20 @@ class Nodes {
 
 void BM_IntroductionByCertificates(benchmark::State& state) {
   const Nodes nodes;
-  for (auto _ : state) benchmark::DoNotOptimize(nodes.Introduce(nullptr));
+  for (auto _ : state) benchmark::DoNotOptimize(nodes.Introduce({}));
 }
 BENCHMARK(BM_IntroductionByCertificates)->Unit(benchmark::kMicrosecond);
 
 void BM_IntroductionBySession(benchmark::State& state) {
   const Nodes nodes;
-  const Session session = nodes.Introduce(nullptr).client->session();
+  const TlsSession session = nodes.Introduce({}).client->session();
   for (auto _ : state) benchmark::DoNotOptimize(nodes.Introduce(session));
 }
 BENCHMARK(BM_IntroductionBySession)->Unit(benchmark::kMicrosecond);
 
 void BM_BytesThere(benchmark::State& state) {
   const Nodes nodes;
-  const Ends ends = nodes.Introduce(nullptr);
+  const Ends ends = nodes.Introduce({});
   std::string sent(64 << 10, 'x');  // what the socket takes at once
   std::string room(sent.size(), '\0');
   for (auto _ : state) {
