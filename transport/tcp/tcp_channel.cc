@@ -115,10 +115,12 @@ void TcpChannel::ReadSome() {
   read_held_ = waits();
   for (uint64_t read = 0; read < kBytesATurn && handler_ != nullptr && !read_held_;) {
     const absl::StatusOr<size_t> bytes = ReadOnce();
-    absl::Status status = bytes.status();
-    if (bytes.ok() && *bytes == 0) break;
-    if (status.ok()) status = TakeFrames();
-    if (!status.ok()) {
+    if (!bytes.ok()) {
+      StreamLost(bytes.status());
+      return;
+    }
+    if (*bytes == 0) break;
+    if (const absl::Status status = TakeFrames(); !status.ok()) {
       Lose(status);
       return;
     }
@@ -233,7 +235,7 @@ void TcpChannel::Flush() {
     if (send_held_) break;
     const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, BytesAStep());
     if (!of_pieces.ok()) {
-      Lose(of_pieces.status());
+      StreamLost(of_pieces.status());
       return;
     }
     if (*of_pieces > 0) handler_->OnSent(*of_pieces);
@@ -262,7 +264,7 @@ void TcpReceiverChannel::Connect(pull::MessageChannel::Handler* handler) {
 
 // One address after the other, until one welcomes the pull or none is left. The timer runs until WELCOME, so
 // an address that accepts and then says nothing is left as well; the last address has as much time as the
-// whole pull has to connect.
+// whole pull has to connect. A peer that closes before WELCOME is left at once (StreamLost).
 void TcpReceiverChannel::Attempt() {
   queue().CancelTimer(attempt_timer_);
   DropStream();
@@ -313,6 +315,17 @@ void TcpReceiverChannel::OnReady(uint32_t events) {
     return;
   }
   handler_->OnConnected();
+}
+
+// The source may be at the next address all the same: a private address, such as that of a bridge, may be
+// another host's here. A peer that answers in frames is not left, and its ERROR ends the pull.
+void TcpReceiverChannel::StreamLost(const absl::Status& why) {
+  if (welcome_) {
+    Lose(why);
+    return;
+  }
+  last_attempt_ = why;
+  Attempt();
 }
 
 absl::Status TcpReceiverChannel::Welcomed() {

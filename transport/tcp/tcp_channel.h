@@ -75,6 +75,9 @@ class TcpChannel : public pull::MessageChannel,
   void WatchPeer() { peer_watch_.Start(stream_.get()); }
   // Calls the handler's OnLost, at most once, unless the channel has ended.
   void Lose(const absl::Status& why);
+  // The stream broke, or the other end closed it or was refused. By the time that this returns, the stream
+  // may be another one, or gone.
+  virtual void StreamLost(const absl::Status& why) { Lose(why); }
 
   IoLoop& loop() { return *loop_; }
   ByteStream* stream() { return stream_.get(); }
@@ -153,6 +156,10 @@ class TcpReceiverChannel : public TcpChannel {
   absl::Status Welcomed() override;
   void End(std::optional<Frame> last, std::function<void()> ended) override;
   void OnReady(uint32_t events) override;
+
+ protected:
+  // Until WELCOME, this leaves the address for the next one.
+  void StreamLost(const absl::Status& why) override;
 
  private:
   void Attempt();

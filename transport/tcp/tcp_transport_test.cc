@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -38,6 +39,18 @@ class TcpAddresses : public ProtocolTest {
 
 TEST_F(TcpAddresses, UnreachableAddress_IsSkippedForTheNext) {
   EXPECT_EQ(PullFrom({"127.0.0.1:1", "no-such-host.invalid:7", transport_->address()}), absl::OkStatus());
+}
+
+TEST_F(TcpAddresses, PeerThatClosesBeforeWelcome_IsSkippedForTheNext) {
+  RawListener closes;
+  RawListener hears;
+  std::thread peers([&] {
+    closes.Accept().Close();
+    RawPeer hearing = hears.Accept();
+    hearing.NextAs<Hello>();
+  });
+  EXPECT_EQ(PullFrom({closes.address(), hears.address(), transport_->address()}), absl::OkStatus());
+  peers.join();
 }
 
 TEST_F(TcpAddresses, AddressWithoutListener_IsUnavailableByName) {
