@@ -38,14 +38,13 @@ void ServeCounter::DropRequested(uint64_t bytes) {
   Settle(bytes, SteadyNow());
 }
 
-void ServeCounter::AddBytes(uint64_t bytes) {
+void ServeCounter::AddBytes(uint64_t bytes, uint64_t requested) {
   absl::MutexLock lock(&mutex_);
   stats_.bytes += bytes;
   stats_.last_completion = SteadyNow();
-  Settle(bytes, stats_.last_completion);
+  Settle(requested, stats_.last_completion);
 }
 
-// Where a receiver reads by itself, there are bytes without requests.
 void ServeCounter::Settle(uint64_t bytes, SteadyTime now) {
   if (requested_ == 0) return;
   requested_ -= std::min(requested_, bytes);

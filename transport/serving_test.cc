@@ -15,9 +15,9 @@ TEST(ServeCounter, ServeCounter_SumsRequestsAndBytesWithTimes) {
   EXPECT_EQ(counter.stats().requests, 0u);
   counter.AddRequest(4);
   const SteadyTime first = counter.stats().first_request;
-  counter.AddBytes(3);
+  counter.AddBytes(3, 3);
   counter.AddRequest(4);
-  counter.AddBytes(4);
+  counter.AddBytes(4, 4);
   const ServeStats stats = counter.stats();
   EXPECT_EQ(stats.requests, 2u);
   EXPECT_EQ(stats.bytes, 7u);
@@ -30,7 +30,7 @@ TEST(ServeCounter, AskedTime_EndsWithLastRequestedByte) {
   EXPECT_EQ(counter.stats().asked, absl::ZeroDuration());
   counter.AddRequest(8);
   absl::SleepFor(absl::Milliseconds(2));
-  counter.AddBytes(5);
+  counter.AddBytes(5, 5);
   const absl::Duration half = counter.stats().asked;
   EXPECT_GE(half, absl::Milliseconds(2));
   absl::SleepFor(absl::Milliseconds(2));
@@ -43,7 +43,7 @@ TEST(ServeCounter, AskedTime_EndsWithLastRequestedByte) {
 
 TEST(ServeCounter, BytesWithoutRequests_AreNotAsked) {
   ServeCounter counter;
-  counter.AddBytes(5);
+  counter.AddBytes(5, 0);
   EXPECT_EQ(counter.stats().asked, absl::ZeroDuration());
 }
 

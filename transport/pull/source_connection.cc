@@ -392,9 +392,11 @@ void SourceConnection::SendRead(Asked& asked, const ServedPiece& read) {
 
 // Counted when the kernel or the receiver has the bytes, not when they are queued.
 void SourceConnection::OnSent(uint64_t piece_bytes) {
-  serving_->counter().AddBytes(piece_bytes);
-  // What was dropped meanwhile is not owed any more.
-  owed_bytes_ -= std::min(owed_bytes_, piece_bytes);
+  // What was dropped meanwhile is not owed any more, and settled: the counter is that of all connections of
+  // the pull, and would take it from what another one owes.
+  const uint64_t owed = std::min(owed_bytes_, piece_bytes);
+  owed_bytes_ -= owed;
+  serving_->counter().AddBytes(piece_bytes, owed);
 }
 
 void SourceConnection::DropRequests() {
