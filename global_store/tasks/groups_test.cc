@@ -143,6 +143,19 @@ TEST_F(Groups, NodeWithHostReplica_GetsTheRootOfTheGroup) {
   EXPECT_FALSE(directory_.tasks().groups().Of("a", now_)[0].has_root);
 }
 
+TEST_F(Groups, RootRankOfOtherNode_IsRefused) {
+  Prepare({"a", "b", "c"});
+  const std::string id = Replicate({"a", "b", "c"});
+  GroupRoot wrong = kRoot;
+  for (const uint32_t rank : {2u, 6u}) {  // of b; of none
+    wrong.rank = rank;
+    EXPECT_TRUE(absl::IsInvalidArgument(Join("a", id, wrong).status())) << rank;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(Join("a", id).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Join("b", id, kRoot).status()));
+  EXPECT_TRUE(Join("a", id, kRoot).ok());
+}
+
 TEST_F(Groups, GroupThatDoesNotFormInTime_IsAborted) {
   Prepare({"a", "b", "c"});
   const std::string id = Replicate({"a", "b", "c"});
