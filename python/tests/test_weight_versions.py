@@ -136,6 +136,24 @@ def test_delta_on_another_version_is_refused(store, key, published):
         weight_versions.import_version(folder, 9, key, store=store)
 
 
+@pytest.mark.parametrize(("version", "reads"), [(1, "_read_safetensors"), (2, "_patched")])
+def test_version_that_is_bound_during_an_import_stays(store, key, published, monkeypatch, version, reads):
+    folder, states = published
+    for earlier in range(1, version):
+        weight_versions.import_version(folder, earlier, key, store=store)
+    read = getattr(weight_versions, reads)
+
+    def late(*arguments):
+        store.put(states[2], key=key)
+        return read(*arguments)
+
+    monkeypatch.setattr(weight_versions, reads, late)
+    with pytest.raises(tc.FailedPreconditionError, match="revision"):
+        weight_versions.import_version(folder, version, key, store=store)
+    with store.get(key) as weights:
+        assert equal(weights.numpy(), states[2])
+
+
 def test_damaged_delta_is_found_by_its_checksum(store, key, published):
     folder, states = published
     weight_versions.import_version(folder, 1, key, store=store)

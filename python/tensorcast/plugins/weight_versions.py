@@ -101,14 +101,15 @@ def import_version(folder: str | os.PathLike[str], version: int, key: str, *, ba
 
     Returns the key afterwards. If the key already names this version of a delta, puts nothing.
 
-    Raises FailedPreconditionError if the key names another version, and DataLossError if a checksum does not match.
+    Raises FailedPreconditionError if the key names another version or was bound again during the import, and DataLossError
+    if a checksum does not match.
     """
     store = store if store is not None else default_store.connect()
     path = folder_of(folder, version)
     described = _described(path)
     if "delta_encoding" not in described:
-        state = dict(_read_safetensors(path))
-        _put(store, state, path, key, version, base, timeout)
+        revision = _revision_of(store, key, timeout)  # before the files are read: a version that is bound meanwhile stays
+        _put(store, dict(_read_safetensors(path)), path, key, revision, version, base, timeout)
         return store.resolve(key, timeout=timeout)
     with store.get(key, timeout=timeout, progress=False) as weights:
         held = weights.metadata.get(_VERSION)
@@ -117,13 +118,24 @@ def import_version(folder: str | os.PathLike[str], version: int, key: str, *, ba
         if held != str(int(described["base_version"])):
             raise FailedPreconditionError(f"import {path}: the folder has a delta on version {int(described['base_version'])}, and {key} has "
                                           f"{f'version {held}' if held else 'a version that was not imported'}; import the versions in order")
-        _put(store, _patched(path, described, weights), path, key, version, base, timeout)
+        _put(store, _patched(path, described, weights), path, key, weights.key_revision, version, base, timeout)
     return store.resolve(key, timeout=timeout)
 
 
-def _put(store: Store, state: Mapping[str, Any], path: pathlib.Path, key: str, version: int, base: str, timeout: float | None) -> None:
+def _revision_of(store: Store, key: str, timeout: float | None) -> int:
+    """The revision of the key; 0 if it does not exist."""
+    try:
+        return store.resolve(key, timeout=timeout).revision
+    except NotFoundError:
+        return 0
+
+
+def _put(store: Store, state: Mapping[str, Any], path: pathlib.Path, key: str, revision: int, version: int, base: str,
+         timeout: float | None) -> None:
+    """Binds the key only if it still has this revision: another process may import a later version at the same time."""
     beside = [str(file) for file in sorted(path.iterdir()) if file.is_file() and file.suffix != ".safetensors" and file.name != _INDEX]
-    store.put(state, key=key, metadata={_VERSION: str(version)}, base=base, files=beside or True, timeout=timeout, progress=False)
+    store.put(state, key=key, expected_revision=revision, metadata={_VERSION: str(version)}, base=base, files=beside or True,
+              timeout=timeout, progress=False)
 
 
 def _files_of(store: Store, source: str, timeout: float | None) -> Mapping[str, Any]:
