@@ -54,7 +54,7 @@ class Store final : public ObjectStore {
                    .may_be_local = may_be_local,
                    .cache_folder = HubCacheFolder(environment),
                    .files = files_,
-                   .offline = environment("HF_HUB_OFFLINE") == "1"};
+                   .offline = HubIsOffline(environment)};
     if (const std::string endpoint = environment("HF_ENDPOINT"); !endpoint.empty()) hub.endpoint = endpoint;
     stores_["hf"] = MakeHubStore(http, std::move(hub));
   }

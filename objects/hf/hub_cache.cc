@@ -40,6 +40,14 @@ Secret HubToken(const Environment& environment) {
   return Secret(ReadSmallFile(file).value_or(""));
 }
 
+bool HubIsOffline(const Environment& environment) {
+  const std::string value = environment("HF_HUB_OFFLINE");
+  for (const char* const yes : {"1", "on", "yes", "true"}) {
+    if (absl::EqualsIgnoreCase(value, yes)) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name) {
   const std::string model =
       // huggingface_hub names the folder by the repository, with "--" in place of the slash (IsNamePart).

@@ -28,6 +28,8 @@ std::string HubCacheFolder(const Environment& environment);
 // The token in HF_TOKEN, else in the file $HF_TOKEN_PATH, which is by default the file that `hf auth login`
 // writes. Empty if there is none.
 Secret HubToken(const Environment& environment);
+// Whether HF_HUB_OFFLINE is set: to 1, ON, YES or TRUE in any case, as huggingface_hub reads it.
+bool HubIsOffline(const Environment& environment);
 
 // The cache's folder with the files of the name's revision. Some of the files may be missing. NOT_FOUND if
 // the cache does not have the revision.

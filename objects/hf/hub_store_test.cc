@@ -270,5 +270,20 @@ TEST(HubCache, Folder_FollowsHuggingFacesVariables) {
   EXPECT_EQ(folder("HF_HUB_CACHE", "/x"), "/x");
 }
 
+TEST(HubCache, Offline_TakesHuggingFacesValues) {
+  std::string value;
+  const Environment environment = [&](std::string_view name) {
+    return name == "HF_HUB_OFFLINE" ? value : std::string();
+  };
+  for (const char* const yes : {"1", "ON", "on", "Yes", "true"}) {
+    value = yes;
+    EXPECT_TRUE(HubIsOffline(environment)) << yes;
+  }
+  for (const char* const no : {"", "0", "off", "no", "false", "2"}) {
+    value = no;
+    EXPECT_FALSE(HubIsOffline(environment)) << no;
+  }
+}
+
 }  // namespace
 }  // namespace tensorcast::objects
