@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <string_view>
-#include <system_error>
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/ingest/advance.h"
@@ -115,7 +114,7 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
   TC_RETURN_IF_ERROR(runner_->Check(request));
   // Before the job is anywhere. With one thread every queued job has its turn in the end; without any, the
   // job and its callers would wait for a request that may never come.
-  if (threads_.empty()) TC_RETURN_IF_ERROR(StartThread());
+  if (threads_.empty()) TC_RETURN_IF_ERROR(AddThread());
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
   jobs_.insert(job);
@@ -171,7 +170,7 @@ void IngestQueue::LeavePlace(const JobPtr& job) {
 // without a signal: absl looks at it each time that the mutex is given back.
 void IngestQueue::StartThreads() {
   while (!stopping_ && idle_threads_ < queue_.size() && running_ + idle_threads_ < max_running_) {
-    if (const absl::Status started = StartThread(); !started.ok()) {
+    if (const absl::Status started = AddThread(); !started.ok()) {
       // The job stays queued; a thread that ends another job takes it. There is one (Enqueue).
       LOG(ERROR) << started << "; a queued ingest waits until another ingest ends";
       return;
@@ -179,13 +178,9 @@ void IngestQueue::StartThreads() {
   }
 }
 
-absl::Status IngestQueue::StartThread() {
-  try {
-    threads_.emplace_back([this] { ThreadLoop(); });
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("start an ingest: no thread can be started (",
-                                                     error.what(), "); raise the limit of threads"));
-  }
+absl::Status IngestQueue::AddThread() {
+  TC_ASSIGN_OR_RETURN(std::thread started, StartThread("start an ingest", [this] { ThreadLoop(); }));
+  threads_.push_back(std::move(started));
   // A thread counts as idle from its start on, although it has yet to come to NextJob: so it is not made
   // twice.
   ++idle_threads_;

@@ -85,7 +85,7 @@ class IngestQueue {
   // Called when the job is done with its replica: gives the place to the next job.
   void LeavePlace(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ThreadLoop() ABSL_LOCKS_EXCLUDED(mutex_);
   JobPtr NextJob() ABSL_LOCKS_EXCLUDED(mutex_);  // null: the queue stops
   void RunJob(const JobPtr& job) ABSL_LOCKS_EXCLUDED(mutex_);
