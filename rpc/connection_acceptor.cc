@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/posix/unix_socket.h"
+#include "base/start_thread.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
@@ -80,10 +81,12 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(c
   return acceptor;
 }
 
-void ConnectionAcceptor::Start(Handler handler) {
+absl::Status ConnectionAcceptor::Start(Handler handler) {
   handler_ = std::move(handler);
-  thread_ = std::thread([this] { Run(); });
+  TC_ASSIGN_OR_RETURN(thread_, StartThread(absl::StrCat("serve ", absl::StrJoin(addresses_, ", ")),
+                                           [this] { Run(); }));
   pthread_setname_np(thread_.native_handle(), "tc-accept");
+  return absl::OkStatus();
 }
 
 void ConnectionAcceptor::Stop() {

@@ -45,8 +45,8 @@ class ConnectionAcceptor {
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const Options& options);
   ~ConnectionAcceptor() { Stop(); }
 
-  // Call this at most once.
-  void Start(Handler handler);
+  // Call this at most once. RESOURCE_EXHAUSTED if no thread can be started.
+  absl::Status Start(Handler handler);
   // Stops listening and removes the files of unix sockets; the handler is not called any more. Idempotent.
   void Stop();
 

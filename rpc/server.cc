@@ -131,11 +131,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   }
   // Last: a connection that is handed over before the server is built would be lost. Those that came since
   // Listen wait in the kernel's queue.
-  server->acceptor_->Start([plain = server->connections_.get(), tls = server->tls_connections_.get()](
-                               int listener, UniqueFd connection) {
-    // Unix sockets are in clear in any case: the kernel names the peer.
-    HandOver(tls == nullptr || IsUnixSocket(listener) ? *plain : *tls, listener, std::move(connection));
-  });
+  TC_RETURN_IF_ERROR(
+      server->acceptor_->Start([plain = server->connections_.get(), tls = server->tls_connections_.get()](
+                                   int listener, UniqueFd connection) {
+        // Unix sockets are in clear in any case: the kernel names the peer.
+        HandOver(tls == nullptr || IsUnixSocket(listener) ? *plain : *tls, listener, std::move(connection));
+      }));
   return server;
 }
 

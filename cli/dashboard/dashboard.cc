@@ -150,7 +150,13 @@ absl::StatusOr<std::unique_ptr<Dashboard>> Dashboard::Start(Options options) {
         ": beyond this host the dashboard needs TLS; give --cert and --key, or a loopback address"));
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> server, HttpServer::Listen(options.server));
-  return std::unique_ptr<Dashboard>(new Dashboard(std::move(options), std::move(server)));
+  std::unique_ptr<Dashboard> dashboard(new Dashboard(std::move(options), std::move(server)));
+  // The server starts last: from here on requests come, on threads that use all members.
+  TC_RETURN_IF_ERROR(
+      dashboard->server_->Serve([own = dashboard.get()](const HttpRequest& request, bool certificate) {
+        return own->Handle(request, certificate);
+      }));
+  return dashboard;
 }
 
 Dashboard::Dashboard(Options options, std::unique_ptr<HttpServer> server)
@@ -166,11 +172,7 @@ Dashboard::Dashboard(Options options, std::unique_ptr<HttpServer> server)
              const bool lively = view == "transfers" || view == "transfer" || view == "node";
              return lively ? min : 2 * min;
            }),
-      server_(std::move(server)) {
-  // The server starts last: from here on requests come, on threads that use all members.
-  server_->Serve(
-      [this](const HttpRequest& request, bool certificate) { return Handle(request, certificate); });
-}
+      server_(std::move(server)) {}
 
 std::string Dashboard::NewLoginAddress() { return absl::StrCat(base_, "/login?token=", access_.NewToken()); }
 

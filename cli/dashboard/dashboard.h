@@ -36,7 +36,7 @@ class Dashboard {
     absl::Duration min_interval = absl::Seconds(1);  // between two polls of a view
   };
   // INVALID_ARGUMENT for an address beyond loopback without TLS. Other errors are those of
-  // HttpServer::Listen.
+  // HttpServer::Listen and HttpServer::Serve.
   static absl::StatusOr<std::unique_ptr<Dashboard>> Start(Options options);
   Dashboard(const Dashboard&) = delete;
   Dashboard& operator=(const Dashboard&) = delete;

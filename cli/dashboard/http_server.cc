@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 
@@ -170,9 +171,11 @@ std::vector<std::string> HttpServer::CertificateNames() const {
   return tls_ == nullptr ? std::vector<std::string>() : tls_->Names();
 }
 
-void HttpServer::Serve(Handler handler) {
+absl::Status HttpServer::Serve(Handler handler) {
   handler_ = std::move(handler);
-  acceptor_ = std::thread([this] { Accept(); });
+  TC_ASSIGN_OR_RETURN(acceptor_, StartThread(absl::StrCat("serve ", FormatHostPort(options_.listen)),
+                                             [this] { Accept(); }));
+  return absl::OkStatus();
 }
 
 // Runs on the acceptor thread, which is the only one that adds to or removes from `clients_` before the

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -52,8 +53,8 @@ class HttpServer {
   bool tls() const { return tls_ != nullptr; }
   // The names in the certificate; empty without TLS.
   std::vector<std::string> CertificateNames() const;
-  // Starts to accept connections. Call this once.
-  void Serve(Handler handler);
+  // Starts to accept connections. Call this once. RESOURCE_EXHAUSTED if no thread can be started.
+  absl::Status Serve(Handler handler);
 
  private:
   struct Client {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/posix/socket_folders.h"
 #include "base/posix/state_files.h"
+#include "base/start_thread.h"
 #include "base/status.h"
 
 namespace tensorcast::dashboard {
@@ -33,20 +34,20 @@ absl::StatusOr<std::unique_ptr<TokenSocket>> TokenSocket::Listen(const std::stri
   // Wakes the thread at the end: a poll does not notice that its descriptor is closed.
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop) return ErrnoStatus(errno, "create", "an eventfd");
-  return std::unique_ptr<TokenSocket>(
+  std::unique_ptr<TokenSocket> socket(
       new TokenSocket(std::move(listener), std::move(stop), std::move(new_address)));
+  TC_ASSIGN_OR_RETURN(socket->thread_,
+                      StartThread(absl::StrCat("serve ", path), [own = socket.get()] { own->Serve(); }));
+  return socket;
 }
 
 TokenSocket::TokenSocket(std::unique_ptr<UnixListener> listener, UniqueFd stop,
                          std::function<std::string()> new_address)
-    : listener_(std::move(listener)),
-      stop_(std::move(stop)),
-      new_address_(std::move(new_address)),
-      thread_([this] { Serve(); }) {}
+    : listener_(std::move(listener)), stop_(std::move(stop)), new_address_(std::move(new_address)) {}
 
 TokenSocket::~TokenSocket() {
   eventfd_write(stop_.get(), 1);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 // The protocol: the peer connects and sends nothing; this thread writes one address and closes. Peers are

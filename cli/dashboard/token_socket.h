@@ -23,7 +23,8 @@ std::string TokenSocketPath(uint16_t port);
 class TokenSocket {
  public:
   // Answers each process of this user that connects with the result of `new_address`, on a thread that ends
-  // with this object. ALREADY_EXISTS if another process listens there.
+  // with this object. ALREADY_EXISTS if another process listens there. RESOURCE_EXHAUSTED if no thread can be
+  // started.
   static absl::StatusOr<std::unique_ptr<TokenSocket>> Listen(const std::string& path,
                                                              std::function<std::string()> new_address);
   ~TokenSocket();

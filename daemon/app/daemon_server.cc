@@ -48,7 +48,7 @@ struct DaemonServer::Parts {
   absl::Status Start();
   absl::Status OpenNode();
   void OpenKeeper();
-  void StartUpkeep(const std::string& grpc_address);
+  absl::Status StartUpkeep(const std::string& grpc_address);
   void DoChores();
   void AwaitTransfers(SteadyTime deadline) const;
   void TellStoreOfDrain() const;
@@ -139,7 +139,7 @@ absl::Status DaemonServer::Parts::Start() {
   const std::vector<std::string>& addresses = calls->server->addresses();
   // The port is known only now, where daemon.listen leaves the choice to the system.
   TC_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options, addresses.front()));
-  StartUpkeep(advertised);
+  TC_RETURN_IF_ERROR(StartUpkeep(advertised));
   state->KeepRoom();
   LOG(INFO) << "Node " << options.name << " serves at " << addresses.front() << ", on the host at "
             << options.unix_socket << ", " << options.client_socket << " and " << options.handle_socket;
@@ -147,7 +147,7 @@ absl::Status DaemonServer::Parts::Start() {
 }
 
 // What goes on by itself while the node serves.
-void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
+absl::Status DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   node->SetAddress(grpc_address);
   reachability_probe = std::make_unique<ReachabilityProbe>(
       grpc_address, kPortCheckInterval, [this](const std::string& address) {
@@ -167,7 +167,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                          .status = &calls->status,
                                                          .port = reachability_probe.get()});
   // Other nodes see the registration last: with it come pulls and tasks.
-  store->link.Start(agent.get(), grpc_address);
+  TC_RETURN_IF_ERROR(store->link.Start(agent.get(), grpc_address));
   gauges = std::make_unique<NodeGauges>(NodeGauges::Options{.engine = replicas->engine.get(),
                                                             .pool = &storage->pool(),
                                                             .devices = devices,
@@ -177,6 +177,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   chores = TaskLoop::Every(kChoreInterval, [this] { DoChores(); });
   // Apart from the chores, which must go on when the disk does not answer.
   lost_files = TaskLoop::Every(kLostFilesInterval, [this] { replicas->engine->DropLostFiles(); });
+  return absl::OkStatus();
 }
 
 void DaemonServer::Parts::DoChores() {

@@ -6,6 +6,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/upkeep.h"
@@ -63,10 +64,12 @@ GlobalStoreLink::~GlobalStoreLink() {
   options_.feed->SetWake(nullptr);
 }
 
-void GlobalStoreLink::Start(LinkedNode* node, std::string grpc_address) {
+absl::Status GlobalStoreLink::Start(LinkedNode* node, std::string grpc_address) {
   node_ = node;
   options_.node.set_grpc_address(std::move(grpc_address));
-  thread_ = std::thread([this] { Loop(); });
+  TC_ASSIGN_OR_RETURN(thread_, StartThread(absl::StrCat("register node ", options_.node.name()),
+                                           [this] { Loop(); }));
+  return absl::OkStatus();
 }
 
 // The goodbye is an empty inventory, sent after the thread has ended, so that nothing comes after it. Only

@@ -65,7 +65,8 @@ class GlobalStoreLink {
   ~GlobalStoreLink();  // calls Stop without a goodbye
 
   // Starts the thread. `node` must outlive the thread. Others reach this node's service at `grpc_address`.
-  void Start(LinkedNode* node, std::string grpc_address);
+  // RESOURCE_EXHAUSTED if no thread can be started.
+  absl::Status Start(LinkedNode* node, std::string grpc_address);
   // Ends the thread. With `goodbye`, first tells the global store that this node holds nothing any more.
   // Idempotent.
   void Stop(bool goodbye);

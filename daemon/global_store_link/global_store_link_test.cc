@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
+#include "base/testing/no_threads.h"
 #include "core/replica/inventory_digest.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/eviction_guard.h"
@@ -67,7 +68,7 @@ class LinkTest : public ::testing::Test {
     };
     return options;
   }
-  void Start() { link_.Start(&node_, "127.0.0.1:1"); }
+  void Start() { ASSERT_EQ(link_.Start(&node_, "127.0.0.1:1"), absl::OkStatus()); }
   SteadyTime Soon() { return SteadyNow() + absl::Seconds(20); }
 
   FakeGlobalStore store_;
@@ -77,6 +78,15 @@ class LinkTest : public ::testing::Test {
   absl::Status replaced_ ABSL_GUARDED_BY(replaced_mutex_);
   GlobalStoreLink link_;
 };
+
+TEST_F(LinkTest, StartWithoutThreads_IsAnError) {
+  absl::Status started;
+  if (!::tensorcast::testing::WithoutThreads([&] { started = link_.Start(&node_, "127.0.0.1:1"); })) {
+    GTEST_SKIP() << "the kernel does not let this test refuse threads";
+  }
+  EXPECT_EQ(started.code(), absl::StatusCode::kResourceExhausted) << started;
+  EXPECT_THAT(started.message(), ::testing::HasSubstr("register node a"));
+}
 
 TEST_F(LinkTest, Link_RegistersAddressAndSendsWholeInventory) {
   node_.inventory = {Info("one"), Info("two"), {.id = "first ingest, without an artifact yet"}};
