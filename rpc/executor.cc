@@ -35,7 +35,9 @@ absl::Status Executor::Schedule(Task task) {
     }
     queue_.push_back(std::move(task));
     if (absl::Status grown = GrowIfNeeded(); !grown.ok()) {
-      // The lock was held since the push, so the last task is still this one.
+      // The lock was held since the push, so the last task is still this one. It is destroyed without the
+      // lock: what it captured may call this executor.
+      task = std::move(queue_.back());
       queue_.pop_back();
       return grown;
     }

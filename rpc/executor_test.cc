@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
+#include "base/testing/no_threads.h"
 
 namespace tensorcast::rpc::executor_test {
 namespace {
@@ -70,6 +72,19 @@ TEST(Executor, FullQueue_RefusesTaskWithUnavailable) {
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("2 requests wait for one of 1 threads"));
   release.Notify();
+}
+
+TEST(Executor, RefusedTask_IsDestroyedWithoutTheLock) {
+  Executor executor;
+  absl::Status refused;
+  int threads_at_end = -1;
+  const bool tried = tensorcast::testing::WithoutThreads([&] {
+    std::shared_ptr<void> calls_back(nullptr, [&](void*) { threads_at_end = executor.threads(); });
+    refused = executor.Schedule([captured = std::move(calls_back)] {});
+  });
+  if (!tried) GTEST_SKIP() << "the kernel does not let this test refuse threads";
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_EQ(threads_at_end, 0);
 }
 
 TEST(Executor, IdleThreads_EndAndAreStartedAgain) {
