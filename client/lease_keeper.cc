@@ -65,19 +65,31 @@ void LeaseKeeper::Run() {
     }
     // Kept: what still has its lease, and what lost it while the daemon was away. Dropped: replicas that
     // their owner has let go, and those with a lease that no daemon can give back.
-    std::erase_if(watched, [this](const std::weak_ptr<ClaimedReplica>& one) {
-      const std::shared_ptr<ClaimedReplica> claimed = one.lock();
-      return claimed == nullptr || (claimed->lost() && TakeAgain(*claimed).ok() && claimed->lost());
-    });
+    std::erase_if(watched, [this](const std::weak_ptr<ClaimedReplica>& one) { return IsOver(one); });
     absl::MutexLock lock(&mutex_);
     std::ranges::move(watched, std::back_inserter(watched_));
   }
 }
 
+// The replica is held only for moments, and not across the calls to the daemon: an owner that releases it
+// meanwhile unmaps it at once, and not when the calls end.
+bool LeaseKeeper::IsOver(const std::weak_ptr<ClaimedReplica>& watched) {
+  std::string artifact_id;
+  {
+    const std::shared_ptr<ClaimedReplica> claimed = watched.lock();
+    if (claimed == nullptr) return true;
+    if (!claimed->lost()) return false;
+    artifact_id = claimed->artifact_id();  // of live weights: that of the last commit
+  }
+  if (!TakeAgain(artifact_id, watched).ok()) return false;
+  const std::shared_ptr<ClaimedReplica> claimed = watched.lock();
+  return claimed == nullptr || claimed->lost();
+}
+
 // Two steps, as for a get: AttachReplica gives a ticket, and the ticket is claimed. TakeOver then checks that
 // the new lease is on the very memory that is mapped here, and refuses any other.
-absl::Status LeaseKeeper::TakeAgain(ClaimedReplica& claimed) {
-  const std::string artifact_id = claimed.artifact_id();  // of live weights: that of the last commit
+absl::Status LeaseKeeper::TakeAgain(const std::string& artifact_id,
+                                    const std::weak_ptr<ClaimedReplica>& watched) {
   RequestContext context;
   context.deadline = SteadyNow() + kTimeout;
   context.cancellation = stop_;
@@ -92,7 +104,9 @@ absl::Status LeaseKeeper::TakeAgain(ClaimedReplica& claimed) {
   if (attached.ok()) {
     auto again =
         ClaimedReplica::Claim(attached->handle_socket(), attached->ticket(), operation.deadline, stop_);
-    taken = again.ok() ? claimed.TakeOver(*std::move(again)) : again.status();
+    const std::shared_ptr<ClaimedReplica> claimed = watched.lock();
+    if (claimed == nullptr) return absl::OkStatus();
+    taken = again.ok() ? claimed->TakeOver(*std::move(again)) : again.status();
   }
   // Anything else is for good.
   if (absl::IsUnavailable(taken) || absl::IsDeadlineExceeded(taken) || absl::IsCancelled(taken)) return taken;

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -33,9 +34,11 @@ class LeaseKeeper {
 
  private:
   void Run();
-  // Takes the lease once more. An error means that the keeper should retry. OK means that the keeper should
-  // stop: the lease was taken, or can never be taken again.
-  absl::Status TakeAgain(ClaimedReplica& claimed);
+  // Whether the replica needs no keeper any more: its owner released it, or it has lost its lease for good.
+  bool IsOver(const std::weak_ptr<ClaimedReplica>& watched);
+  // Takes the lease on `artifact_id` once more. An error means that the keeper should retry. OK means that
+  // the keeper should stop: the lease was taken, or can never be taken again.
+  absl::Status TakeAgain(const std::string& artifact_id, const std::weak_ptr<ClaimedReplica>& watched);
 
   DaemonLink* const link_;
   Cancellation stop_;
