@@ -272,14 +272,14 @@ void KeeperClient::Put(const std::string& name, absl::StatusOr<UniqueFd> fd) {
   // What does not arrive now does when the keeper is mended.
   Send('P', name, fd->get()).IgnoreError();
   held_.insert_or_assign(name, *std::move(fd));
+  to_drop_.erase(name);
 }
 
 void KeeperClient::Drop(const std::string& name) {
   absl::MutexLock lock(&mutex_);
-  // Where this message does not arrive, the keeper holds the name until the next daemon drops what it does
-  // not take back.
-  Send('D', name, -1).IgnoreError();
   held_.erase(name);
+  // A keeper that this message does not reach may go on, and hold the memory of a segment: Mend tells it.
+  if (!Send('D', name, -1).ok()) to_drop_.insert(name);
 }
 
 void KeeperClient::Mend() {
@@ -288,6 +288,11 @@ void KeeperClient::Mend() {
   if (socket_ && Readable(socket_.get())) socket_ = UniqueFd();
   if (socket_) return;
   absl::Status mended = Connect();
+  // First, so that the keeper does not hold what is gone beside what took its place.
+  while (!to_drop_.empty() && mended.ok()) {
+    mended = Send('D', *to_drop_.begin(), -1);
+    if (mended.ok()) to_drop_.erase(to_drop_.begin());
+  }
   for (auto held = held_.begin(); held != held_.end() && mended.ok(); ++held) {
     mended = Send('P', held->first, held->second.get());
   }

@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -67,6 +68,8 @@ class KeeperClient {
   pid_t keeper_pid_ ABSL_GUARDED_BY(mutex_) = -1;  // of the last keeper that this object started
   UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, UniqueFd> held_ ABSL_GUARDED_BY(mutex_);  // what the keeper should hold
+  // Dropped names that the keeper may still hold, because it could not be told.
+  absl::flat_hash_set<std::string> to_drop_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

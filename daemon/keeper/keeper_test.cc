@@ -94,6 +94,21 @@ TEST_F(Keeper, Keeper_ReadsUpdatesOfPreviousDaemonFirst) {
   EXPECT_EQ(kept->size(), 50u);
 }
 
+TEST_F(Keeper, DropThatDidNotArrive_IsRepeatedByMend) {
+  KeeperClient daemon = NewDaemon();
+  ASSERT_TRUE(daemon.Open().ok());
+  daemon.Put("a", File(1));
+  daemon.Put("b", File(2));
+  KeeperClient other = NewDaemon();
+  ASSERT_TRUE(other.Open().ok());  // the keeper has closed the connection to the first one
+  daemon.Drop("a");
+  daemon.Mend();
+  KeeperClient next = NewDaemon();
+  const auto kept = next.Open();
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(Contents(*kept), (std::vector<std::string>{"b 2"}));
+}
+
 // A process that is attached until it is told to end.
 class Client {
  public:
