@@ -242,6 +242,20 @@ void ResolveCompression(const v1::OtelConfig& config, Checker& check, Options& o
   }
 }
 
+// The SDK takes a file of authorities that it cannot read for an empty one, and each export would then fail
+// without a word on it. An http:// endpoint needs none of these files.
+void CheckStandardAuthorities(const v1::OtelConfig& config, Checker& check, const Options& options) {
+  if (!options.enabled || !config.tls().ca_file().empty() ||
+      !absl::StartsWith(EndpointInForce(config), "https://")) {
+    return;
+  }
+  for (const char* variable :
+       {"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+        "OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE"}) {
+    check.File(absl::StrCat("tls.ca_file (from ", variable, ")"), Environment(variable));
+  }
+}
+
 void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   CheckEndpoint("endpoint", config.endpoint(), check, &bridge.endpoint);
@@ -253,6 +267,7 @@ void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& op
   check.File("tls.ca_file", config.tls().ca_file());
   check.File("tls.cert_file", config.tls().cert_file());
   check.File("tls.key_file", config.tls().key_file());
+  CheckStandardAuthorities(config, check, options);
   if (config.tls().cert_file().empty() != config.tls().key_file().empty()) {
     check.Fail("tls.key_file", config.tls().key_file(),
                "given together with tls.cert_file; give both or neither");

@@ -32,7 +32,8 @@ class OptionsTest : public ::testing::Test {
           "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_SAMPLER",
           "OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER",
           "OTEL_RESOURCE_ATTRIBUTES", "OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION",
-          "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) {
+          "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+          "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE"}) {
       unsetenv(name);
     }
   }
@@ -268,6 +269,22 @@ TEST_F(OptionsTest, CompressionOverHttp_IsRefusedFromConfigAndVariables) {
     unsetenv(variable);
   }
   EXPECT_TRUE(ResolveOptions(config, "daemon").ok());
+}
+
+TEST_F(OptionsTest, UnreadableAuthorities_AreNamedWithTheirVariable) {
+  const v1::OtelConfig config = OtelConfig("enabled: true endpoint: 'https://collector:4317'");
+  for (const char* variable : {"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE"}) {
+    setenv(variable, "/nowhere/ca.pem", 1);
+    const absl::Status status = ResolveOptions(config, "daemon").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AllOf(HasSubstr(variable), HasSubstr("/nowhere/ca.pem")));
+    EXPECT_TRUE(
+        ResolveOptions(OtelConfig("enabled: true endpoint: 'http://collector:4317'"), "daemon").ok());
+    setenv(variable, "/proc/self/stat", 1);  // can be read
+    EXPECT_TRUE(ResolveOptions(config, "daemon").ok());
+    unsetenv(variable);
+  }
 }
 
 TEST_F(OptionsTest, ExporterJaeger_IsOtlpGrpcAndNoneIsOff) {
