@@ -88,7 +88,7 @@ uint64_t ChunkBytesOf(uint64_t image_bytes) {
   return std::clamp(std::bit_floor(image_bytes / 256), kMinChunkBytes, kMaxChunkBytes);
 }
 
-uint32_t ImageLayout::chunk_count() const {
+uint32_t ChunkCountOf(uint64_t image_bytes, uint64_t chunk_bytes) {
   DCHECK_GT(chunk_bytes, 0u);
   return static_cast<uint32_t>(image_bytes / chunk_bytes + (image_bytes % chunk_bytes != 0 ? 1 : 0));
 }

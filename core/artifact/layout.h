@@ -23,6 +23,9 @@ inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
 // from the same tensors. An image of 256 MiB or more has at least 256 chunks.
 uint64_t ChunkBytesOf(uint64_t image_bytes);
 
+// The number of chunks of `chunk_bytes` in an image; the last one may be shorter. REQUIRES: chunk_bytes > 0.
+uint32_t ChunkCountOf(uint64_t image_bytes, uint64_t chunk_bytes);
+
 // Tensors in image order. Each tensor is at the first multiple of kTensorAlignment after the previous tensor;
 // the bytes between them are zero. The image ends at the next such multiple after the last tensor. A value.
 struct ImageLayout {
@@ -30,7 +33,7 @@ struct ImageLayout {
   uint64_t image_bytes = 0;
   uint64_t chunk_bytes = kMinChunkBytes;  // ChunkBytesOf(image_bytes); tests may use another size
 
-  uint32_t chunk_count() const;
+  uint32_t chunk_count() const { return ChunkCountOf(image_bytes, chunk_bytes); }
   // REQUIRES: chunk < chunk_count(). The last chunk may be shorter.
   ByteRange chunk(uint32_t chunk) const;
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/artifact/layout.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -258,8 +259,7 @@ void Directory::NoteFills(const GrantRequest& request, SteadyTime now) {
   if (request.fills.empty() || !node.ok() || artifact == nullptr || artifact->record.chunk_bytes == 0) return;
   if (inventory_.Find(node_id, request.fills) != nullptr) return;
   const uint64_t bytes = artifact->record.image_bytes;
-  const uint64_t chunk_bytes = artifact->record.chunk_bytes;
-  const auto chunks = static_cast<uint32_t>((bytes + chunk_bytes - 1) / chunk_bytes);
+  const uint32_t chunks = ChunkCountOf(bytes, artifact->record.chunk_bytes);
   const ReplicaInfo filling{.id = request.fills,
                             .artifact_id = request.artifact_id,
                             .node_id = node_id,

@@ -212,8 +212,7 @@ void FleetFollower::Complete(Stub* stub, Done done) {
 }
 
 v1::Replica FleetFollower::Ready(const Part& part) const {
-  const uint64_t chunk_bytes = ChunkBytesOf(part.bytes);
-  const auto chunks = static_cast<uint32_t>((part.bytes + chunk_bytes - 1) / chunk_bytes);
+  const uint32_t chunks = ChunkCountOf(part.bytes, ChunkBytesOf(part.bytes));
   v1::Replica replica;
   replica.set_replica_id(part.replica_id);
   replica.set_artifact_id(part.artifact_id);
