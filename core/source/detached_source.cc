@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,16 +54,23 @@ absl::StatusOr<std::optional<ChunkDigests>> DetachedSource::Fetch(const RequestC
   return fetched.digests;
 }
 
-// Each fetch tells that it is slow before it tells that it is not, so the last word is that it goes on.
+// The observer is called without the lock, by one thread at a time: two calls could else come in the wrong
+// order, and a fetch that hangs would be forgotten. The thread that tells goes on until what it told is true,
+// so others leave their change to it.
 void DetachedSource::NoteSlow(bool slow) {
-  bool changed;
-  {
-    absl::MutexLock lock(&mutex_);
-    slow_ += slow ? 1 : -1;
-    changed = slow ? slow_ == 1 : slow_ == 0;
+  absl::MutexLock lock(&mutex_);
+  slow_ += slow ? 1 : -1;
+  if (is_telling_ || !observer_) return;
+  is_telling_ = true;
+  while (told_slow_ != (slow_ > 0)) {
+    told_slow_ = slow_ > 0;
+    const std::string what =
+        told_slow_ ? absl::StrCat("the file system of ", info().name, ", which does not answer") : "";
+    mutex_.Unlock();
+    observer_(what);
+    mutex_.Lock();
   }
-  if (!changed || !observer_) return;
-  observer_(slow ? absl::StrCat("the file system of ", info().name, ", which does not answer") : "");
+  is_telling_ = false;
 }
 
 }  // namespace tensorcast

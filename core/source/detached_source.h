@@ -22,8 +22,8 @@ class DetachedSource final : public ChunkSource {
   ~DetachedSource() override;
 
   // The observer is called when a fetch becomes slow (kSlowAside in base/aside.h), and with an empty text
-  // when no fetch is slow any more. It runs on the threads that call Fetch. Call ObserveWaits before the
-  // first fetch.
+  // when no fetch is slow any more. It runs on the threads that call Fetch, one call at a time. Set it before
+  // the first fetch.
   void ObserveWaits(WaitObserver observer) { observer_ = std::move(observer); }
 
   const SourceInfo& info() const override { return inside_->info(); }
@@ -37,7 +37,9 @@ class DetachedSource final : public ChunkSource {
   std::shared_ptr<ChunkSource> inside_;
   WaitObserver observer_;
   absl::Mutex mutex_;
-  int slow_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of slow fetches
+  int slow_ ABSL_GUARDED_BY(mutex_) = 0;             // the number of slow fetches
+  bool told_slow_ ABSL_GUARDED_BY(mutex_) = false;   // what the observer was told last
+  bool is_telling_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is with the observer
 };
 
 }  // namespace tensorcast
