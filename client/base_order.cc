@@ -33,13 +33,18 @@ absl::StatusOr<std::shared_ptr<const Manifest>> BaseOf(Session& session, const R
       session.link->global_store(), &v1::GlobalStore::Stub::DescribeArtifact, operation, request,
       [&](v1::DescribeArtifactResponse&& response) { return pieces.Add(response.manifest_piece()); },
       {.what = "get the manifest of the base"}));
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(pieces.bytes()));
-  if (manifest->id() != artifact_id) {
-    return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id,
-                                            ": the global store sent the manifest of ", manifest->id(),
+  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(pieces.bytes());
+  if (!manifest.ok()) {
+    return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id, ": ",
+                                            manifest.status().message(),
                                             "; try again, or put without a base"));
   }
-  session.manifests.Keep(manifest);
+  if ((*manifest)->id() != artifact_id) {
+    return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id,
+                                            ": the store sent the manifest of ", (*manifest)->id(),
+                                            "; try again, or put without a base"));
+  }
+  session.manifests.Keep(*manifest);
   return manifest;
 }
 

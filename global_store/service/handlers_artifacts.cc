@@ -1,6 +1,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,20 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
   return request;
 }
 
+// A daemon publishes what it has encoded or decoded itself, so the cause is another release.
+absl::StatusOr<std::shared_ptr<const Manifest>> DecodePublished(std::string_view what,
+                                                                const v1::NodeIdentity& node,
+                                                                std::string_view bytes) {
+  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(bytes);
+  if (manifest.ok()) return manifest;
+  // The remedy behind the ';' is for the maker of a manifest.
+  const std::string_view why = manifest.status().message();
+  return absl::Status(manifest.status().code(),
+                      absl::StrCat("publish ", what, " from node ", node.node_id(), ": ",
+                                   why.substr(0, why.find(';')),
+                                   "; run one release on that node and on the global store"));
+}
+
 }  // namespace
 
 // A publication is a stream: the first message names artifact and node, all of them carry pieces of the
@@ -80,11 +95,12 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
   }
   const v1::PublishArtifactRequest& first = *publication.first;
   const std::string& bytes = publication.manifest.bytes();
-  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, Manifest::Decode(bytes));
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
+                      DecodePublished("an artifact", first.node(), bytes));
   const std::string& difference_bytes = publication.difference.bytes();
   std::shared_ptr<const Manifest> difference;  // null: none
   if (!difference_bytes.empty()) {
-    TC_ASSIGN_OR_RETURN(difference, Manifest::Decode(difference_bytes));
+    TC_ASSIGN_OR_RETURN(difference, DecodePublished("a difference", first.node(), difference_bytes));
   }
   TC_ASSIGN_OR_RETURN(const PublishRequest request, RequestOf(first, *manifest, difference.get()));
   // What makes a repetition the same call: the ids stand for the manifests, however they were cut into
