@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        // adapters are found by this address.
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
                                                      properties.pciBusID, properties.pciDeviceID),
-                       .can_digest = properties.major * 10 + properties.minor >= MinDigestCapability(),
+                       .runs_kernels = properties.major * 10 + properties.minor >= MinDigestCapability(),
                        .locks_read_only = properties.hostRegisterReadOnlySupported != 0});
   }
   return devices;
@@ -114,7 +114,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    return MakeCudaStream(device, devices_[device].can_digest, shared_);
+    return MakeCudaStream(device, devices_[device].runs_kernels, shared_);
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {

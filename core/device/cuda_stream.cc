@@ -65,8 +65,8 @@ class CudaEvent final : public Event {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(int device, cudaStream_t stream, bool can_digest, StreamsShare& shared)
-      : device_(device), stream_(stream), can_digest_(can_digest), shared_(shared) {}
+  CudaStream(int device, cudaStream_t stream, bool runs_kernels, StreamsShare& shared)
+      : device_(device), stream_(stream), runs_kernels_(runs_kernels), shared_(shared) {}
 
   ~CudaStream() override {
     // Copies that are under way read and write memory that its owner may free after this. The wait also makes
@@ -106,11 +106,11 @@ class CudaStream final : public Stream {
     for (const DeviceRange& range : ranges) {
       TC_RETURN_IF_ERROR(shared_.allocations.Find(range.begin, range.bytes).status());
     }
-    if (!can_digest_) {
-      return absl::UnimplementedError(
-          absl::StrCat("digest on device ", device_,
-                       ": this build has no digest kernel for the device; install nvcc, configure and build "
-                       "again, or use a newer device"));
+    if (!runs_kernels_) {
+      return absl::UnimplementedError(absl::StrCat(
+          "digest on device ", device_,
+          ": no kernel for it was built; install nvcc, configure and build again, or use a newer "
+          "device"));
     }
     if (!digests_) {
       TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));
@@ -203,7 +203,7 @@ class CudaStream final : public Stream {
 
   const int device_;
   const cudaStream_t stream_;
-  const bool can_digest_;
+  const bool runs_kernels_;
   StreamsShare& shared_;
   DevicePtr digests_;  // where the kernel writes; none until it is needed
 };
@@ -255,7 +255,7 @@ void DigestBuffers::Give(DevicePtr buffer) {
   idle_[buffer.device].push_back(buffer);
 }
 
-absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool can_digest, StreamsShare& shared) {
+absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool runs_kernels, StreamsShare& shared) {
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
   cudaStream_t stream = nullptr;
@@ -263,7 +263,7 @@ absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool can_dige
   // may use.
   TC_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                 "create a stream on", absl::StrCat("device ", device)));
-  return std::make_unique<CudaStream>(device, stream, can_digest, shared);
+  return std::make_unique<CudaStream>(device, stream, runs_kernels, shared);
 }
 
 }  // namespace tensorcast

@@ -50,6 +50,6 @@ struct StreamsShare {
 };
 
 // `shared` must outlive the stream.
-absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool can_digest, StreamsShare& shared);
+absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool runs_kernels, StreamsShare& shared);
 
 }  // namespace tensorcast

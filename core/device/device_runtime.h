@@ -30,7 +30,7 @@ struct DeviceInfo {
   std::string name;
   uint64_t total_bytes = 0;
   std::string pci_bus_id;        // "0000:3b:00.0", as sysfs writes it; empty for the double
-  bool can_digest = false;       // supports Stream::Digest
+  bool runs_kernels = false;     // supports Stream::Digest
   bool locks_read_only = false;  // supports RegisterHost with kReadOnly
 };
 
@@ -76,7 +76,7 @@ class Stream {
   // Computes the digest of each range on the stream's own device, in order with the copies. `digests` has one
   // element for each range and must stay valid until the work is done. Blocks until earlier work is done
   // unless `digests` is page-locked. INVALID_ARGUMENT for ranges on another device; UNIMPLEMENTED if the
-  // device cannot digest (DeviceInfo::can_digest).
+  // device runs no kernels (DeviceInfo::runs_kernels).
   virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
   // Blocks until all enqueued work is done. Returns the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;

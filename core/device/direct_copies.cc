@@ -53,7 +53,7 @@ DirectCopies::~DirectCopies() {
 }
 
 bool DirectCopies::Reach(int from, int to) const {
-  if (devices_ == nullptr || !devices_->devices()[to].can_digest) return false;
+  if (devices_ == nullptr || !devices_->devices()[to].runs_kernels) return false;
   // The stream is the destination's, and reads from the source.
   return devices_->Reaches(to, from);
 }

@@ -199,7 +199,7 @@ class FakeRuntime final : public DeviceRuntime {
                           .uuid = absl::StrFormat("FAKE-00000000-0000-0000-0000-%012x", i),
                           .name = "fake device",
                           .total_bytes = options.device_bytes,
-                          .can_digest = true,
+                          .runs_kernels = true,
                           .locks_read_only = true});
     }
   }

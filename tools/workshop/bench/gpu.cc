@@ -174,7 +174,7 @@ class GpuBench {
   }
 
   absl::Status Digest() {
-    if (!yardsticks_->devices().devices().front().can_digest) {
+    if (!yardsticks_->devices().devices().front().runs_kernels) {
       Say("gpu digest: not measured, this build has no kernel for the device");
       return absl::OkStatus();
     }
