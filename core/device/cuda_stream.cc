@@ -125,6 +125,10 @@ class CudaStream final : public Stream {
     return absl::OkStatus();
   }
 
+  absl::Status Change(std::span<const ElementChanges>) override {
+    return absl::UnimplementedError("change elements: not yet");
+  }
+
   absl::Status Synchronize() override {
     const CudaDeviceGuard guard(device_);  // as for an event
     return CudaStatus(cudaStreamSynchronize(stream_), "copy on", absl::StrCat("device ", device_));

@@ -30,7 +30,7 @@ struct DeviceInfo {
   std::string name;
   uint64_t total_bytes = 0;
   std::string pci_bus_id;        // "0000:3b:00.0", as sysfs writes it; empty for the double
-  bool runs_kernels = false;     // supports Stream::Digest
+  bool runs_kernels = false;     // supports Stream::Digest and Stream::Change
   bool locks_read_only = false;  // supports RegisterHost with kReadOnly
 };
 
@@ -61,7 +61,26 @@ struct DeviceRange {
   uint64_t bytes = 0;
 };
 
-// A queue of work on one device. Its functions enqueue copies and digests, which run in order and
+// Changes of elements in a block of device memory.
+struct ElementChanges {
+  // Elements in a block, so that a place has 16 bits.
+  static constexpr uint32_t kMaxElements = uint32_t{1} << 16;
+
+  enum class Kind : uint8_t {
+    kValues,  // the operands are the new values, `width` bytes each
+    kSteps,   // the operands are steps of one byte: zig-zag, in the monotone order of the element's bits
+              // (core/difference/FORMAT.md)
+  };
+
+  DevicePtr begin;  // a multiple of `width`
+  uint32_t elements = 0;
+  uint32_t width = 1;  // bytes of an element: 1, 2, 4 or 8
+  Kind kind = Kind::kValues;
+  std::span<const uint16_t> places;     // the changed elements, counted from `begin`; none occurs twice
+  const std::byte* operands = nullptr;  // one for each place; values at a multiple of `width`
+};
+
+// A queue of work on one device. Its functions enqueue copies, digests and changes, which run in order and
 // asynchronously to the host. Errors of enqueued work are returned by Synchronize and by events. Host memory
 // of a copy must stay valid until the copy is done. The destructor waits for all work.
 class Stream {
@@ -78,6 +97,16 @@ class Stream {
   // unless `digests` is page-locked. INVALID_ARGUMENT for ranges on another device; UNIMPLEMENTED if the
   // device runs no kernels (DeviceInfo::runs_kernels).
   virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
+  // Changes elements on the stream's own device, in order with the copies. The blocks of one call are changed
+  // in any order, so no two of them may change the same element. The device reads `places` and `operands`
+  // from page-locked host memory (RegisterHost with kReadWrite) while it works: they must stay valid and
+  // unchanged until the work is done. `blocks` itself may end with the call. A place past the end of its
+  // block changes nothing.
+  //
+  // INVALID_ARGUMENT for blocks on another device or with too many elements, for other widths, for addresses
+  // that are not multiples of their width, and for host memory that is not page-locked. UNIMPLEMENTED if the
+  // device runs no kernels (DeviceInfo::runs_kernels).
+  virtual absl::Status Change(std::span<const ElementChanges> blocks) = 0;
   // Blocks until all enqueued work is done. Returns the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
   // As Synchronize, but does not wait: false if enqueued work is not done.

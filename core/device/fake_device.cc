@@ -45,6 +45,7 @@ class FakeStream final : public Stream {
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override;
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override;
   absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) override;
+  absl::Status Change(std::span<const ElementChanges> blocks) override;
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsIdle() override;
   absl::Status Lend(DevicePtr, uint64_t, absl::FunctionRef<absl::Status(void*)>) override {
@@ -167,6 +168,10 @@ absl::Status FakeStream::Digest(std::span<const DeviceRange> ranges, std::span<D
     });
   }
   return absl::OkStatus();
+}
+
+absl::Status FakeStream::Change(std::span<const ElementChanges>) {
+  return absl::UnimplementedError("change elements: not yet");
 }
 
 void FakeStream::Enqueue(Operation operation) {
