@@ -115,7 +115,7 @@ if(TENSORCAST_CUDA_INCLUDE AND TENSORCAST_CUDART_STATIC)
   # The stand-ins for libraries that are loaded at run time find the one for CUDA in the program that loads them.
   target_link_options(thirdparty::cudart INTERFACE
     "$<$<BOOL:$<TARGET_PROPERTY:TENSORCAST_ON_STAND_INS>>:LINKER:--export-dynamic-symbol=cuda*,--export-dynamic-symbol=tensorcast_stand_in_*>")
-  # For the digest kernel; without it what arrives on a GPU is verified on its way through the host.
+  # For the kernels; without them what arrives on a GPU is verified on its way through the host.
   find_program(TENSORCAST_NVCC nvcc HINTS "${TENSORCAST_CUDA_ROOT}/bin")
   message(STATUS "CUDA toolkit: ${TENSORCAST_CUDA_INCLUDE} (cuda device backend built; nvcc: ${TENSORCAST_NVCC})")
 else()

@@ -1,6 +1,8 @@
 #include "core/device/allocation_table.h"
 
+#include <bit>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -72,6 +74,61 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
       origin == MemoryOrigin::kAllocated
           ? ": no allocation of this process begins there; pass an address that Allocate returned"
           : ": no imported memory begins there; pass an address that OpenIpc returned"));
+}
+
+bool LockedHostTable::Add(std::byte* base, uint64_t bytes, HostAccess access) {
+  absl::MutexLock lock(&mutex_);
+  return ranges_.try_emplace(base, Range{.bytes = bytes, .access = access}).second;
+}
+
+bool LockedHostTable::Remove(std::byte* base) {
+  absl::MutexLock lock(&mutex_);
+  return ranges_.erase(base) > 0;
+}
+
+std::span<std::byte> LockedHostTable::Find(const void* begin, uint64_t bytes) const {
+  absl::MutexLock lock(&mutex_);
+  auto after = ranges_.upper_bound(static_cast<std::byte*>(const_cast<void*>(begin)));
+  if (after == ranges_.begin()) return {};
+  const auto& [base, range] = *std::prev(after);
+  const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(begin) - base);
+  const bool holds = offset <= range.bytes && bytes <= range.bytes - offset;
+  if (!holds || range.access != HostAccess::kReadWrite) return {};
+  return {base, range.bytes};
+}
+
+absl::Status CheckChanges(int device, std::span<const ElementChanges> blocks, const LockedHostTable& locked) {
+  const auto refuse = [device](std::string_view cause, std::string_view remedy) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("change elements on device ", device, ": ", cause, "; ", remedy));
+  };
+  for (const ElementChanges& block : blocks) {
+    if (block.begin.device != device) {
+      return refuse("a block is memory of another device", "use a stream of that device");
+    }
+    if (!std::has_single_bit(block.width) || block.width > sizeof(uint64_t)) {
+      return refuse(absl::StrCat("an element has ", block.width, " bytes"), "pass 1, 2, 4 or 8");
+    }
+    if (block.elements > ElementChanges::kMaxElements) {
+      return refuse(absl::StrCat("a block has ", block.elements, " elements"),
+                    absl::StrCat("pass at most ", ElementChanges::kMaxElements));
+    }
+    const bool values = block.kind == ElementChanges::Kind::kValues;
+    const auto operands = reinterpret_cast<uintptr_t>(block.operands);
+    const auto places = reinterpret_cast<uintptr_t>(block.places.data());
+    // To a GPU such an address is a fault that breaks its context.
+    if (block.begin.address % block.width != 0 || (values && operands % block.width != 0) ||
+        places % sizeof(uint16_t) != 0) {
+      return refuse("an address is not a multiple of what is there", "align it");
+    }
+    if (block.places.empty()) continue;
+    const uint64_t operand_bytes = block.places.size() * (values ? block.width : 1);
+    if (locked.Find(block.places.data(), block.places.size_bytes()).empty() ||
+        locked.Find(block.operands, operand_bytes).empty()) {
+      return refuse("places or operands are not in page-locked host memory", "register that memory first");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {

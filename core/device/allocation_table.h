@@ -1,8 +1,10 @@
-// The device memory that this process may use: its own allocations, and allocations of other processes that
-// it has opened. Both backends check every address against this table, so that a wrong address is an error
-// for the caller and never reaches the hardware. Private to this folder. Thread-safe.
+// The memory that a runtime may use: device memory, which is its own allocations and allocations of other
+// processes that it has opened, and page-locked host memory. Both backends check every address of a device,
+// and every host address that a kernel reads, against these tables. So a wrong address is an error for the
+// caller and never reaches the hardware. Private to this folder. Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,6 +50,29 @@ class AllocationTable {
   // By address, which is unique over all devices of a process.
   std::map<uint64_t, DeviceAllocation> allocations_ ABSL_GUARDED_BY(mutex_);
 };
+
+class LockedHostTable {
+ public:
+  // False if a range that begins at `base` is there already.
+  bool Add(std::byte* base, uint64_t bytes, HostAccess access);
+  // False if no range begins at `base`.
+  bool Remove(std::byte* base);
+  // The range, locked for reading and writing, that holds all of [begin, begin + bytes); empty if none does.
+  std::span<std::byte> Find(const void* begin, uint64_t bytes) const;
+
+ private:
+  struct Range {
+    uint64_t bytes = 0;
+    HostAccess access = HostAccess::kReadWrite;
+  };
+
+  mutable absl::Mutex mutex_;
+  std::map<std::byte*, Range> ranges_ ABSL_GUARDED_BY(mutex_);
+};
+
+// INVALID_ARGUMENT unless all blocks are as Stream::Change takes them on this device. Does not check that
+// their device memory exists.
+absl::Status CheckChanges(int device, std::span<const ElementChanges> blocks, const LockedHostTable& locked);
 
 // INVALID_ARGUMENT unless all ranges are on this device and `digests` has an element for each.
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests);

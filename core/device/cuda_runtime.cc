@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        // adapters are found by this address.
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
                                                      properties.pciBusID, properties.pciDeviceID),
-                       .runs_kernels = properties.major * 10 + properties.minor >= MinDigestCapability(),
+                       .runs_kernels = properties.major * 10 + properties.minor >= MinKernelCapability(),
                        .locks_read_only = properties.hostRegisterReadOnlySupported != 0});
   }
   return devices;
@@ -130,13 +130,19 @@ class CudaRuntime final : public DeviceRuntime {
     }
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
-    // Portable: page-locked for the contexts of all devices, not only the current one's.
-    const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0);
-    return CudaStatus(cudaHostRegister(base, bytes, flags), "page-lock",
-                      absl::StrCat(bytes, " bytes of host memory"));
+    // Portable: page-locked for the contexts of all devices, not only the current one's. Mapped: kernels can
+    // read it (Stream::Change).
+    const unsigned flags =
+        cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : cudaHostRegisterMapped);
+    TC_RETURN_IF_ERROR(CudaStatus(cudaHostRegister(base, bytes, flags), "page-lock",
+                                  absl::StrCat(bytes, " bytes of host memory")));
+    shared_.locked.Add(base, bytes, access);
+    return absl::OkStatus();
   }
 
   absl::Status UnregisterHost(std::byte* base) override {
+    // Out of the table first: from here on no launch can name it, even if CUDA fails.
+    shared_.locked.Remove(base);
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
     const cudaError_t error = cudaHostUnregister(base);

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/device/change_kernel.h"
 #include "core/device/cuda_context.h"
 #include "core/device/digest_kernel.h"
 
@@ -41,6 +43,30 @@ bool IsDeviceMemory(DevicePtr pointer) {
                                         "ask about", "a device address");
   return asked.ok() && attributes.type == cudaMemoryTypeDevice && attributes.device == pointer.device;
 }
+
+// Page-locked host memory as the current device addresses it. For one launch: its lists mostly lie in one
+// range, so that CUDA is asked once.
+class HostAsSeen {
+ public:
+  explicit HostAsSeen(const LockedHostTable& locked) : locked_(locked) {}
+
+  absl::StatusOr<const std::byte*> Find(const void* host) {
+    const auto* const at = static_cast<const std::byte*>(host);
+    if (at < range_.data() || at >= range_.data() + range_.size()) {
+      range_ = locked_.Find(host, /*bytes=*/1);
+      void* seen = nullptr;
+      TC_RETURN_IF_ERROR(CudaStatus(cudaHostGetDevicePointer(&seen, range_.data(), /*flags=*/0), "find",
+                                    "the device's address of page-locked host memory"));
+      seen_ = static_cast<const std::byte*>(seen);
+    }
+    return seen_ + (at - range_.data());
+  }
+
+ private:
+  const LockedHostTable& locked_;
+  std::span<const std::byte> range_;
+  const std::byte* seen_ = nullptr;  // the device's address of `range_`
+};
 
 // Work is enqueued, and its errors come out at an event's Await and at Synchronize. These two and the
 // destructor of a stream wait for the device; CUDA itself also waits in a copy of host memory that is not
@@ -106,12 +132,7 @@ class CudaStream final : public Stream {
     for (const DeviceRange& range : ranges) {
       TC_RETURN_IF_ERROR(shared_.allocations.Find(range.begin, range.bytes).status());
     }
-    if (!runs_kernels_) {
-      return absl::UnimplementedError(absl::StrCat(
-          "digest on device ", device_,
-          ": no kernel for it was built; install nvcc, configure and build again, or use a newer "
-          "device"));
-    }
+    TC_RETURN_IF_ERROR(CheckRunsKernels("digest"));
     if (!digests_) {
       TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));
     }
@@ -125,8 +146,19 @@ class CudaStream final : public Stream {
     return absl::OkStatus();
   }
 
-  absl::Status Change(std::span<const ElementChanges>) override {
-    return absl::UnimplementedError("change elements: not yet");
+  absl::Status Change(std::span<const ElementChanges> blocks) override {
+    TC_RETURN_IF_ERROR(CheckChanges(device_, blocks, shared_.locked));
+    for (const ElementChanges& block : blocks) {
+      const uint64_t bytes = uint64_t{block.elements} * block.width;
+      TC_RETURN_IF_ERROR(shared_.allocations.Find(block.begin, bytes).status());
+    }
+    TC_RETURN_IF_ERROR(CheckRunsKernels("change elements"));
+    while (!blocks.empty()) {
+      const size_t count = std::min<size_t>(blocks.size(), kMaxChangesAtOnce);
+      TC_RETURN_IF_ERROR(ChangeBatchOf(blocks.first(count)));
+      blocks = blocks.subspan(count);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Synchronize() override {
@@ -166,6 +198,14 @@ class CudaStream final : public Stream {
   }
 
  private:
+  absl::Status CheckRunsKernels(std::string_view operation) const {
+    if (runs_kernels_) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat(operation, " on device ", device_,
+                     ": no kernel for it was built; install nvcc, configure and build again, or use a newer "
+                     "device"));
+  }
+
   absl::Status Enqueue(void* destination, const void* source, uint64_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return absl::OkStatus();
     const CudaDeviceGuard guard(device_);
@@ -193,16 +233,44 @@ class CudaStream final : public Stream {
     {
       const CudaDeviceGuard guard(device_);
       TC_RETURN_IF_ERROR(guard.status());
-      void* parameters[] = {&batch};
-      const cudaError_t launched =
-          cudaLaunchKernel(DigestKernel(), dim3(static_cast<unsigned>(ranges.size())), dim3(xxh3::kLanes),
-                           parameters, /*sharedMem=*/0, stream_);
-      TC_RETURN_IF_ERROR(
-          CudaStatus(launched, "enqueue", absl::StrCat(ranges.size(), " digests on device ", device_)));
+      TC_RETURN_IF_ERROR(Launch(DigestKernel(), ranges.size(), xxh3::kLanes, &batch, "digests"));
     }
     // In the stream's order: after the kernel, and before the next batch writes to the buffer.
     return Enqueue(digests, CudaPointer(digests_), ranges.size() * sizeof(DigestBytes),
                    cudaMemcpyDeviceToHost);
+  }
+
+  // REQUIRES: kMaxChangesAtOnce at most, which CheckChanges allowed.
+  absl::Status ChangeBatchOf(std::span<const ElementChanges> blocks) {
+    const CudaDeviceGuard guard(device_);
+    TC_RETURN_IF_ERROR(guard.status());
+    HostAsSeen host(shared_.locked);
+    ChangeBatch batch;
+    size_t count = 0;
+    for (const ElementChanges& block : blocks) {
+      if (block.places.empty()) continue;
+      TC_ASSIGN_OR_RETURN(const std::byte* const places, host.Find(block.places.data()));
+      TC_ASSIGN_OR_RETURN(const std::byte* const operands, host.Find(block.operands));
+      batch.blocks[count++] = {.begin = CudaPointer(block.begin),
+                               .places = reinterpret_cast<const uint16_t*>(places),
+                               .operands = operands,
+                               .count = static_cast<uint32_t>(block.places.size()),
+                               .elements = block.elements,
+                               .width = block.width,
+                               .steps = block.kind == ElementChanges::Kind::kSteps};
+    }
+    if (count == 0) return absl::OkStatus();
+    return Launch(ChangeKernel(), count, kChangeLanes, &batch, "changes of blocks");
+  }
+
+  // Of a kernel with one parameter, which the launch copies. REQUIRES: the device is the current one.
+  absl::Status Launch(const void* kernel, size_t blocks, int threads, void* parameter,
+                      std::string_view what) {
+    void* parameters[] = {parameter};
+    return CudaStatus(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                       dim3(static_cast<unsigned>(threads)), parameters, /*sharedMem=*/0,
+                                       stream_),
+                      "enqueue", absl::StrCat(blocks, " ", what, " on device ", device_));
   }
 
   const int device_;

@@ -45,6 +45,7 @@ class DigestBuffers {
 // The state that the streams of a runtime share. It must outlive them.
 struct StreamsShare {
   AllocationTable allocations;
+  LockedHostTable locked;
   PeerAccess peers;
   DigestBuffers digest_buffers;
 };

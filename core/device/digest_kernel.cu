@@ -27,6 +27,6 @@ extern "C" __global__ void __launch_bounds__(xxh3::kLanes)
 
 const void* DigestKernel() { return reinterpret_cast<const void*>(&TensorCastDigest); }
 
-int MinDigestCapability() { return TENSORCAST_LEAST_CAPABILITY; }
+int MinKernelCapability() { return TENSORCAST_LEAST_CAPABILITY; }
 
 }  // namespace tensorcast

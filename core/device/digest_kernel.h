@@ -28,8 +28,8 @@ inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 // nullptr if this build has no kernel.
 const void* DigestKernel();
 
-// The min compute capability of a device that can run the kernel, such as 75 for 7.5; INT_MAX if this build
-// has no kernel.
-int MinDigestCapability();
+// The min compute capability of a device that can run this build's kernels, such as 75 for 7.5; INT_MAX if it
+// has none.
+int MinKernelCapability();
 
 }  // namespace tensorcast

@@ -4,8 +4,8 @@
 
 #include <cstring>
 #include <functional>
-#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/task_loop.h"
 #include "core/device/allocation_table.h"
+#include "core/device/element_changes.h"
 #include "core/device/fake_memory.h"
 #include "core/device/xxh3.h"
 
@@ -37,9 +38,10 @@ std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
 // them.
 class FakeStream final : public Stream {
  public:
-  // Both must outlive the stream; `hooks` may be null.
-  FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks)
-      : device_(device), allocations_(allocations), hooks_(hooks) {}
+  // All must outlive the stream; `hooks` may be null.
+  FakeStream(int device, const AllocationTable& allocations, const LockedHostTable& locked,
+             FakeDeviceHooks* hooks)
+      : device_(device), allocations_(allocations), locked_(locked), hooks_(hooks) {}
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override;
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override;
@@ -72,6 +74,7 @@ class FakeStream final : public Stream {
 
   const int device_;
   const AllocationTable& allocations_;
+  const LockedHostTable& locked_;
   FakeDeviceHooks* const hooks_;
   absl::Mutex mutex_;
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -170,8 +173,25 @@ absl::Status FakeStream::Digest(std::span<const DeviceRange> ranges, std::span<D
   return absl::OkStatus();
 }
 
-absl::Status FakeStream::Change(std::span<const ElementChanges>) {
-  return absl::UnimplementedError("change elements: not yet");
+absl::Status FakeStream::Change(std::span<const ElementChanges> blocks) {
+  TC_RETURN_IF_ERROR(CheckChanges(device_, blocks, locked_));
+  std::vector<std::pair<End, ElementBlock>> work;
+  for (const ElementChanges& block : blocks) {
+    TC_ASSIGN_OR_RETURN(End end, DeviceEnd(block.begin, uint64_t{block.elements} * block.width));
+    const ElementBlock there = {.begin = end.at,
+                                .places = block.places.data(),
+                                .operands = block.operands,
+                                .count = static_cast<uint32_t>(block.places.size()),
+                                .elements = block.elements,
+                                .width = block.width,
+                                .steps = block.kind == ElementChanges::Kind::kSteps};
+    work.emplace_back(std::move(end), there);
+  }
+  Enqueue([work = std::move(work)] {
+    for (const auto& [end, block] : work) ChangeElements(block, /*lane=*/0, /*lanes=*/1);
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
 }
 
 void FakeStream::Enqueue(Operation operation) {
@@ -240,27 +260,23 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    return std::make_unique<FakeStream>(device, allocations_, hooks_.get());
+    return std::make_unique<FakeStream>(device, allocations_, locked_, hooks_.get());
   }
 
-  absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess) override {
+  absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
     if (base == nullptr || bytes == 0) {
       return absl::InvalidArgumentError(
           "register host memory: the memory has no bytes; pass at least 1 byte");
     }
-    absl::MutexLock lock(&mutex_);
-    if (!registered_.insert(base).second) {
-      return absl::AlreadyExistsError(
-          "register host memory: the memory is registered already; register memory once");
+    if (!locked_.Add(base, bytes, access)) {
+      return absl::AlreadyExistsError("register host memory: it is registered already; register it once");
     }
     return absl::OkStatus();
   }
 
   absl::Status UnregisterHost(std::byte* base) override {
-    absl::MutexLock lock(&mutex_);
-    if (registered_.erase(base) == 0) {
-      return absl::NotFoundError(
-          "unregister host memory: the memory is not registered; register memory first");
+    if (!locked_.Remove(base)) {
+      return absl::NotFoundError("unregister host memory: it is not registered; register it first");
     }
     return absl::OkStatus();
   }
@@ -342,10 +358,10 @@ class FakeRuntime final : public DeviceRuntime {
   const std::shared_ptr<FakeDeviceHooks> hooks_;
   std::vector<DeviceInfo> devices_;
   AllocationTable allocations_;
+  LockedHostTable locked_;
   absl::Mutex mutex_;
   uint64_t next_address_ ABSL_GUARDED_BY(mutex_) = kFirstAddress;
   std::vector<uint64_t> used_bytes_ ABSL_GUARDED_BY(mutex_);  // by device
-  std::set<std::byte*> registered_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

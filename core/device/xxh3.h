@@ -17,11 +17,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/device/host_device.h"
+
 #if defined(__CUDACC__)
-#define TENSORCAST_HOST_DEVICE __host__ __device__
 #define TENSORCAST_NOINLINE __noinline__
 #else
-#define TENSORCAST_HOST_DEVICE
 #define TENSORCAST_NOINLINE
 #endif
 

@@ -6,11 +6,14 @@
 #include <cstring>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "core/artifact/digest.h"
 #include "core/device/device_runtime.h"
 #include "core/device/testing/ipc_peer.h"
+#include "core/difference/element_order.h"
 
 namespace tensorcast::device_contract_test {
 namespace {
@@ -46,6 +49,40 @@ class DeviceContract : public ::testing::TestWithParam<const char*> {
     return *std::move(stream);
   }
 
+  void TearDown() override {
+    for (const auto& [base, bytes] : locked_) {
+      EXPECT_TRUE(runtime_->UnregisterHost(base).ok());
+      munmap(base, bytes);
+    }
+  }
+
+  // Page-locked until the end of the test.
+  std::byte* MustLock(uint64_t bytes) {
+    void* const pages =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+    EXPECT_NE(pages, MAP_FAILED);
+    auto* const host = static_cast<std::byte*>(pages);
+    EXPECT_TRUE(runtime_->RegisterHost(host, bytes, HostAccess::kReadWrite).ok());
+    locked_.emplace_back(host, bytes);
+    return host;
+  }
+
+  // Changes of a block, with the lists in page-locked memory of their own.
+  template <typename Operand>
+  ElementChanges ChangesOf(DevicePtr begin, uint32_t elements, uint32_t width, ElementChanges::Kind kind,
+                           const std::vector<uint16_t>& places, const std::vector<Operand>& operands) {
+    const uint64_t operands_at = (places.size() * sizeof(uint16_t) + 7) / 8 * 8;
+    std::byte* const lists = MustLock(operands_at + operands.size() * sizeof(Operand));
+    std::memcpy(lists, places.data(), places.size() * sizeof(uint16_t));
+    std::memcpy(lists + operands_at, operands.data(), operands.size() * sizeof(Operand));
+    return {.begin = begin,
+            .elements = elements,
+            .width = width,
+            .kind = kind,
+            .places = {reinterpret_cast<const uint16_t*>(lists), places.size()},
+            .operands = lists + operands_at};
+  }
+
   // What is there arrives on a device.
   void ExpectCopied(const std::byte* host, const std::vector<std::byte>& sent) {
     const DevicePtr memory = MustAllocate(sent.size());
@@ -56,6 +93,7 @@ class DeviceContract : public ::testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<DeviceRuntime> runtime_;
+  std::vector<std::pair<std::byte*, uint64_t>> locked_;
 };
 
 TEST_P(DeviceContract, Devices_HaveUniqueUuidsAndConsecutiveOrdinals) {
@@ -246,6 +284,98 @@ TEST_P(DeviceContract, Digest_RefusesRangesPastMemoryOrOnOtherDevice) {
   EXPECT_EQ(digest({.device = memory.device + 1, .address = memory.address}, 1), kInvalid);
   EXPECT_EQ(stream->Digest({}, digests).code(), kInvalid) << "no range for the digest";
   EXPECT_TRUE(stream->Synchronize().ok());
+}
+
+TEST_P(DeviceContract, Change_SetsValuesAndTakesSteps) {
+  using Kind = ElementChanges::Kind;
+  constexpr uint32_t kElements = ElementChanges::kMaxElements;
+  // Neighbours, both ends, and more than one turn of any kernel's threads.
+  std::vector<uint16_t> places = {0, 1, 2, 3, 7, 31, 32, kElements - 1};
+  for (uint16_t place = 100; place < 1100; ++place) places.push_back(place);
+  const auto stream = MustCreateStream();
+  for (const uint32_t width : {1u, 2u, 4u, 8u}) {
+    WithElementType(width, [&]<typename U>(U) {
+      const std::vector<std::byte> image = Pattern(11, kElements * sizeof(U));
+      std::vector<std::byte> expected = image;
+      std::vector<U> values;
+      std::vector<uint8_t> steps;
+      std::vector<uint16_t> others;  // which take steps, in the same call
+      for (const uint16_t place : places) {
+        values.push_back(static_cast<U>(0x9e3779b97f4a7c15 * (place + 1)));
+        StoreElement<U>(&expected[place * sizeof(U)], values.back());
+        others.push_back(static_cast<uint16_t>(place ^ 0x8000));
+        steps.push_back(static_cast<uint8_t>(place % kEscapedStep));
+        std::byte* const element = &expected[others.back() * sizeof(U)];
+        StoreElement<U>(element, TakeStep<U>(LoadElement<U>(element), steps.back()));
+      }
+      const DevicePtr memory = MustAllocate(image.size());
+      ASSERT_TRUE(stream->CopyToDevice(memory, image.data(), image.size()).ok());
+      const ElementChanges blocks[] = {ChangesOf(memory, kElements, width, Kind::kValues, places, values),
+                                       ChangesOf(memory, kElements, width, Kind::kSteps, others, steps)};
+      const absl::Status enqueued = stream->Change(blocks);
+      if (!runtime_->devices().front().runs_kernels) {
+        EXPECT_EQ(enqueued.code(), absl::StatusCode::kUnimplemented);
+        return;
+      }
+      ASSERT_TRUE(enqueued.ok()) << enqueued;
+      ASSERT_TRUE(stream->Synchronize().ok());
+      EXPECT_TRUE(Download(*runtime_, memory, image.size()).value_or(std::vector<std::byte>{}) == expected)
+          << width;
+      EXPECT_TRUE(runtime_->Free(memory).ok());
+    });
+  }
+}
+
+TEST_P(DeviceContract, ManyChangedBlocks_ChangeOnlyTheirOwnElements) {
+  if (!runtime_->devices().front().runs_kernels) GTEST_SKIP() << "this device runs no kernels";
+  constexpr uint32_t kElements = 16;
+  constexpr uint32_t kBlocks = 300;  // more than any backend changes at once
+  std::vector<std::byte> expected(kBlocks * kElements, std::byte{5});
+  const DevicePtr memory = MustAllocate(expected.size());
+  ASSERT_TRUE(Upload(*runtime_, memory, expected).ok());
+  // The last two places are past the end of every block.
+  const ElementChanges first =
+      ChangesOf(memory, kElements, /*width=*/1, ElementChanges::Kind::kValues, {3, 15, 16, 0xffff},
+                std::vector<uint8_t>{1, 2, 3, 4});
+  std::vector<ElementChanges> blocks;
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    blocks.push_back(first);
+    blocks.back().begin = memory + i * kElements;
+    expected[i * kElements + 3] = std::byte{1};
+    expected[i * kElements + 15] = std::byte{2};
+  }
+  blocks.push_back({.begin = memory});  // of no elements
+  const auto stream = MustCreateStream();
+  ASSERT_TRUE(stream->Change(blocks).ok());
+  blocks.clear();
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_TRUE(Download(*runtime_, memory, expected.size()).value_or(std::vector<std::byte>{}) == expected);
+}
+
+TEST_P(DeviceContract, Change_RefusesMemoryThatDeviceCannotUse) {
+  const DevicePtr memory = MustAllocate(kMiB);
+  const auto stream = MustCreateStream();
+  const ElementChanges good = ChangesOf(memory, 16, /*width=*/4, ElementChanges::Kind::kValues, {1, 2},
+                                        std::vector<uint32_t>{7, 8});
+  const auto changed = [&](auto&& damage) {
+    ElementChanges block = good;
+    damage(block);
+    return stream->Change({&block, 1}).code();
+  };
+  const std::vector<uint16_t> pageable = {1, 2};
+  const std::vector<std::byte> pageable_values(8);
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.places = pageable; }), kInvalid);
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.operands = pageable_values.data(); }), kInvalid);
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.places = {b.places.data(), kMiB}; }), kInvalid)
+      << "past the locked memory";
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.operands += 2; }), kInvalid) << "not aligned";
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.begin = memory + 2; }), kInvalid) << "not aligned";
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.begin = memory + (kMiB - 4); }), kInvalid);
+  EXPECT_EQ(changed([&](ElementChanges& b) { ++b.begin.device; }), kInvalid);
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.width = 3; }), kInvalid);
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.width = 16; }), kInvalid);
+  EXPECT_EQ(changed([&](ElementChanges& b) { b.elements = ElementChanges::kMaxElements + 1; }), kInvalid);
+  EXPECT_TRUE(stream->Synchronize().ok()) << "what was refused was not enqueued";
 }
 
 TEST_P(DeviceContract, FullDevice_RefusesAllocationAndStaysUsable) {

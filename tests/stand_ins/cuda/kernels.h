@@ -12,8 +12,8 @@
 
 namespace tensorcast::stand_ins {
 
-// One launch: the device memory that it touches, and its work, which gets the stand-in's address for each of
-// these pieces.
+// One launch: the memory that it touches, at the device's addresses, and its work, which gets the stand-in's
+// address for each of these pieces.
 struct KernelLaunch {
   std::vector<Access> accesses;
   std::function<void(const std::vector<std::byte*>& pieces)> run;

@@ -27,6 +27,10 @@ constexpr uint64_t kIpcGranularity = uint64_t{2} << 20;
 
 [[noreturn]] void Wrong(std::string_view what) { Violation("cuda", what); }
 
+// The bit by which a kernel's address of host memory differs from the host's: processes have no addresses as
+// high as that.
+constexpr uint64_t kHostSeenByDevice = uint64_t{1} << 62;
+
 // All of it, by this process.
 bool IsWritable(const void* base, uint64_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(base);
@@ -143,21 +147,23 @@ cudaError_t Runtime::PointerAttributes(cudaPointerAttributes* attributes, const 
       return cudaSuccess;
     }
   }
-  for (const auto& [base, bytes] : pinned_) {
-    if (address - base < bytes) attributes->type = cudaMemoryTypeHost;
+  for (const auto& [base, range] : pinned_) {
+    if (address - base < range.bytes) attributes->type = cudaMemoryTypeHost;
   }
   return cudaSuccess;
 }
 
-cudaError_t Runtime::RegisterHost(void* base, size_t bytes, bool read_only) {
+cudaError_t Runtime::RegisterHost(void* base, size_t bytes, unsigned int flags) {
   if (base == nullptr || bytes == 0) return cudaErrorInvalidValue;
-  if (!read_only && !IsWritable(base, bytes)) return cudaErrorInvalidValue;
+  if ((flags & cudaHostRegisterReadOnly) == 0 && !IsWritable(base, bytes)) return cudaErrorInvalidValue;
   absl::MutexLock lock(&mutex_);
   const auto address = reinterpret_cast<uint64_t>(base);
-  for (const auto& [other, other_bytes] : pinned_) {
-    if (other < address + bytes && address < other + other_bytes) return cudaErrorHostMemoryAlreadyRegistered;
+  for (const auto& [other, range] : pinned_) {
+    if (other < address + bytes && address < other + range.bytes) {
+      return cudaErrorHostMemoryAlreadyRegistered;
+    }
   }
-  pinned_[address] = bytes;
+  pinned_[address] = {.bytes = bytes, .mapped = (flags & cudaHostRegisterMapped) != 0};
   return cudaSuccess;
 }
 
@@ -165,8 +171,16 @@ cudaError_t Runtime::UnregisterHost(void* base) {
   absl::MutexLock lock(&mutex_);
   const auto range = pinned_.find(reinterpret_cast<uint64_t>(base));
   if (range == pinned_.end()) return cudaErrorHostMemoryNotRegistered;
-  if (const std::string wrong = order_.Release(range->first, range->second); !wrong.empty()) Wrong(wrong);
+  if (const std::string wrong = order_.Release(range->first, range->second.bytes); !wrong.empty()) Wrong(wrong);
   pinned_.erase(range);
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::HostGetDevicePointer(void** device, void* host, unsigned int flags) {
+  const auto address = reinterpret_cast<uint64_t>(host);
+  absl::MutexLock lock(&mutex_);
+  if (flags != 0 || !IsMapped(address, 1)) return cudaErrorInvalidValue;
+  *device = reinterpret_cast<void*>(address ^ kHostSeenByDevice);
   return cudaSuccess;
 }
 
@@ -359,7 +373,13 @@ cudaError_t Runtime::LaunchKernel(std::string_view kernel, void** parameters, in
   absl::MutexLock lock(&mutex_);
   std::vector<std::byte*> pieces;
   std::vector<std::shared_ptr<GpuMemory>> held;
-  for (const Access& access : launch->accesses) {
+  for (Access& access : launch->accesses) {
+    if (const uint64_t host = access.address ^ kHostSeenByDevice; IsMapped(host, access.bytes)) {
+      if (access.write) Wrong(absl::StrCat("kernel ", kernel, " writes to host memory"));
+      access.address = host;  // by which copies name it, too
+      pieces.push_back(reinterpret_cast<std::byte*>(host));
+      continue;
+    }
     const End end = EndOf(reinterpret_cast<const void*>(access.address), access.bytes);
     if (end.memory == nullptr || !Reaches(visible_[found->gpu], *end.memory)) {
       Wrong(absl::StrCat("kernel ", kernel, " touches ", absl::Hex(access.address),
@@ -512,6 +532,14 @@ Runtime::End Runtime::EndOf(const void* pointer, size_t bytes) {
     }
   }
   return {.at = static_cast<std::byte*>(const_cast<void*>(pointer)), .memory = nullptr};
+}
+
+bool Runtime::IsMapped(uint64_t address, uint64_t bytes) const {
+  const auto after = pinned_.upper_bound(address);
+  if (after == pinned_.begin()) return false;
+  const auto& [base, range] = *std::prev(after);
+  const uint64_t offset = address - base;
+  return range.mapped && offset <= range.bytes && bytes <= range.bytes - offset;
 }
 
 bool Runtime::Reaches(int gpu, const GpuMemory& memory) const {

@@ -54,8 +54,10 @@ class Runtime {
 
   cudaError_t PointerAttributes(cudaPointerAttributes* attributes, const void* pointer);
 
-  cudaError_t RegisterHost(void* base, size_t bytes, bool read_only);
+  cudaError_t RegisterHost(void* base, size_t bytes, unsigned int flags);
   cudaError_t UnregisterHost(void* base);
+  // The result is an address for kernels only, and never the host's own: some systems have two.
+  cudaError_t HostGetDevicePointer(void** device, void* host, unsigned int flags);
 
   cudaError_t GetHandle(cudaIpcMemHandle_t* handle, void* pointer);
   cudaError_t OpenHandle(void** pointer, const cudaIpcMemHandle_t& handle, unsigned int flags);
@@ -88,6 +90,10 @@ class Runtime {
     uint64_t address = 0;
     int opens = 0;
   };
+  struct PinnedRange {
+    uint64_t bytes = 0;
+    bool mapped = false;  // kernels may read it
+  };
   struct End {
     std::byte* at = nullptr;
     std::shared_ptr<GpuMemory> memory;  // null: host memory
@@ -105,6 +111,8 @@ class Runtime {
   std::shared_ptr<CUstream_st> Find(cudaStream_t stream);
   // The stand-in's address for the program's `pointer`.
   End EndOf(const void* pointer, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether kernels may read all of this host memory.
+  bool IsMapped(uint64_t address, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether work on this GPU, by its number in the host, can access the memory.
   bool Reaches(int gpu, const GpuMemory& memory) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   cudaError_t Run(const Copy& copy);
@@ -119,7 +127,7 @@ class Runtime {
   absl::Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<GpuMemory>> memory_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, OpenedHandle> imported_ ABSL_GUARDED_BY(mutex_);  // by handle id
-  std::map<uint64_t, uint64_t> pinned_ ABSL_GUARDED_BY(mutex_);        // host memory: address, bytes
+  std::map<uint64_t, PinnedRange> pinned_ ABSL_GUARDED_BY(mutex_);     // host memory, by address
   std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<int, int>> peers_ ABSL_GUARDED_BY(mutex_);  // by host numbers: (from, to)

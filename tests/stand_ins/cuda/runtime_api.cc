@@ -173,12 +173,15 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaHostRegister(void* base, size_t bytes, unsigned int flags) {
-  const bool read_only = (flags & cudaHostRegisterReadOnly) != 0;
-  return Call([=](Runtime& runtime) { return runtime.RegisterHost(base, bytes, read_only); });
+  return Call([=](Runtime& runtime) { return runtime.RegisterHost(base, bytes, flags); });
 }
 
 cudaError_t cudaHostUnregister(void* base) {
   return Call([=](Runtime& runtime) { return runtime.UnregisterHost(base); });
+}
+
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned int flags) {
+  return Call([=](Runtime& runtime) { return runtime.HostGetDevicePointer(device, host, flags); });
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {

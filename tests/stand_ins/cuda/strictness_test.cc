@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/device/change_kernel.h"
 #include "core/device/digest_kernel.h"
 #include "core/device/testing/device_faults.h"
 #include "core/device/xxh3.h"
@@ -242,6 +243,69 @@ TEST_F(Launches, KernelOnOtherGpusMemoryOrUnordered_KillsProcess) {
         Launch(memory, Memory(), NewStream());
       },
       "nothing says which comes first");
+}
+
+// The change kernel, of one block of bytes.
+class ChangeLaunches : public Strictness {
+ protected:
+  static constexpr uint32_t kPlaces = 2;
+
+  static cudaError_t Launch(void* begin, const void* lists, cudaStream_t stream) {
+    ChangeBatch batch;
+    batch.blocks[0] = {.begin = begin,
+                       .places = static_cast<const uint16_t*>(lists),
+                       .operands = static_cast<const uint16_t*>(lists) + kPlaces,
+                       .count = kPlaces,
+                       .elements = 16};
+    void* parameters[] = {&batch};
+    return cudaLaunchKernel(&kStub, dim3(1), dim3(kChangeLanes), parameters, /*sharedMem=*/0, stream);
+  }
+  // Host memory, with the places 1 and 3 and a value for each.
+  static void* Lists(unsigned flags) {
+    __cudaRegisterFunction(nullptr, &kStub, nullptr, kChangeKernelName, -1, nullptr, nullptr, nullptr,
+                           nullptr, nullptr);
+    static std::vector<uint16_t>* const lists = new std::vector<uint16_t>{1, 3, 0x0807};
+    EXPECT_EQ(cudaHostRegister(lists->data(), lists->size() * sizeof(uint16_t), flags), cudaSuccess);
+    return lists->data();
+  }
+  static void* OfDevice(void* lists) {
+    void* seen = nullptr;
+    EXPECT_EQ(cudaHostGetDevicePointer(&seen, lists, 0), cudaSuccess);
+    return seen;
+  }
+  static constexpr char kStub = 0;
+};
+
+TEST_F(ChangeLaunches, MappedLists_AreReadByTheKernel) {
+  IN_ITS_OWN_PROCESS([] {
+    auto* const memory = static_cast<char*>(Memory());
+    const cudaStream_t stream = NewStream();
+    Upload(memory, stream);
+    EXPECT_EQ(Launch(memory, OfDevice(Lists(cudaHostRegisterMapped)), stream), cudaSuccess);
+    std::vector<char> bytes(4);
+    EXPECT_EQ(cudaMemcpyAsync(bytes.data(), memory, bytes.size(), cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(bytes, (std::vector<char>{0, 7, 0, 8}));
+  });
+}
+
+TEST_F(ChangeLaunches, ListsThatDeviceCannotRead_KillProcess) {
+  IN_ITS_OWN_PROCESS([] {
+    void* seen = nullptr;
+    EXPECT_EQ(cudaHostGetDevicePointer(&seen, Lists(cudaHostRegisterPortable), 0), cudaErrorInvalidValue);
+  });
+  EXPECT_DEATH(Launch(Memory(), Lists(cudaHostRegisterMapped), NewStream()), "its GPU reaches");
+}
+
+TEST_F(ChangeLaunches, ListsUnlockedDuringLaunch_KillProcess) {
+  EXPECT_DEATH(
+      {
+        void* const lists = Lists(cudaHostRegisterMapped);
+        Launch(Memory(), OfDevice(lists), NewStream());
+        cudaHostUnregister(lists);
+      },
+      "memory is given back while operation 1 of stream 1 reads");
 }
 
 TEST_F(Strictness, CopyBetweenGpus_IsDirectOnlyForPeers) {

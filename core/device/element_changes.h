@@ -1,0 +1,61 @@
+// Changes elements of a block, written so that the same text is compiled for a GPU and for the host: by nvcc
+// for the change kernel, and as plain C++ for the fake device, the stand-in for the CUDA runtime and the
+// tests. The steps are those of core/difference/FORMAT.md; element_order.h has their rule.
+//
+// Threading: the lanes of a block may run at the same time, because no element occurs twice. No errors.
+// Private to this folder and to the test doubles of the hardware.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "core/device/host_device.h"
+#include "core/difference/element_order.h"
+
+namespace tensorcast {
+
+// As ElementChanges (device_runtime.h), with addresses for the processor that does the work.
+struct ElementBlock {
+  void* begin = nullptr;
+  const uint16_t* places = nullptr;
+  const void* operands = nullptr;
+  uint32_t count = 0;  // of the places
+  uint32_t elements = 0;
+  uint32_t width = 1;
+  bool steps = false;  // else values
+};
+
+namespace internal {
+
+template <std::unsigned_integral U>
+TENSORCAST_HOST_DEVICE inline void ChangeElementsOf(const ElementBlock& block, uint32_t lane,
+                                                    uint32_t lanes) {
+  U* const elements = static_cast<U*>(block.begin);
+  const auto* const steps = static_cast<const uint8_t*>(block.operands);
+  const auto* const values = static_cast<const U*>(block.operands);
+  for (uint32_t i = lane; i < block.count; i += lanes) {
+    const uint32_t place = block.places[i];
+    // The places may come from a damaged difference.
+    if (place >= block.elements) continue;
+    elements[place] = block.steps ? TakeOneStep<U>(elements[place], steps[i]) : values[i];
+  }
+}
+
+}  // namespace internal
+
+// Makes the changes of one lane: every `lanes`-th, from number `lane` on. REQUIRES: the addresses are
+// multiples of the width, and the width is 1, 2, 4 or 8.
+TENSORCAST_HOST_DEVICE inline void ChangeElements(const ElementBlock& block, uint32_t lane, uint32_t lanes) {
+  switch (block.width) {
+    case 1:
+      return internal::ChangeElementsOf<uint8_t>(block, lane, lanes);
+    case 2:
+      return internal::ChangeElementsOf<uint16_t>(block, lane, lanes);
+    case 4:
+      return internal::ChangeElementsOf<uint32_t>(block, lane, lanes);
+    default:
+      return internal::ChangeElementsOf<uint64_t>(block, lane, lanes);
+  }
+}
+
+}  // namespace tensorcast
