@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/byte_range.h"
 #include "core/artifact/manifest.h"
-#include "core/difference/difference_decoder.h"
+#include "core/difference/chunk_rebuilder.h"
 #include "tensorcast/changes.h"
 
 namespace tensorcast::client {

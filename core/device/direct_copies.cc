@@ -1,8 +1,5 @@
 #include "core/device/direct_copies.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "base/status.h"
@@ -46,10 +43,7 @@ DirectCopies::DirectCopies(DeviceRuntime* devices) : devices_(devices) {}
 
 DirectCopies::~DirectCopies() {
   absl::MutexLock lock(&mutex_);
-  idle_.clear();
-  if (room_.empty()) return;
-  devices_->UnregisterHost(room_.data()).IgnoreError();
-  munmap(room_.data(), room_.size());
+  idle_.clear();  // before the room, to which their streams copy
 }
 
 bool DirectCopies::Reach(int from, int to) const {
@@ -110,7 +104,7 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
       return lane;
     }
     // Once, under the lock: threads that come here together wait for the one that locks the pages.
-    if (room_.empty()) TC_RETURN_IF_ERROR(PageLockRoom());
+    if (!room_.has_value()) TC_RETURN_IF_ERROR(MakeRoom());
     if (free_.empty()) {
       return absl::ResourceExhaustedError(
           "copy between devices: too many copies are running; try again when some of them have ended");
@@ -129,18 +123,11 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
   return lane;
 }
 
-absl::Status DirectCopies::PageLockRoom() {
-  // Pages of its own, since whole pages are locked.
-  void* const pages =
-      mmap(nullptr, kRoomBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
-  if (pages == MAP_FAILED) return ErrnoStatus(errno, "mmap", "room for digests");
-  auto* const room = static_cast<std::byte*>(pages);
-  if (absl::Status locked = devices_->RegisterHost(room, kRoomBytes, HostAccess::kReadWrite); !locked.ok()) {
-    munmap(pages, kRoomBytes);
-    return Annotate(locked, "make room for digests");
-  }
-  room_ = {room, kRoomBytes};
-  auto* const digests = static_cast<DigestBytes*>(pages);
+absl::Status DirectCopies::MakeRoom() {
+  absl::StatusOr<PageLockedMemory> room = PageLockedMemory::Create(devices_, kRoomBytes);
+  if (!room.ok()) return Annotate(room.status(), "room for digests");
+  room_.emplace(*std::move(room));
+  auto* const digests = reinterpret_cast<DigestBytes*>(room_->bytes().data());
   for (uint64_t i = 0; i < kRoomBytes / sizeof(DigestBytes); ++i) free_.push_back(&digests[i]);
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/device/device_runtime.h"
+#include "core/device/page_locked_memory.h"
 
 namespace tensorcast {
 
@@ -74,15 +76,15 @@ class DirectCopies {
   absl::StatusOr<Pending> Begin(DeviceRange destination, bool digest,
                                 absl::FunctionRef<absl::Status(Stream&)> copy);
   absl::StatusOr<std::unique_ptr<Lane>> Take(int device);
-  absl::Status PageLockRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(std::unique_ptr<Lane> lane, bool good);
 
   DeviceRuntime* const devices_;
   absl::Mutex mutex_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle_ ABSL_GUARDED_BY(mutex_);  // by device
-  // Page-locked memory for the digests: a copy from a device into other memory would block the thread that
-  // enqueues it. Empty until the first copy.
-  std::span<std::byte> room_ ABSL_GUARDED_BY(mutex_);
+  // For the digests: a copy from a device into memory that is not page-locked would block the thread that
+  // enqueues it. None until the first copy.
+  std::optional<PageLockedMemory> room_ ABSL_GUARDED_BY(mutex_);
   std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // unused places in room_
 };
 

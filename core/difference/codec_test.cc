@@ -10,8 +10,9 @@
 #include <thread>
 
 #include "core/artifact/digest.h"
+#include "core/difference/change_lists.h"
+#include "core/difference/chunk_rebuilder.h"
 #include "core/difference/difference_artifact.h"
-#include "core/difference/difference_decoder.h"
 #include "core/difference/difference_encoder.h"
 #include "core/difference/element_order.h"
 #include "core/difference/record.h"
@@ -100,6 +101,13 @@ Image Rebuilt(DecoderPath path, const Image& base, const Image& whole) {
         rebuilder.Rebuild(path, chunk, std::span(base).subspan(range.offset, range.bytes), out, &digest);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(digest.Finish(), ComputeDigest(out)) << "chunk " << chunk;
+    // As a GPU makes it, with little and with much room for lists.
+    const auto there = std::span(base).subspan(range.offset, range.bytes);
+    Image listed(there.begin(), there.end());
+    const size_t room = chunk % 2 == 0 ? ChangeLists::kMinRoomBytes : size_t{1} << 20;
+    const absl::Status applied = testing::ApplyLists(path, chunk, room, listed);
+    EXPECT_TRUE(applied.ok()) << applied;
+    EXPECT_TRUE(std::ranges::equal(listed, out)) << "chunk " << chunk;
   }
   return target;
 }
@@ -338,6 +346,46 @@ TEST(DifferenceCodec, CopyImage_GivesEveryRange) {
         << offset;
   }
   EXPECT_EQ(encoded.layout, DifferenceLayout(encoded.index.size(), encoded.records_bytes));
+}
+
+// Elements on both sides of a block's end, in a room for all of them.
+TEST(ChangeLists, ChunkOfManyBlocks_IsListedInBlocks) {
+  const DifferenceGeometry geometry = GeometryOf(LayoutOfTensors({{DType::kU8, 300'000}}));
+  const Image base(geometry.image_bytes);
+  Image target = base;
+  for (const size_t at : {0, 65'535, 65'536, 131'071, 131'072, 299'999}) target[at] = std::byte{1};
+  target[200'000] = std::byte{1};
+  target[200'001] = std::byte{0xff};  // the only step of a byte that is escaped
+  const auto difference = Between(geometry, base, target);
+  ASSERT_NE(difference, nullptr);
+  const DifferenceDecoder* const path = difference->get();
+  ChangeLists lists;
+  ASSERT_TRUE(lists.Begin({&path, 1}, 0).ok());
+  std::vector<std::byte> room(4096);
+  const auto part = lists.Next(room);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_TRUE(lists.done());
+  // Five blocks, one of them with two lists.
+  EXPECT_THAT(part->lists, ::testing::SizeIs(6));
+  for (const ChangeList& list : part->lists) EXPECT_LE(list.elements, ChangeLists::kBlockElements);
+  EXPECT_LE(part->bytes, room.size());
+  EXPECT_TRUE(Rebuilt({&path, 1}, base, target) == target);
+}
+
+TEST(ChangeLists, UnchangedOrWholeChunk_HasNoLists) {
+  const DifferenceGeometry geometry = GeometryOf(LayoutOfTensors({{DType::kBF16, kMinChunkBytes * 2}}));
+  Image base(geometry.image_bytes);
+  testing::FillWeights(base, 1);
+  Image target = base;
+  std::mt19937_64 random(1);
+  for (uint64_t i = 0; i < kMinChunkBytes; ++i) target[kMinChunkBytes + i] = std::byte(random());
+  const auto difference = Between(geometry, base, target);
+  ASSERT_NE(difference, nullptr);
+  const DifferenceDecoder* const path = difference->get();
+  ChangeLists lists;
+  ASSERT_TRUE(lists.Begin({&path, 1}, 0).ok());
+  EXPECT_TRUE(lists.done());
+  EXPECT_EQ(lists.Begin({&path, 1}, 1).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // Where elements of base and target differ, as VisitChanges tells it.

@@ -14,7 +14,9 @@
 #include "absl/log/check.h"
 #include "benchmark/benchmark.h"
 #include "core/artifact/digest.h"
+#include "core/difference/change_lists.h"
 #include "core/difference/changed_marks.h"
+#include "core/difference/chunk_rebuilder.h"
 #include "core/difference/test_util.h"
 
 namespace tensorcast {
@@ -156,6 +158,21 @@ void BM_VisitChanges(benchmark::State& state) {
   });
 }
 BENCHMARK(BM_VisitChanges)->UseRealTime();
+
+// The host's part of a rebuild on a GPU.
+void BM_ListChanges(benchmark::State& state) {
+  ChangeLists lists;
+  const DifferenceDecoder* const decoder = &*TwoVersions().decoder;
+  std::vector<std::byte> room(Geometry().chunk_bytes / 4);
+  ForEachChunk(state, [&](uint32_t chunk, Bytes, Bytes, std::span<std::byte>) {
+    CHECK_OK(lists.Begin({&decoder, 1}, chunk));
+    const auto part = lists.Next(room);
+    CHECK_OK(part.status());
+    CHECK(lists.done());
+    benchmark::DoNotOptimize(part->bytes);
+  });
+}
+BENCHMARK(BM_ListChanges)->UseRealTime();
 
 // The bounds of a write in place: 0, a copy of all; 1, the changed elements alone, from the target, where
 // each is known beforehand; 2, the same from values that lie side by side.

@@ -10,8 +10,8 @@
 #include "absl/strings/escaping.h"
 #include "core/artifact/test_util.h"
 #include "core/difference/changed_marks.h"
+#include "core/difference/chunk_rebuilder.h"
 #include "core/difference/difference_artifact.h"
-#include "core/difference/difference_decoder.h"
 #include "core/difference/difference_index.h"
 #include "core/difference/element_order.h"
 #include "core/difference/record.h"
@@ -97,7 +97,12 @@ absl::Status RebuildFrom(std::string_view index, std::string_view records, const
           for (const uint32_t offset : elements.offsets) EXPECT_LE(offset + elements.width, range.bytes);
         });
     EXPECT_TRUE(!rebuilt.ok() || visited.ok()) << visited;
+    const auto there = std::span(base).subspan(range.offset, range.bytes);
+    Image listed(there.begin(), there.end());
+    const absl::Status applied = testing::ApplyLists({&path, 1}, chunk, /*room_bytes=*/1024, listed);
+    EXPECT_EQ(applied, rebuilt);
     if (!rebuilt.ok()) return rebuilt;
+    EXPECT_TRUE(std::ranges::equal(listed, std::span(*target).subspan(range.offset, range.bytes)));
   }
   return absl::OkStatus();
 }

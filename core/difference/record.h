@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/difference/byte_buffer.h"
+#include "core/difference/element_order.h"
 #include "core/difference/record_mode.h"
 
 namespace tensorcast {
@@ -23,6 +24,14 @@ struct RecordStreams {
   std::span<const uint8_t> steps;      // of the changed elements; for kDense of all elements
   std::span<const uint8_t> values;     // of the elements with kEscapedStep, in order
 };
+
+// The number of unchanged elements up to the next change; moves `gap` past them. REQUIRES: `gap` is in the
+// checked positions of a sparse record, which do not end in a long gap, and not at their end.
+inline uint64_t TakeGap(const uint8_t*& gap) {
+  uint64_t elements = 0;
+  for (; *gap == kLongGap; ++gap) elements += kLongGap;
+  return elements + *gap++;
+}
 
 // The size in bytes of a bitmap of `elements` elements.
 constexpr uint64_t BitmapBytes(uint64_t elements) { return (elements + 7) / 8; }

@@ -7,6 +7,9 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/device/element_changes.h"
+#include "core/difference/change_lists.h"
 #include "core/difference/element_order.h"
 
 namespace tensorcast::testing {
@@ -119,6 +122,35 @@ std::vector<std::string> RecordsOf(const EncodedDifference& difference) {
     }
   }
   return records;
+}
+
+absl::Status ApplyLists(DecoderPath path, uint32_t chunk, size_t room_bytes, std::span<std::byte> bytes) {
+  ChangeLists lists;
+  TC_RETURN_IF_ERROR(lists.Begin(path, chunk));
+  std::vector<std::byte> room(room_bytes);
+  std::span<std::byte> left = room;
+  while (!lists.done()) {
+    TC_ASSIGN_OR_RETURN(const ChangeLists::Part part, lists.Next(left));
+    if (part.lists.empty()) {
+      CHECK_LT(left.size(), room.size()) << "an empty room is too small";
+      left = room;
+      continue;
+    }
+    CHECK_LE(part.bytes, left.size());
+    left = left.subspan(part.bytes);
+    for (const ChangeList& list : part.lists) {
+      CHECK_LE(list.offset + uint64_t{list.elements} * list.width, bytes.size());
+      ChangeElements({.begin = &bytes[list.offset],
+                      .places = list.places.data(),
+                      .operands = list.operands,
+                      .count = static_cast<uint32_t>(list.places.size()),
+                      .elements = list.elements,
+                      .width = list.width,
+                      .steps = list.steps},
+                     /*lane=*/0, /*lanes=*/1);
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::byte> ImageOf(const EncodedDifference& difference) {

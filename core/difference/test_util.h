@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/artifact/layout.h"
 #include "core/difference/difference_decoder.h"
 #include "core/difference/difference_encoder.h"
@@ -54,5 +55,10 @@ std::optional<EncodedDifference> EncodeImage(const DifferenceGeometry& geometry,
 std::vector<std::string> RecordsOf(const EncodedDifference& difference);
 // The image of a difference, in one piece.
 std::vector<std::byte> ImageOf(const EncodedDifference& difference);
+
+
+// Turns the base's chunk at `bytes` into the target's as a GPU does: by lists of changes, in a room of
+// `room_bytes`, with the function of the device's kernel. Errors are those of ChangeLists.
+absl::Status ApplyLists(DecoderPath path, uint32_t chunk, size_t room_bytes, std::span<std::byte> bytes);
 
 }  // namespace tensorcast::testing

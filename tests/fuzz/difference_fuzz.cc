@@ -9,8 +9,8 @@
 
 #include "absl/log/check.h"
 #include "base/byte_codec.h"
+#include "core/difference/chunk_rebuilder.h"
 #include "core/difference/difference_artifact.h"
-#include "core/difference/difference_decoder.h"
 #include "core/difference/difference_index.h"
 #include "core/difference/test_util.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -55,7 +55,11 @@ void CheckChunk(const DifferenceDecoder& decoder, uint32_t chunk, std::span<cons
         }
       });
   CheckStatus(visited);
+  std::vector<std::byte> listed(base.begin(), base.end());
+  const absl::Status applied = testing::ApplyLists({&path, 1}, chunk, /*room_bytes=*/512, listed);
+  CHECK_EQ(applied.code(), rebuilt.code()) << applied;
   if (!rebuilt.ok()) return;
+  CHECK(listed == target) << "a GPU would make other bytes";
   CHECK_OK(visited);
   CHECK(patched == target) << "an element changed that was not visited";
   std::vector<std::byte> again(base.size());

@@ -1,0 +1,33 @@
+// Page-locked host memory with pages of its own, because a device locks whole pages: small amounts for the
+// results of kernels and for lists that they read. Locking is slow, so keep the memory and use it again.
+// Movable; thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast {
+
+class PageLockedMemory {
+ public:
+  // `devices` must outlive the memory. REQUIRES: bytes > 0.
+  static absl::StatusOr<PageLockedMemory> Create(DeviceRuntime* devices, uint64_t bytes);
+  PageLockedMemory(PageLockedMemory&& other) noexcept;
+  PageLockedMemory& operator=(PageLockedMemory&&) = delete;
+  // REQUIRES: no device uses the memory.
+  ~PageLockedMemory();
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  PageLockedMemory(DeviceRuntime* devices, std::span<std::byte> bytes) : devices_(devices), bytes_(bytes) {}
+
+  DeviceRuntime* const devices_;
+  std::span<std::byte> bytes_;  // empty: moved from
+};
+
+}  // namespace tensorcast
