@@ -36,6 +36,9 @@ constexpr uint64_t kChunkBytes = kGranuleBytes;
 
 class EngineAdvance : public EngineFixture {
  protected:
+  explicit EngineAdvance(Location location = kCpu, uint64_t chunk_bytes = kChunkBytes)
+      : location_(location), base_(MakeChunkedArtifact(1, kChunks, chunk_bytes)) {}
+
   // Room for one image and a buffer, and no buffers that others share.
   static Setup Tight() {
     return {.host_granules = kChunks + 1, .staging_buffers = 0, .disk = false, .guard = true};
@@ -44,8 +47,9 @@ class EngineAdvance : public EngineFixture {
 
   // With other bytes in these chunks.
   static TestArtifact Next(TestArtifact artifact, const std::set<uint32_t>& changed) {
+    const uint64_t bytes = artifact.layout.chunk_bytes;
     for (const uint32_t chunk : changed) {
-      for (uint64_t i = 0; i < kChunkBytes; i += 512) artifact.image[chunk * kChunkBytes + i] ^= std::byte{1};
+      for (uint64_t i = 0; i < bytes; i += 512) artifact.image[chunk * bytes + i] ^= std::byte{1};
     }
     auto manifest =
         Manifest::Create(artifact.layout, DigestsOf(artifact.layout, artifact.image), {{"version", "2"}});
@@ -55,7 +59,7 @@ class EngineAdvance : public EngineFixture {
   }
 
   void Have(const TestArtifact& artifact) {
-    MustGet(artifact, kCpu);
+    MustGet(artifact, location_);
     WaitUntilIdle();
   }
   std::unique_ptr<PendingReplica> Ask(const std::vector<std::shared_ptr<SourceControl>>& sources,
@@ -63,7 +67,7 @@ class EngineAdvance : public EngineFixture {
                                       const RequestContext& context = ContextFor()) {
     auto pending =
         engine_->Ingest(context, {.manifest = target_.manifest,
-                                  .location = kCpu,
+                                  .location = location_,
                                   .sources = ProviderOf(sources),
                                   .wait_for_space = wait,
                                   .advance = std::make_shared<Advance>(base_.manifest->id(), required)});
@@ -90,15 +94,15 @@ class EngineAdvance : public EngineFixture {
     return advances;
   }
   bool Has(const TestArtifact& artifact) const {
-    return engine_->LeaseArtifact(artifact.manifest->id(), kCpu).ok();
+    return engine_->LeaseArtifact(artifact.manifest->id(), location_).ok();
   }
   void ExpectTarget() {
-    const auto lease = engine_->LeaseArtifact(target_.manifest->id(), kCpu);
+    const auto lease = engine_->LeaseArtifact(target_.manifest->id(), location_);
     ASSERT_TRUE(lease.ok()) << lease.status();
     EXPECT_TRUE(Read(**lease) == target_.image);
   }
   void ExpectBase() {
-    const auto lease = engine_->LeaseArtifact(base_.manifest->id(), kCpu);
+    const auto lease = engine_->LeaseArtifact(base_.manifest->id(), location_);
     ASSERT_TRUE(lease.ok()) << lease.status();
     EXPECT_TRUE(Read(**lease) == base_.image);
   }
@@ -110,7 +114,8 @@ class EngineAdvance : public EngineFixture {
     return places;
   }
 
-  const TestArtifact base_ = MakeChunkedArtifact(1, kChunks, kChunkBytes);
+  const Location location_;
+  const TestArtifact base_;
   const std::set<uint32_t> changed_ = {2, 5, 11};
   const TestArtifact target_ = Next(base_, changed_);
 };
@@ -334,19 +339,92 @@ TEST_F(EngineAdvance, PartOfVersionHere_IsRefused) {
   ExpectBase();
 }
 
-TEST_F(EngineAdvance, PartOrDevice_IsInvalid) {
+TEST_F(EngineAdvance, PartOrDisk_IsInvalid) {
   Start(Roomy());
   const auto advance = std::make_shared<Advance>(base_.manifest->id(), true);
-  const auto device = engine_->Ingest(
-      ContextFor(),
-      {.manifest = target_.manifest, .location = kGpu, .sources = GoodProvider(target_), .advance = advance});
-  EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+  const auto disk = engine_->Ingest(ContextFor(), {.manifest = target_.manifest,
+                                                   .location = kDisk,
+                                                   .sources = GoodProvider(target_),
+                                                   .advance = advance});
+  EXPECT_EQ(disk.status().code(), absl::StatusCode::kInvalidArgument);
   const auto part = engine_->Ingest(ContextFor(), {.manifest = target_.manifest,
                                                    .location = kCpu,
                                                    .sources = GoodProvider(target_),
                                                    .chunks = std::vector<uint32_t>{1},
                                                    .advance = advance});
   EXPECT_EQ(part.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A GPU with room for one image.
+class EngineAdvanceOnGpu : public EngineAdvance {
+ protected:
+  EngineAdvanceOnGpu() : EngineAdvance(kGpu, kStagingBytes) {
+    Start({.device_pool_bytes = kChunks * kStagingBytes, .disk = false, .guard = true});
+  }
+  DevicePtr ImageOf(const TestArtifact& artifact) const {
+    const auto lease = engine_->LeaseArtifact(artifact.manifest->id(), kGpu);
+    CHECK_OK(lease.status());
+    return (*lease)->memory().device;
+  }
+  void Damage(const TestArtifact& artifact, uint32_t chunk) {
+    const std::vector<std::byte> wrong(16, std::byte{0x55});
+    auto stream = devices_->CreateStream(kGpu.device);
+    CHECK_OK(stream.status());
+    CHECK_OK((*stream)->CopyToDevice(ImageOf(artifact) + chunk * kStagingBytes, wrong.data(), wrong.size()));
+    CHECK_OK((*stream)->Synchronize());
+  }
+};
+
+TEST_F(EngineAdvanceOnGpu, NextVersion_TakesTheAllocationOfTheBase) {
+  Have(base_);
+  const DevicePtr image = ImageOf(base_);
+  const auto far = Far(target_);
+  const auto pending = Ask({far});
+  const auto lease = pending->Wait(ContextFor());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  ExpectTarget();
+  EXPECT_EQ(ImageOf(target_), image);
+  EXPECT_FALSE(Has(base_));
+  EXPECT_THAT(far->fetches(), UnorderedElementsAre(Key(2U), Key(5U), Key(11U)));
+  const TransferReport report = LastReport();
+  ASSERT_THAT(Advances(report), SizeIs(1));
+  EXPECT_EQ(Advances(report)[0].source.name, base_.manifest->id());
+  EXPECT_EQ(Advances(report)[0].chunks, kChunks - changed_.size());
+  EXPECT_EQ(report.verified_chunks, kChunks);
+  EXPECT_THAT(guard_.asked(), ElementsAre(base_.manifest->id()));
+}
+
+TEST_F(EngineAdvanceOnGpu, DamagedChunk_ComesWhole) {
+  Have(base_);
+  Damage(base_, 7);
+  const auto far = Far(target_);
+  ASSERT_TRUE(Ask({far})->Wait(ContextFor()).ok());
+  ExpectTarget();
+  EXPECT_THAT(far->fetches(), AllOf(Contains(Key(2U)), Contains(Key(7U))));
+}
+
+TEST_F(EngineAdvanceOnGpu, LeasedBase_IsRefusedAndStays) {
+  const auto lease = MustGet(base_, kGpu);
+  const absl::Status refused = Advanced();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr(lease->replica_id()), HasSubstr("1 lease")));
+  EXPECT_THAT(guard_.asked(), IsEmpty());
+  ExpectBase();
+}
+
+TEST_F(EngineAdvanceOnGpu, CopyThatFails_LeavesNeitherVersion) {
+  Have(base_);
+  const auto far = Far(target_, {.held = true});
+  const auto pending = Ask({far});
+  far->WaitForHeldFetches(1);
+  faults_->fail_copies = 1;
+  far->Release();
+  const absl::Status failed = pending->Wait(ContextFor()).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal) << failed;
+  EXPECT_FALSE(Has(base_));
+  EXPECT_FALSE(Has(target_));
+  Have(target_);  // there is room for it
+  ExpectTarget();
 }
 
 }  // namespace

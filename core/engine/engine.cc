@@ -58,6 +58,8 @@ struct StoreEngine::Parts {
                   .allocator = &allocator,
                   .retirement = &retirement,
                   .staging = staging.get(),
+                  .devices = options.devices,
+                  .direct = &direct,
                   .copy_threads = CopyThreads(options)}),
         fan_out(&table, options.broadcaster),
         // The patience is half of the time after which a receiver gives its sources up: a root without new

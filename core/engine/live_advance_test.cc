@@ -29,16 +29,24 @@ constexpr uint64_t kChunkBytes = kGranuleBytes;
 class LiveAdvance : public EngineFixture {
  protected:
   // Room for one image, one buffer and the changed values: there is none for a second image.
-  explicit LiveAdvance(int host_granules = kChunks + 2) {
-    Start({.host_granules = host_granules, .staging_buffers = 0, .disk = false, .guard = true});
+  explicit LiveAdvance(int host_granules = kChunks + 2)
+      : LiveAdvance({.host_granules = host_granules, .staging_buffers = 0, .disk = false, .guard = true},
+                    kCpu, kChunkBytes) {}
+  LiveAdvance(const Setup& setup, Location location, uint64_t chunk_bytes)
+      : location_(location), base_(MakeChunkedArtifact(1, kChunks, chunk_bytes)) {
+    Start(setup);
     Place(base_);
     held_replica_ = ReplicaOf(base_);
   }
 
   static TestArtifact Next(TestArtifact artifact) {
+    const uint64_t bytes = artifact.layout.chunk_bytes;
     for (const uint32_t chunk : {1, 4}) {
-      for (uint64_t i = 0; i < kChunkBytes; i += 512) artifact.image[chunk * kChunkBytes + i] ^= std::byte{1};
+      for (uint64_t i = 0; i < bytes; i += 512) artifact.image[chunk * bytes + i] ^= std::byte{1};
     }
+    return WithDigests(std::move(artifact));
+  }
+  static TestArtifact WithDigests(TestArtifact artifact) {
     auto manifest =
         Manifest::Create(artifact.layout, DigestsOf(artifact.layout, artifact.image), {{"version", "2"}});
     CHECK_OK(manifest.status());
@@ -46,11 +54,11 @@ class LiveAdvance : public EngineFixture {
     return artifact;
   }
   void Place(const TestArtifact& artifact) {
-    MustGet(artifact, kCpu);
+    MustGet(artifact, location_);
     WaitUntilIdle();
   }
   std::unique_ptr<ReplicaLease> Lease(const TestArtifact& artifact) const {
-    auto lease = engine_->LeaseArtifact(artifact.manifest->id(), kCpu);
+    auto lease = engine_->LeaseArtifact(artifact.manifest->id(), location_);
     CHECK_OK(lease.status());
     return *std::move(lease);
   }
@@ -63,7 +71,7 @@ class LiveAdvance : public EngineFixture {
                                         const std::shared_ptr<SourceProvider>& sources) {
     auto pending = engine_->Ingest(
         ContextFor(), {.manifest = to.manifest,
-                       .location = kCpu,
+                       .location = location_,
                        .sources = sources,
                        .advance = std::make_shared<Advance>(from.manifest->id(), held_replica_, gate_)});
     CHECK_OK(pending.status());
@@ -76,12 +84,16 @@ class LiveAdvance : public EngineFixture {
     return bytes;
   }
   void Map(const LiveLease& holder) { mapped_ = holder.lease()->HostSpans(0, base_.layout.image_bytes); }
-  bool HasTarget() const { return engine_->LeaseArtifact(target_.manifest->id(), kCpu).ok(); }
+  bool Has(const TestArtifact& artifact) const {
+    return engine_->LeaseArtifact(artifact.manifest->id(), location_).ok();
+  }
+  bool HasTarget() const { return Has(target_); }
   bool AwaitRefusal() {
     return Eventually([&] { return !gate_->refusal().ok(); });
   }
 
-  const TestArtifact base_ = MakeChunkedArtifact(1, kChunks, kChunkBytes);
+  const Location location_;
+  const TestArtifact base_;
   const TestArtifact target_ = Next(base_);
   absl::Notification staged_;
   const std::shared_ptr<CommitGate> gate_ = std::make_shared<CommitGate>([this] { staged_.Notify(); });
@@ -258,6 +270,87 @@ TEST_F(LiveAdvance, PinnedReplica_IsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("is pinned"));
   EXPECT_TRUE(Mapped() == base_.image);
   EXPECT_TRUE(gate_->Leave(one.get()));
+}
+
+// A GPU with room for one image. The pool is page-locked, so that the GPU can read changed values from it.
+class LiveAdvanceOnGpu : public LiveAdvance {
+ protected:
+  explicit LiveAdvanceOnGpu(bool page_locked = true)
+      : LiveAdvance({.device_pool_bytes = kChunks * kStagingBytes, .disk = false, .guard = true}, kGpu,
+                    kStagingBytes) {
+    if (!page_locked) return;
+    CHECK_OK(devices_->RegisterHost(pool_->base(), pool_->bytes(), HostAccess::kReadWrite));
+  }
+  // Many values of a block change, so that the block is copied as a whole.
+  static TestArtifact Dense(TestArtifact artifact) {
+    for (uint64_t i = 0; i < kStagingBytes / 2; ++i) artifact.image[i] ^= std::byte{1};
+    return WithDigests(std::move(artifact));
+  }
+  // What a process that has the memory open sees.
+  std::vector<std::byte> Opened(DevicePtr image) const {
+    std::vector<std::byte> bytes(base_.layout.image_bytes);
+    auto stream = devices_->CreateStream(image.device);
+    CHECK_OK(stream.status());
+    CHECK_OK((*stream)->CopyToHost(bytes.data(), image, bytes.size()));
+    CHECK_OK((*stream)->Synchronize());
+    return bytes;
+  }
+};
+
+class LiveAdvanceInPageableMemory : public LiveAdvanceOnGpu {
+ protected:
+  LiveAdvanceInPageableMemory() : LiveAdvanceOnGpu(/*page_locked=*/false) {}
+};
+
+TEST_F(LiveAdvanceOnGpu, TwoHoldersThatEnter_SeeTargetInSameMemory) {
+  const auto one = Hold();
+  const auto other = Hold();
+  const DevicePtr image = one->lease()->memory().device;
+  const TestArtifact target = Dense(target_);
+  const auto pending = Begin(base_, target, GoodProvider(target));
+  staged_.WaitForNotification();
+  gate_->Enter(one);
+  ASSERT_TRUE(AwaitRefusal());
+  EXPECT_TRUE(Opened(image) == base_.image) << "nothing is written before the commit";
+  gate_->Enter(other);
+  const auto lease = pending->Wait(ContextFor());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Opened(image) == target.image);
+  EXPECT_EQ((*lease)->memory().device, image);
+  EXPECT_EQ(one->lease(), nullptr);
+  EXPECT_FALSE(Has(base_));
+  EXPECT_EQ(pool_->stats().used_bytes, setup_.staging_buffers * kGranuleBytes) << "the values went";
+}
+
+TEST_F(LiveAdvanceOnGpu, CopyThatFails_LosesReplicaAndKeepsMemory) {
+  auto one = Hold();
+  const TestArtifact target = Dense(target_);
+  const auto pending = Begin(base_, target, GoodProvider(target));
+  staged_.WaitForNotification();
+  faults_->fail_copies = 1;
+  gate_->Enter(one);
+  const absl::Status failed = pending->Wait(ContextFor()).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal) << failed;
+  EXPECT_THAT(std::string(failed.message()),
+              AllOf(HasSubstr("gpu:0"), HasSubstr(held_replica_), HasSubstr("get the weights live again")));
+  EXPECT_FALSE(gate_->Leave(one.get()));
+  EXPECT_FALSE(Has(base_));
+  EXPECT_FALSE(Has(target));
+  WaitUntilIdle();
+  EXPECT_GT(engine_->device_pool_stats(0).used_bytes, 0u) << "its holder has it open";
+  one.reset();
+  EXPECT_EQ(engine_->device_pool_stats(0).used_bytes, 0u);
+}
+
+TEST_F(LiveAdvanceInPageableMemory, Version_IsRefusedBeforeTheCommit) {
+  const auto one = Hold();
+  const auto pending = Begin(GoodProvider(target_));
+  gate_->Enter(one);
+  const absl::Status refused = pending->Wait(ContextFor()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("gpu:0"), HasSubstr("without live")));
+  EXPECT_TRUE(gate_->Leave(one.get()));
+  EXPECT_TRUE(Opened(one->lease()->memory().device) == base_.image);
 }
 
 }  // namespace

@@ -1,18 +1,21 @@
-// Advancing a replica: an ingest to host memory that writes its image over the image of an earlier version,
-// so that the host holds one image instead of two.
+// Advancing a replica: an ingest to host memory or a GPU that writes its image over the image of an earlier
+// version there, so that the memory holds one image instead of two.
 //
 //   earlier version ──retired (core/replicas)──► its memory ──chunk by chunk──► the wanted version's replica
 //
 // Each chunk is made in a staging buffer, compared with the wanted version's digest, and only then written
 // over the old chunk. Chunks that are equal in both versions are compared in place and stay. A chunk is
 // always either old or new, and only new chunks are served. The retirement of the earlier version is final:
-// if the ingest fails afterwards, the new chunks stay as a partial replica.
+// if the ingest fails afterwards, the new chunks stay as a partial replica in host memory; on a GPU nothing
+// stays. What comes to a GPU without passing through host memory (chunk_path.h) is written over the old chunk
+// first, and compared there.
 //
 // With a gate (core/replicas/commit_gate.h) the replica is advanced while processes are attached to it. The
 // ingest first stages the whole wanted version. For each chunk it makes and verifies the new bytes, compares
 // them with the earlier version, and keeps only the changed values (scatter_plan.h); the earlier version does
-// not change. When all holders are in the gate, the replica is retired, and the values are written over it.
-// An error before the retirement leaves the replica unchanged.
+// not change. When all holders are in the gate, the replica is retired, and the values are written over it;
+// a GPU writes them itself (Stream::Change). An error before the retirement leaves the replica unchanged.
+// After it only a GPU can fail: the ingest then fails, and the replica is lost.
 //
 // The code that requests the ingest makes an Advance, and passes it to the ingest and to the sources that
 // need the old bytes. Thread-safe.
@@ -37,9 +40,9 @@ inline constexpr std::string_view kAdvanceLane = "advance";
 
 class Advance {
  public:
-  // Advances the replica of the artifact `base_id` in host memory. Its image must have the same size and
-  // chunk size as the wanted version's. If the replica cannot be advanced: with `required` the ingest fails
-  // with the reason, otherwise it makes the wanted version in new memory.
+  // Advances the replica of the artifact `base_id` at the ingest's location. Its image must have the same size
+  // and chunk size as the wanted version's. If the replica cannot be advanced: with `required` the ingest
+  // fails with the reason, otherwise it makes the wanted version in new memory.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
   // Advances the replica `held_replica`, which processes have attached, when all its holders are in `gate`.
   // The advance is required. Another replica of the wanted version at the same location is a source, and is

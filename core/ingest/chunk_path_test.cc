@@ -66,8 +66,8 @@ class ChunkPathTest : public Test {
     Start();
   }
   void BringToGpu(bool distrust_other_hosts = false) {
-    destination_ = MakeDeviceDestination(devices_.get(), pool_.Allocate(0, artifact_.image.size()).value(),
-                                         staging_.get(), &direct_);
+    auto memory = std::make_shared<const DeviceBlock>(pool_.Allocate(0, artifact_.image.size()).value());
+    destination_ = MakeDeviceDestination(devices_.get(), std::move(memory), staging_.get(), &direct_);
     plan_.distrust_other_hosts = distrust_other_hosts;
     Start();
   }

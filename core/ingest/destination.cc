@@ -55,8 +55,9 @@ absl::StatusOr<ChunkBuffer> AcquireStaged(StagingRing* staging, const RequestCon
 // PlaceFromHost give the copy to `direct_`, which runs many at once and digests at the destination.
 class DeviceDestination final : public Destination {
  public:
-  DeviceDestination(DeviceRuntime* devices, DeviceBlock memory, StagingRing* staging, DirectCopies* direct)
-      : memory_(std::make_shared<const DeviceBlock>(std::move(memory))),
+  DeviceDestination(DeviceRuntime* devices, std::shared_ptr<const DeviceBlock> memory, StagingRing* staging,
+                    DirectCopies* direct)
+      : memory_(std::move(memory)),
         staging_(staging),
         direct_(direct),
         copies_(devices, memory_->pointer().device) {}
@@ -166,7 +167,8 @@ std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {
   return std::make_unique<HostDestination>(std::move(memory));
 }
 
-std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
+std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices,
+                                                   std::shared_ptr<const DeviceBlock> memory,
                                                    StagingRing* staging, DirectCopies* direct) {
   return std::make_unique<DeviceDestination>(devices, std::move(memory), staging, direct);
 }

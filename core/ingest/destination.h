@@ -73,8 +73,10 @@ class Destination {
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
 
 // Chunks are staged, then copied; several copies are queued, so that they run back to back. PlaceFrom and
-// PlaceFromHost copy with `direct`. The pointers must outlive the destination.
-std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices, DeviceBlock memory,
+// PlaceFromHost copy with `direct`. The pointers must outlive the destination. `memory` may have the image of
+// an earlier version, which other objects read while chunks are written over it.
+std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices,
+                                                   std::shared_ptr<const DeviceBlock> memory,
                                                    StagingRing* staging, DirectCopies* direct);
 
 // Chunks are staged, then written. `staging` must outlive the destination.

@@ -171,15 +171,16 @@ class IngestRun {
                             .wait = request_.wait_for_space,
                             .context = [this] { return job_.Context(); },
                             .on_wait = [this](const std::string& what) { Observe(what); }};
-    if (location.kind == LocationKind::kGpu) {
-      TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
-      return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
-    }
     TC_ASSIGN_OR_RETURN(
         std::unique_ptr<Destination> over_base,
         options_.advancer->TakeBase(request_, space, part_.memory != nullptr, job_.progress()));
     advances_ = over_base != nullptr;
     if (advances_) return over_base;
+    if (location.kind == LocationKind::kGpu) {
+      TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
+      return MakeDeviceDestination(options_.devices, std::make_shared<const DeviceBlock>(std::move(memory)),
+                                   options_.staging, options_.direct);
+    }
     // Nothing is requested yet: what this takes is told as waiting for memory.
     job_.progress().BeginBufferWait();
     const absl::Cleanup end_wait = [this] { job_.progress().EndBufferWait(); };
@@ -326,10 +327,10 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   const Location location = request.location;
   if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
   if (request.advance != nullptr &&
-      (request.manifest == nullptr || request.chunks.has_value() || location.kind != LocationKind::kCpu)) {
+      (request.manifest == nullptr || request.chunks.has_value() || location.kind == LocationKind::kDisk)) {
     return absl::InvalidArgumentError(absl::StrCat("advance to ", request.subject(),
-                                                   ": only a whole artifact in host memory is written over "
-                                                   "an earlier version; get the artifact without advance"));
+                                                   ": only a whole artifact in memory is written over an "
+                                                   "earlier version; get it without advance"));
   }
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {

@@ -10,18 +10,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/artifact/digest.h"
+#include "core/device/copy_queue.h"
 #include "core/ingest/advance.h"
 #include "core/ingest/scatter_plan.h"
+#include "core/source/device_source.h"
 
 namespace tensorcast {
 namespace {
 
-constexpr Location kHostMemory{LocationKind::kCpu, 0};
 // Of buffers that an advance takes for itself.
 constexpr uint64_t kMaxBufferBytes = uint64_t{32} << 20;
 // Where the wanted version can be made beside the earlier one, what keeps that is not waited for longer.
@@ -38,7 +40,7 @@ absl::StatusOr<ChunkBuffer> BufferOf(StagingRing& staging, const RequestContext&
   return ChunkBuffer{std::move(spans), std::move(buffer)};
 }
 
-// Chunks are made in a buffer, and written over the old ones once they are right.
+// Host memory. Chunks are made in a buffer, and written over the old ones once they are right.
 // From Place on, the old chunk is gone. The retirement came before (Take), so no lease, record or listing
 // promises the old bytes by then.
 class AdvancingDestination final : public Destination {
@@ -79,6 +81,34 @@ class AdvancingDestination final : public Destination {
   std::shared_ptr<const HostAllocation> memory_;
 };
 
+// The bytes of a base on a GPU, brought to the host to be compared there. Thread-safe.
+class BaseOnGpu {
+ public:
+  BaseOnGpu(DeviceRuntime* devices, DevicePtr image, std::unique_ptr<StagingRing> buffers)
+      : image_(image), buffers_(std::move(buffers)), copies_(devices, image.device) {}
+
+  DevicePtr image() const { return image_; }
+  // Calls `use` for the range piece by piece; a piece is gone after its call. A thread holds one buffer and
+  // waits for no other.
+  absl::Status Read(ByteRange range, absl::FunctionRef<absl::Status(uint64_t offset, ConstHostSpan)> use) {
+    TC_ASSIGN_OR_RETURN(const StagingBuffer buffer, buffers_->Acquire(RequestContext()));
+    for (uint64_t done = 0; done < range.bytes;) {
+      const uint64_t bytes = std::min(buffers_->buffer_bytes(), range.bytes - done);
+      const HostSpan piece = buffer.Spans(bytes).front();  // a granule, so in one piece
+      TC_ASSIGN_OR_RETURN(CopyQueue::Pending copy, copies_.ToHost(piece, image_ + range.offset + done));
+      TC_RETURN_IF_ERROR(copy.Await());
+      TC_RETURN_IF_ERROR(use(range.offset + done, piece));
+      done += bytes;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const DevicePtr image_;
+  const std::unique_ptr<StagingRing> buffers_;
+  CopyQueue copies_;
+};
+
 // Chunks are made in a buffer, and compared with the base, which stays as it is until Finish.
 // memory() is empty, so the table serves nothing of the replica while it is staged, and each chunk counts as
 // placed once its differences are kept.
@@ -86,13 +116,17 @@ class CommittingDestination final : public Destination {
  public:
   // `retire` ends when the holders of `base` have let it go.
   using Retire = std::function<absl::StatusOr<RetiredReplica>()>;
+  // `on_gpu`: null if the base is in host memory.
   CommittingDestination(std::shared_ptr<Advance> advance, std::shared_ptr<const ReplicaLease> base,
                         std::function<void()> wake, Retire retire, ScatterPlan::Allocate allocate,
-                        int threads, StagingRing* staging, std::unique_ptr<StagingRing> own)
+                        int threads, StagingRing* staging, std::unique_ptr<StagingRing> own,
+                        DeviceRuntime* devices, std::unique_ptr<BaseOnGpu> on_gpu)
       : own_(std::move(own)),
         staging_(staging),
         advance_(std::move(advance)),
         base_(std::move(base)),
+        devices_(devices),
+        on_gpu_(std::move(on_gpu)),
         wake_(std::move(wake)),
         retire_(std::move(retire)),
         threads_(threads),
@@ -109,38 +143,89 @@ class CommittingDestination final : public Destination {
     uint64_t offset = range.offset;
     for (const ConstHostSpan& piece : bytes) {
       ConstHostSpan rest = piece;
-      for (const ConstHostSpan& there : base_->HostSpans(offset, piece.size())) {
-        TC_RETURN_IF_ERROR(plan_.Add(offset, there, rest.first(there.size())));
+      const auto compare = [&](uint64_t at, ConstHostSpan there) -> absl::Status {
+        TC_RETURN_IF_ERROR(plan_.Add(at, there, rest.first(there.size())));
         rest = rest.subspan(there.size());
-        offset += there.size();
-      }
+        return absl::OkStatus();
+      };
+      TC_RETURN_IF_ERROR(ReadBase({.offset = offset, .bytes = piece.size()}, compare));
+      offset += piece.size();
     }
     return AwaitPlaced();
   }
 
   absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>&) override {
-    own_.reset();  // the buffers: the commit needs none
+    std::unique_ptr<Stream> stream;
+    if (on_gpu_ != nullptr) {
+      TC_ASSIGN_OR_RETURN(stream, Rehearse());
+    }
+    // The buffers: the commit needs none.
+    own_.reset();
+    on_gpu_.reset();
     // The lease of this ingest goes to the gate, which counts it among the leases that may end. From here on
     // the holders may commit.
     advance_->gate()->Staged(std::move(base_), wake_);
     TC_ASSIGN_OR_RETURN(const RetiredReplica base, retire_());
-    // From here on nothing fails, and no process reads.
-    plan_.Scatter(*base.memory, threads_);
-    return ReplicaStorage{.host = base.memory, .device = nullptr, .file = nullptr};
+    // From here on no process reads, and only a GPU can fail.
+    if (stream == nullptr) {
+      plan_.Scatter(*base.storage.host, threads_);
+    } else {
+      TC_RETURN_IF_ERROR(ScatterOnGpu(*stream, base));
+    }
+    return base.storage;
   }
 
  private:
+  absl::Status ReadBase(ByteRange range,
+                        absl::FunctionRef<absl::Status(uint64_t offset, ConstHostSpan)> use) {
+    if (on_gpu_ != nullptr) {
+      return Annotate(on_gpu_->Read(range, use), absl::StrCat("compare with ", advance_->base_id()));
+    }
+    for (const ConstHostSpan& there : base_->HostSpans(range.offset, range.bytes)) {
+      TC_RETURN_IF_ERROR(use(range.offset, there));
+      range.offset += there.size();
+    }
+    return absl::OkStatus();
+  }
+
+  // After the retirement it is too late for an error: the GPU has to do the work once before, without effect.
+  absl::StatusOr<std::unique_ptr<Stream>> Rehearse() {
+    const DevicePtr image = on_gpu_->image();
+    TC_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, devices_->CreateStream(image.device));
+    absl::Status done = plan_.Rehearse(*stream, image);
+    if (const absl::Status synchronized = stream->Synchronize(); done.ok()) done = synchronized;
+    if (!done.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "write over ", advance_->base_id(), ": gpu:", image.device, " cannot change values in its memory: ",
+          done.message(), "; get the new version again, without live"));
+    }
+    return stream;
+  }
+
+  // An error leaves a mixture of both versions. The holders keep the memory until they have closed it.
+  absl::Status ScatterOnGpu(Stream& stream, const RetiredReplica& base) const {
+    const DevicePtr image = base.storage.device->pointer();
+    absl::Status done = plan_.Scatter(stream, image);
+    if (const absl::Status synchronized = stream.Synchronize(); done.ok()) done = synchronized;
+    if (done.ok()) return done;
+    return absl::InternalError(absl::StrCat(
+        "write over replica ", base.replica_id, " of ", advance_->base_id(), " on gpu:", image.device, ": ",
+        done.message(), "; the replica is lost: get the weights live again"));
+  }
+
   std::unique_ptr<StagingRing> own_;
   StagingRing* const staging_;
   const std::shared_ptr<Advance> advance_;
   std::shared_ptr<const ReplicaLease> base_;
+  DeviceRuntime* const devices_;
+  std::unique_ptr<BaseOnGpu> on_gpu_;  // its copies end before the lease
   const std::function<void()> wake_;
   const Retire retire_;
   const int threads_;
   ScatterPlan plan_;
 };
 
-// Reads in the replica's own memory, where these chunks stay.
+// Reads in the replica's own host memory, where these chunks stay.
 class StayingChunks final : public ChunkSource {
  public:
   StayingChunks(SourceInfo info, std::shared_ptr<const RetiredReplica> base,
@@ -154,7 +239,7 @@ class StayingChunks final : public ChunkSource {
 
   std::vector<ConstHostSpan> HostSpans(ByteRange range) const override {
     if (!has_->HasRange(range.offset, range.bytes)) return {};
-    const std::vector<HostSpan> spans = base_->memory->Spans(range.offset, range.bytes);
+    const std::vector<HostSpan> spans = base_->storage.host->Spans(range.offset, range.bytes);
     return {spans.begin(), spans.end()};
   }
 
@@ -182,42 +267,62 @@ std::string_view Otherwise(const Advance& advance) {
 // brought from the next providers.
 class StayingProvider final : public NodeProvider {
  public:
-  StayingProvider(SourceInfo info, std::shared_ptr<const Advance> advance,
+  StayingProvider(DeviceRuntime* devices, SourceInfo info, std::shared_ptr<const Advance> advance,
                   std::shared_ptr<const Availability> has, int threads)
-      : info_(std::move(info)), advance_(std::move(advance)), has_(std::move(has)), threads_(threads) {}
+      : devices_(devices),
+        info_(std::move(info)),
+        advance_(std::move(advance)),
+        has_(std::move(has)),
+        threads_(threads) {}
 
   Given Next(const RequestContext&) override {
     Given given;
     if (std::exchange(given_, true)) return given;
+    absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open();
+    if (!source.ok()) {
+      unopened_.push_back({.source = info_, .status = source.status()});
+      return given;
+    }
     given.whole = has_->complete();
-    given.sources.push_back(std::make_unique<StayingChunks>(info_, advance_->base(), has_, threads_));
+    given.sources.push_back(*std::move(source));
     return given;
   }
+  std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
  private:
+  // A GPU digests its chunks where they are: their source is their place.
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Open() const {
+    std::shared_ptr<const RetiredReplica> base = advance_->base();
+    if (base->storage.device == nullptr) {
+      return std::make_unique<StayingChunks>(info_, std::move(base), has_, threads_);
+    }
+    const DevicePtr image = base->storage.device->pointer();
+    return MakeDeviceSource(info_, devices_, image,
+                            std::make_shared<std::shared_ptr<const RetiredReplica>>(std::move(base)),
+                            threads_, has_, /*in_place=*/true);
+  }
+
+  DeviceRuntime* const devices_;
   const SourceInfo info_;
   const std::shared_ptr<const Advance> advance_;
   const std::shared_ptr<const Availability> has_;
   const int threads_;
   bool given_ = false;
+  std::vector<SourceFailure> unopened_;
 };
 
 }  // namespace
 
-absl::StatusOr<StagingRing*> ReplicaAdvancer::FindBuffers(const ImageLayout& layout,
-                                                          const AllocationRequest& space,
-                                                          std::unique_ptr<StagingRing>& own) const {
-  const uint64_t bytes = std::min(layout.chunk_bytes, layout.image_bytes);
-  StagingRing* const shared = options_.staging;
-  if (shared->buffers() > 0 && shared->buffer_bytes() >= bytes) return shared;
+absl::StatusOr<std::unique_ptr<StagingRing>> ReplicaAdvancer::MakeBuffers(
+    uint64_t bytes, const AllocationRequest& space) const {
   // First without evicting: the differences lie in the same pool, and are worth more than buffers.
   const auto max_buffers = static_cast<int>(kMaxBufferBytes / std::max(bytes, kGranuleBytes));
   const int wanted = std::clamp(max_buffers, 1, options_.copy_threads + 2);
   for (const int buffers : {wanted, 1}) {
     absl::StatusOr<std::unique_ptr<StagingRing>> made = StagingRing::Create(options_.pool, buffers, bytes);
-    if (made.ok()) own = *std::move(made);
-    if (own != nullptr) return own.get();
+    if (made.ok()) return made;
   }
+  std::unique_ptr<StagingRing> own;
   AllocationRequest one = space;
   one.subject = "a buffer to make chunks in";
   one.bytes = bytes;
@@ -226,7 +331,7 @@ absl::StatusOr<StagingRing*> ReplicaAdvancer::FindBuffers(const ImageLayout& lay
     return HostAllocation();  // the ring has the memory
   };
   TC_RETURN_IF_ERROR(options_.allocator->AllocateHost(one, make).status());
-  return own.get();
+  return own;
 }
 
 bool ReplicaAdvancer::IsOwn(const HostAllocation& memory) const {
@@ -245,10 +350,9 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
                                                                    bool partial) const {
   Advance& advance = *request.advance;
   const std::string what = absl::StrCat("write over ", advance.base_id());
-  std::unique_ptr<StagingRing> own;
   // Leased meanwhile, so that no buffer takes its place.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
-      options_.table->LeaseAt(advance.base_id(), kHostMemory);
+      options_.table->LeaseAt(advance.base_id(), request.location);
   if (!lease.ok()) return Annotate(lease.status(), what);
   std::unique_ptr<ReplicaLease> leased = *std::move(lease);
   if (advance.gate() != nullptr && leased->replica_id() != advance.held_replica()) {
@@ -267,15 +371,24 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
     return absl::FailedPreconditionError(absl::StrCat(
         what, ": the earlier and the new version differ in image size or chunk size; ", Otherwise(advance)));
   }
-  if (!IsOwn(*leased->memory().host)) {
+  const bool on_gpu = leased->device_block() != nullptr;
+  if (!on_gpu && !IsOwn(*leased->memory().host)) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": the replica's memory was taken back from an earlier daemon, and is read-only ",
                      "(daemon.keep_pool); ",
                      advance.gate() != nullptr ? "evict the replica, and get the weights live again"
                                                : absl::StrCat("evict the replica, or ", Otherwise(advance))));
   }
-  TC_ASSIGN_OR_RETURN(StagingRing* const staging, FindBuffers(request.layout(), space, own));
+  StagingRing* staging = options_.staging;
+  std::unique_ptr<StagingRing> own;
+  const uint64_t chunk_bytes = std::min(layout.chunk_bytes, layout.image_bytes);
+  // Always large enough for a GPU (IngestRunner::Check).
+  if (staging->buffers() == 0 || staging->buffer_bytes() < chunk_bytes) {
+    TC_ASSIGN_OR_RETURN(own, MakeBuffers(chunk_bytes, space));
+    staging = own.get();
+  }
   RetirementRequest retirement{.artifact_id = advance.base_id(),
+                               .location = request.location,
                                .replica_id = advance.held_replica(),
                                .wait = request.wait_for_space,
                                .context = space.context,
@@ -283,7 +396,12 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
                                .gate = advance.gate()};
   if (advance.gate() != nullptr) {
     retirement.wait = true;  // its holders do when they commit
-    return MakeCommitting(request, space, std::move(leased), std::move(retirement), staging, std::move(own));
+    std::unique_ptr<StagingRing> reads;
+    if (on_gpu) {
+      TC_ASSIGN_OR_RETURN(reads, MakeBuffers(kGranuleBytes, space));
+    }
+    return MakeCommitting(request, space, std::move(leased), std::move(retirement), staging, std::move(own),
+                          std::move(reads));
   }
   // Retire refuses a replica that is leased, also by this function.
   leased.reset();
@@ -296,15 +414,20 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
     };
   }
   TC_ASSIGN_OR_RETURN(RetiredReplica base, options_.retirement->Retire(retirement));
-  std::shared_ptr<const HostAllocation> memory = base.memory;
+  ReplicaStorage storage = base.storage;
   advance.Begin(std::move(base));
-  return std::make_unique<AdvancingDestination>(std::move(memory), staging, std::move(own));
+  // Whole chunks are copied: to compare them with the old ones, these would have to be copied to the host.
+  if (on_gpu) {
+    return MakeDeviceDestination(options_.devices, std::move(storage.device), staging, options_.direct);
+  }
+  return std::make_unique<AdvancingDestination>(std::move(storage.host), staging, std::move(own));
 }
 
 // The lambdas outlive this call, so they hold copies of the requests.
 std::unique_ptr<Destination> ReplicaAdvancer::MakeCommitting(
     const IngestRequest& request, const AllocationRequest& space, std::shared_ptr<const ReplicaLease> base,
-    RetirementRequest retirement, StagingRing* staging, std::unique_ptr<StagingRing> own) const {
+    RetirementRequest retirement, StagingRing* staging, std::unique_ptr<StagingRing> own,
+    std::unique_ptr<StagingRing> reads) const {
   const auto allocate = [allocator = options_.allocator,
                          space](uint64_t bytes) -> absl::StatusOr<HostAllocation> {
     AllocationRequest some = space;
@@ -313,12 +436,16 @@ std::unique_ptr<Destination> ReplicaAdvancer::MakeCommitting(
     some.await_ingests = false;  // this one is among them
     return allocator->AllocateHost(some, [bytes](HostPool& pool) { return pool.Allocate(bytes); });
   };
+  std::unique_ptr<BaseOnGpu> on_gpu;
+  if (base->device_block() != nullptr) {
+    on_gpu = std::make_unique<BaseOnGpu>(options_.devices, base->memory().device, std::move(reads));
+  }
   return std::make_unique<CommittingDestination>(
       request.advance, std::move(base), [table = options_.table] { table->NoteChance(); },
       [retires = options_.retirement, retirement = std::move(retirement)] {
         return retires->Retire(retirement);
       },
-      allocate, options_.copy_threads, staging, std::move(own));
+      allocate, options_.copy_threads, staging, std::move(own), options_.devices, std::move(on_gpu));
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::TakeBase(const IngestRequest& request,
@@ -354,7 +481,7 @@ std::unique_ptr<NodeProvider> ReplicaAdvancer::ChunksThatStay(const IngestReques
     progress.AddSource(std::move(clock));
     return nullptr;
   }
-  return std::make_unique<StayingProvider>(std::move(info), request.advance, std::move(has),
+  return std::make_unique<StayingProvider>(options_.devices, std::move(info), request.advance, std::move(has),
                                            options_.copy_threads);
 }
 

@@ -1,5 +1,6 @@
 // Provides what an ingest needs to advance a replica (advance.h): the memory of the earlier version as its
-// destination, buffers in which to make chunks, and a source of the chunks that stay.
+// destination, buffers in which to make chunks, and a source of the chunks that stay. The replica is in host
+// memory or on a GPU.
 //
 // Thread-safe.
 #pragma once
@@ -8,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/device/device_runtime.h"
+#include "core/device/direct_copies.h"
 #include "core/ingest/destination.h"
 #include "core/ingest/ingest_request.h"
 #include "core/ingest/progress.h"
@@ -26,6 +29,8 @@ struct ReplicaAdvancerOptions {
   EvictingAllocator* allocator = nullptr;
   const ReplicaRetirement* retirement = nullptr;
   StagingRing* staging = nullptr;  // used if its buffers are large enough
+  DeviceRuntime* devices = nullptr;
+  DirectCopies* direct = nullptr;
   int copy_threads = 1;
 };
 
@@ -53,13 +58,14 @@ class ReplicaAdvancer {
   std::unique_ptr<Destination> MakeCommitting(const IngestRequest& request, const AllocationRequest& space,
                                               std::shared_ptr<const ReplicaLease> base,
                                               RetirementRequest retirement, StagingRing* staging,
-                                              std::unique_ptr<StagingRing> own) const;
+                                              std::unique_ptr<StagingRing> own,
+                                              std::unique_ptr<StagingRing> reads) const;
   // Whether this process may write to the memory, because this pool made all its segments. (Replicas never
   // share granules.)
   bool IsOwn(const HostAllocation& memory) const;
-  // Sets `own` if the shared buffers cannot be used.
-  absl::StatusOr<StagingRing*> FindBuffers(const ImageLayout& layout, const AllocationRequest& space,
-                                           std::unique_ptr<StagingRing>& own) const;
+  // Buffers for one ingest: several if the pool has room, else one, for which replicas may be evicted.
+  absl::StatusOr<std::unique_ptr<StagingRing>> MakeBuffers(uint64_t bytes,
+                                                           const AllocationRequest& space) const;
 
   const ReplicaAdvancerOptions options_;
 };

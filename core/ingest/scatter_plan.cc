@@ -161,6 +161,28 @@ void ScatterPlan::Scatter(const HostAllocation& image, int threads) const {
   write();
 }
 
+// The device reads values and places where they are kept. A rehearsal gives it the same work on blocks
+// without elements, of which it changes none.
+absl::Status ScatterPlan::Enqueue(Stream& stream, DevicePtr image, bool writes) const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<ElementChanges> changes;
+  for (const Block& block : blocks_) {
+    const DevicePtr begin = image + block.offset;
+    if (block.words > 0) {
+      const auto* const places = reinterpret_cast<const uint16_t*>(block.kept + block.words * kWordBytes);
+      changes.push_back({.begin = begin,
+                         .elements = writes ? static_cast<uint32_t>(block.bytes / kWordBytes) : 0,
+                         .width = kWordBytes,
+                         .kind = ElementChanges::Kind::kValues,
+                         .places = {places, block.words},
+                         .operands = block.kept});
+    } else if (writes) {
+      TC_RETURN_IF_ERROR(stream.CopyToDevice(begin, block.kept, block.bytes));
+    }
+  }
+  return changes.empty() ? absl::OkStatus() : stream.Change(changes);
+}
+
 uint64_t ScatterPlan::kept_bytes() const {
   absl::MutexLock lock(&mutex_);
   return kept_bytes_;

@@ -25,12 +25,14 @@
 namespace tensorcast {
 
 // The current lease of one holder: first on the old version, none while the replica is rewritten, then on the
-// new version. Thread-safe.
+// new version. Also keeps the memory of a replica on a GPU, which its holder has open: such memory must not
+// be freed before, even if a rewriting failed and the replica is lost. Thread-safe.
 class LiveLease {
  public:
-  explicit LiveLease(std::shared_ptr<const ReplicaLease> lease) : lease_(std::move(lease)) {}
+  explicit LiveLease(std::shared_ptr<const ReplicaLease> lease)
+      : lease_(std::move(lease)), device_(lease_->device_block()) {}
 
-  // Null while the replica is rewritten.
+  // Null while the replica is rewritten, and when it is lost.
   std::shared_ptr<const ReplicaLease> lease() const {
     absl::MutexLock lock(&mutex_);
     return lease_;
@@ -43,6 +45,8 @@ class LiveLease {
  private:
   mutable absl::Mutex mutex_;
   std::shared_ptr<const ReplicaLease> lease_ ABSL_GUARDED_BY(mutex_);
+  // Destroyed before the lease: the end of a lease says that there is room.
+  const std::shared_ptr<const DeviceBlock> device_;
 };
 
 class CommitGate {

@@ -15,6 +15,7 @@
 
 namespace tensorcast {
 
+class DeviceBlock;
 class ReplicaStates;
 struct ReplicaRecord;
 
@@ -43,6 +44,9 @@ class ReplicaLease {
   const Location& location() const;
   const std::shared_ptr<const Manifest>& manifest() const;
   const ReplicaMemory& memory() const { return memory_; }
+  // The allocation of a replica on a GPU, else null. It exists as long as a copy of this pointer, also after
+  // the lease has ended.
+  const std::shared_ptr<const DeviceBlock>& device_block() const { return device_; }
   // The span of the ingest that made the replica; not valid if the replica was found at the daemon's start.
   const TraceContext& made_by() const;
   // The chunks that may be read. Null: the replica was ready when it was leased, and all chunks may be read.
@@ -61,6 +65,7 @@ class ReplicaLease {
   const std::shared_ptr<ReplicaRecord> record_;
   const bool to_serve_;
   std::shared_ptr<const HostAllocation> host_;  // the allocation when the lease began; keeps its granules
+  std::shared_ptr<const DeviceBlock> device_;
   const ReplicaMemory memory_;
   const std::shared_ptr<const Availability> availability_;
   const bool partial_;

@@ -13,7 +13,6 @@
 namespace tensorcast {
 namespace {
 
-constexpr Location kHostMemory{LocationKind::kCpu, 0};
 // No event of this node tells that the guard would now answer otherwise.
 constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
 constexpr absl::Duration kAskGuardSoon = absl::Milliseconds(250);
@@ -29,13 +28,13 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
   const std::string what = absl::StrCat("write over ", request.artifact_id);
   const std::vector<ReplicaInfo> replicas = table_->FindArtifact(request.artifact_id);
   const auto replica = std::ranges::find_if(replicas, [&](const ReplicaInfo& info) {
-    return info.location == kHostMemory && info.state == ReplicaState::kReady &&
+    return info.location == request.location && info.state == ReplicaState::kReady &&
            (request.replica_id.empty() || info.id == request.replica_id);
   });
   if (replica == replicas.end()) {
-    refusal = {
-        .why = absl::NotFoundError(absl::StrCat(
-            what, ": host memory has no ready replica of this version any more; get the new version whole"))};
+    refusal = {.why = absl::NotFoundError(absl::StrCat(what, ": ", request.location.ToString(),
+                                                       " has no ready replica of it any more; the new ",
+                                                       "version comes whole"))};
     return refusal.why;
   }
   if (replica->pinned) {

@@ -1,5 +1,5 @@
-// Takes a ready replica out of host memory without giving its memory back, so that a later version of its
-// artifact can be written over it (core/ingest/advance.h).
+// Takes a ready replica out of the table without giving its memory back, so that a later version of its
+// artifact can be written over it (core/ingest/advance.h). The memory is the host's or a GPU's.
 //
 // As for any eviction the guard must agree. It is asked as the last step, because its consent cannot be
 // withdrawn once another node relies on it. After the retirement nothing reads the memory: the replica had no
@@ -26,6 +26,7 @@ namespace tensorcast {
 
 struct RetirementRequest {
   std::string artifact_id;
+  Location location;            // of the replica: host memory or a GPU
   std::string replica_id = {};  // the replica to retire; empty: any of the artifact
   bool wait = false;  // wait until leases end and the guard agrees, at most until the context's deadline
   // Returns the current context, because a caller that joins an ingest may extend its deadline.
@@ -42,7 +43,7 @@ class ReplicaRetirement {
   ReplicaRetirement(ReplicaTable* table, EvictionGuard* guard, Notifier* notifier)
       : table_(table), guard_(guard), notifier_(notifier) {}
 
-  // NOT_FOUND if host memory has no ready replica of the artifact. FAILED_PRECONDITION, naming the replica,
+  // NOT_FOUND if the location has no ready replica of the artifact. FAILED_PRECONDITION, naming the replica,
   // if it is pinned, if it has a lease outside the gate, or if the guard refuses. UNAVAILABLE if the guard
   // cannot decide. Waits at least a second for leases that are about to end.
   absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;

@@ -144,13 +144,16 @@ ReplicaLease::ReplicaLease(ReplicaStates* states, std::shared_ptr<ReplicaRecord>
       record_(std::move(record)),
       to_serve_(to_serve),
       host_(record_->storage.host),
+      device_(record_->storage.device),
       memory_(record_->Memory()),
       availability_(record_->availability),
       partial_(availability_ != nullptr &&
                !(record_->info.state == ReplicaState::kFilling && record_->whole)) {}
 
 ReplicaLease::~ReplicaLease() {
-  host_.reset();  // before the end is told, which says that there is room
+  // Before the end is told, which says that there is room.
+  host_.reset();
+  device_.reset();
   states_->EndLease(record_, to_serve_);
 }
 

@@ -250,13 +250,14 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_
     absl::MutexLock lock(&states_.mutex);
     TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
     const ReplicaInfo& info = record->info;
-    if (info.state != ReplicaState::kReady || record->storage.host == nullptr || info.pinned ||
-        info.leases > live_leases || record->reserved) {
-      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": the replica is ",
+    const bool in_memory = record->storage.host != nullptr || record->storage.device != nullptr;
+    if (info.state != ReplicaState::kReady || !in_memory || info.pinned || info.leases > live_leases ||
+        record->reserved) {
+      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": it is ",
                                                         info.leases > live_leases ? "leased"
                                                         : info.pinned             ? "pinned"
                                                         : record->reserved        ? "being evicted"
-                                                                           : "not a ready one in host memory",
+                                                                           : "not a ready one in memory",
                                                         "; try again"));
     }
     // A reference of the caller's own: the draining replica lets go of its storage, and the memory stays
@@ -264,7 +265,7 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_
     retired = {.replica_id = info.id,
                .manifest = record->manifest,
                .made_by = record->made_by,
-               .memory = record->storage.host};
+               .storage = record->storage};
     rest = states_.Drain(record);
   }
   states_.space.CountEviction(rest.pool, "space");

@@ -49,7 +49,7 @@ struct RetiredReplica {
   std::string replica_id;
   std::shared_ptr<const Manifest> manifest;
   TraceContext made_by;
-  std::shared_ptr<const HostAllocation> memory;
+  ReplicaStorage storage;  // host or device memory
 };
 
 class ReplicaTable {
@@ -158,7 +158,7 @@ class ReplicaTable {
   absl::Status Drain(std::string_view id, const DrainOptions& options);
   // ready -> draining -> gone; the caller gets the memory. The replica may have at most `live_leases` leases;
   // it is gone when the caller has ended them. NOT_FOUND for an unknown id. FAILED_PRECONDITION if the
-  // replica is not ready, not in host memory, pinned, has more leases, or is being evicted.
+  // replica is not ready, not in memory, pinned, has more leases, or is being evicted.
   absl::StatusOr<RetiredReplica> Retire(std::string_view id, uint32_t live_leases = 0);
   // Removes a replica with wrong bytes: it drains, even if pinned; a filling replica fails when its ingest
   // ends. Counted as corrupt.

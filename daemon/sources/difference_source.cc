@@ -62,17 +62,24 @@ struct Leased {
   std::unique_ptr<ReplicaLease> base;
   std::shared_ptr<const RetiredReplica> advanced;
   std::vector<std::unique_ptr<ReplicaLease>> differences;
-  // From the base on a GPU; else null. Its copies end before the lease.
+  // From the base on a GPU; else null. Its copies end before the base's memory may go.
   std::unique_ptr<CopyQueue> from_gpu;
 
   const Manifest& base_manifest() const { return base != nullptr ? *base->manifest() : *advanced->manifest; }
   const TraceContext& base_made_by() const { return base != nullptr ? base->made_by() : advanced->made_by; }
+  // The image of a base on a GPU; else null.
+  DevicePtr base_on_gpu() const {
+    if (base != nullptr) return base->memory().device;
+    return advanced->storage.device != nullptr ? advanced->storage.device->pointer() : DevicePtr();
+  }
   // The bytes of the base: where they lie, or, of a base on a GPU, copied to `destination`.
   absl::StatusOr<Pieces> ReadBase(ByteRange range, std::span<const HostSpan> destination) const {
-    if (base == nullptr) return advanced->memory->Spans(range.offset, range.bytes);
-    if (from_gpu == nullptr) return PiecesOf(*base, range.offset, range.bytes);
+    if (from_gpu == nullptr) {
+      return base != nullptr ? PiecesOf(*base, range.offset, range.bytes)
+                             : advanced->storage.host->Spans(range.offset, range.bytes);
+    }
     std::vector<CopyQueue::Pending> copies;
-    DevicePtr source = base->memory().device + range.offset;
+    DevicePtr source = base_on_gpu() + range.offset;
     for (const HostSpan piece : destination) {
       TC_ASSIGN_OR_RETURN(copies.emplace_back(), from_gpu->ToHost(piece, source));
       source = source + piece.size();
@@ -290,9 +297,9 @@ class DifferenceProvider final : public SourceProvider {
                                      path_.base_location.ToString()));
       }
       leased.base = *std::move(base);
-      if (path_.base_location.kind == LocationKind::kGpu) {
-        leased.from_gpu = std::make_unique<CopyQueue>(devices_, path_.base_location.device);
-      }
+    }
+    if (const DevicePtr image = leased.base_on_gpu()) {
+      leased.from_gpu = std::make_unique<CopyQueue>(devices_, image.device);
     }
     for (const std::shared_ptr<const Manifest>& manifest : path_.differences) {
       absl::StatusOr<std::unique_ptr<ReplicaLease>> difference =
