@@ -236,9 +236,9 @@ void AddFlags(Flags& flags, GetFlags& values) {
             "failing at once");
   flags.Add(
       "--advance", values.get.advance,
-      "Write the version over the replica of an earlier version in host memory: the node then needs memory\n"
-      "for one image instead of two. If no differences exist, the daemon takes the least recently used\n"
-      "replica with the same tensors, under any key. Fails with the reason if that replica is in use,\n"
+      "Write the version over the replica of an earlier version at the same location, cpu or gpu:N: memory\n"
+      "for one image is then enough. If no differences exist, the daemon takes the least recently used\n"
+      "replica there with the same tensors, under any key. Fails with the reason if that replica is in use,\n"
       "pinned or a last copy");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);

@@ -42,22 +42,22 @@ std::string ListReaders(std::vector<std::string> readers) {
 
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location) {
   if (!request.advance()) return absl::OkStatus();
-  if (location.kind == LocationKind::kCpu && request.tensors().empty() && request.lane().empty()) {
+  if (location.kind != LocationKind::kDisk && request.tensors().empty() && request.lane().empty()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("advance to ", request.has_key() ? request.key() : request.artifact_id(),
-                   ": only a whole artifact in host memory can be written over an earlier version; leave out "
-                   "device, tensors and lane, or get without advance"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "advance to ", request.has_key() ? request.key() : request.artifact_id(), ": only a whole artifact in ",
+      "host memory or on a GPU is written over an earlier version; leave out disk, tensors and lane, or get ",
+      "without advance"));
 }
 
-absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,
-                         const Sessions& sessions, const ServeRegistry& servings) {
+absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const Location& location,
+                         const StoreEngine& engine, const Sessions& sessions, const ServeRegistry& servings) {
   // Other errors are not about readers.
   if (!absl::IsFailedPrecondition(refused) && !absl::IsDeadlineExceeded(refused)) return refused;
   std::vector<std::string> readers;
   for (const ReplicaInfo& replica : engine.ListReplicas()) {
-    if (replica.artifact_id != advance.base_id() || replica.location.kind != LocationKind::kCpu) continue;
+    if (replica.artifact_id != advance.base_id() || replica.location != location) continue;
     std::ranges::move(ReadersOf(replica.id, sessions, servings), std::back_inserter(readers));
   }
   if (readers.empty()) return refused;

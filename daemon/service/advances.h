@@ -24,8 +24,7 @@ enum class AdvanceMode : uint8_t {
   kRequired,   // writes the new version over it, or fails
 };
 
-// INVALID_ARGUMENT if the request asks to advance to a part of an artifact, over a chosen lane, or outside
-// host memory.
+// INVALID_ARGUMENT if the request asks to advance to a part of an artifact, over a chosen lane, or on disk.
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location);
 
 // The known processes and nodes that read a replica, as words for a message. If `except` is not null, leaves
@@ -37,8 +36,8 @@ std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions
 std::string ListReaders(std::vector<std::string> readers);
 
 // Adds to the error of an advance the known processes and nodes that read the earlier version. Other
-// transfers of this node that read it are not named.
-absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const StoreEngine& engine,
-                         const Sessions& sessions, const ServeRegistry& servings);
+// transfers of this node that read it are not named. `location` is that of the advance.
+absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const Location& location,
+                         const StoreEngine& engine, const Sessions& sessions, const ServeRegistry& servings);
 
 }  // namespace tensorcast::daemon

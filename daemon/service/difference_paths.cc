@@ -33,6 +33,15 @@ absl::Status NotBrought(const absl::Status& why) {
   return Annotate(why, "bring the difference");
 }
 
+// Ready, or being made.
+bool HasArtifact(const std::vector<ReplicaInfo>& replicas, const std::string& artifact_id) {
+  return std::ranges::any_of(replicas, [&artifact_id](const ReplicaInfo& replica) {
+    return replica.artifact_id == artifact_id &&
+           (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kFilling ||
+            replica.state == ReplicaState::kAllocating);
+  });
+}
+
 std::vector<std::string> IdsOf(const std::vector<DifferencePaths::Base>& bases) {
   std::vector<std::string> ids;
   for (const DifferencePaths::Base& base : bases) ids.push_back(base.artifact_id);
@@ -43,20 +52,15 @@ std::vector<std::string> IdsOf(const std::vector<DifferencePaths::Base>& bases) 
 
 std::vector<DifferencePaths::Base> DifferencePaths::FindBases(const std::string& target_id,
                                                               const Manifest* target,
-                                                              bool to_write_over) const {
+                                                              const std::optional<Location>& only_at) const {
   std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
-  const bool has_target = std::ranges::any_of(replicas, [&target_id](const ReplicaInfo& replica) {
-    return replica.artifact_id == target_id &&
-           (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kFilling ||
-            replica.state == ReplicaState::kAllocating);
-  });
+  if (only_at.has_value()) {
+    std::erase_if(replicas, [&only_at](const ReplicaInfo& replica) { return replica.location != *only_at; });
+  }
   // The get finds the target, or joins the ingest that makes it.
-  if (has_target) return {};
-  const auto usable = [to_write_over](LocationKind kind) {
-    return kind == LocationKind::kCpu || (kind == LocationKind::kGpu && !to_write_over);
-  };
+  if (HasArtifact(replicas, target_id)) return {};
   std::erase_if(replicas, [&](const ReplicaInfo& replica) {
-    return replica.state != ReplicaState::kReady || !usable(replica.location.kind) ||
+    return replica.state != ReplicaState::kReady || replica.location.kind == LocationKind::kDisk ||
            replica.chunks_unverified > 0 ||
            (target != nullptr && replica.image_bytes != target->layout().image_bytes);
   });
@@ -134,7 +138,7 @@ absl::Status DifferencePaths::Bring(const RequestContext& context,
 std::optional<FoundDifferences> DifferencePaths::Look(const RequestContext& context,
                                                       const std::string& target_id,
                                                       std::string* manifest) const {
-  const std::vector<Base> bases = FindBases(target_id, /*target=*/nullptr, /*to_write_over=*/false);
+  const std::vector<Base> bases = FindBases(target_id, /*target=*/nullptr, /*only_at=*/std::nullopt);
   // Of more images some were left out: which of them can be a base is known with the layout.
   if (bases.empty() || bases.size() == kMaxBases) return std::nullopt;
   absl::StatusOr<FoundDifferences> found =
@@ -148,14 +152,15 @@ std::optional<FoundDifferences> DifferencePaths::Look(const RequestContext& cont
 DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context,
                                                    const std::shared_ptr<const Manifest>& target,
                                                    std::shared_ptr<SourceProvider> others,
-                                                   const MakeAdvance& make_advance,
+                                                   const std::optional<WantedAdvance>& wanted,
                                                    std::optional<FoundDifferences> known) const {
-  const auto advance = [&make_advance](const std::string& base_id) {
-    return make_advance != nullptr ? make_advance(base_id) : nullptr;
+  const auto advance = [&wanted](const std::string& base_id) {
+    return wanted.has_value() ? std::make_shared<Advance>(base_id, wanted->required) : nullptr;
   };
   if (target->kind() != ArtifactKind::kTensors) return {.sources = std::move(others), .advance = nullptr};
-  const std::vector<Base> bases =
-      FindBases(target->id(), target.get(), /*to_write_over=*/make_advance != nullptr);
+  std::optional<Location> only_at;
+  if (wanted.has_value()) only_at = wanted->location;
+  const std::vector<Base> bases = FindBases(target->id(), target.get(), only_at);
   if (bases.empty()) return {.sources = std::move(others), .advance = nullptr};
   const auto find_base = [&bases](const FoundDifferences& one) {
     return std::ranges::find(bases, one.path.front().base_id(), &Base::artifact_id);
@@ -176,6 +181,11 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
         advance(idle != bases.rend() ? idle->artifact_id : bases.back().artifact_id);
     if (over != nullptr && !over->required()) over.reset();
     return {.sources = std::move(others), .advance = std::move(over)};
+  }
+  // The path tells which version to write over. A replica of the target elsewhere on this node is nearer than
+  // the differences.
+  if (wanted.has_value() && HasArtifact(options_.engine->ListReplicas(), target->id())) {
+    return {.sources = std::move(others), .advance = advance(found->path.front().base_id())};
   }
   DifferencePath path{.base_id = found->path.front().base_id()};
   if (const auto base = find_base(*found); base != bases.end()) path.base_location = base->location;

@@ -7,7 +7,6 @@
 // once, or cannot be brought, the target comes whole. Thread-safe.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,18 +48,23 @@ class DifferencePaths {
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
+  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded, if possible, by a source
+  // that rebuilds chunks here. Blocks while the differences come. Does not ask the global store if this node
+  // holds no version with such tensors, or if it has the target or is making it (for an advance: at that
+  // location; a target elsewhere on this node is the source of an advance, without differences).
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
     std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
   };
-  // Makes the advance of one base, if an advance is wanted. May be null.
-  using MakeAdvance = std::function<std::shared_ptr<Advance>(const std::string& base_id)>;
-  // Returns the sources for a whole `target` in host memory or on a GPU: if possible a source that rebuilds
-  // chunks here, then `others`. Blocks while the differences come. `known`: the result of Look, if there is
-  // one; else the global store is asked, unless this node has the target, is making it, or holds no version
-  // with such tensors.
+  // Asks to write the target over a base at the target's location.
+  struct WantedAdvance {
+    Location location;
+    bool required = false;
+  };
+  // `known`: the result of Look, if there is one; else the global store is asked.
   Prepared Prepare(const RequestContext& context, const std::shared_ptr<const Manifest>& target,
-                   std::shared_ptr<SourceProvider> others, const MakeAdvance& make_advance = nullptr,
+                   std::shared_ptr<SourceProvider> others,
+                   const std::optional<WantedAdvance>& wanted = std::nullopt,
                    std::optional<FoundDifferences> known = std::nullopt) const;
 
   // Gets the manifest of a target and the differences that lead to it, in one call, when only the target's id
@@ -70,9 +74,10 @@ class DifferencePaths {
 
  private:
   // Whole images of this node with the target's layout. Those in host memory come first; within each place,
-  // the most recently used come first. None if the node has the target or is making it. With `to_write_over`,
-  // only those in host memory. `target`: null if its layout is not known.
-  std::vector<Base> FindBases(const std::string& target_id, const Manifest* target, bool to_write_over) const;
+  // the most recently used come first. None if the node has the target or is making it. If `only_at` is set,
+  // looks only at that location. `target`: null if its layout is not known.
+  std::vector<Base> FindBases(const std::string& target_id, const Manifest* target,
+                              const std::optional<Location>& only_at) const;
   // The manifests of the path, after a check that they lead from a base to the target.
   absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> ManifestsOf(const RequestContext& context,
                                                                            const FoundDifferences& found,

@@ -213,6 +213,53 @@ TEST_F(DifferencesTest, GetThatAdvances_TakesTheMemoryOfTheBase) {
   EXPECT_EQ(pool->stats().used_bytes, before);
 }
 
+TEST_F(DifferencesTest, GetThatAdvancesOnGpu_TakesTheAllocationOfTheBase) {
+  const auto [base, next] = PutTwoAndKeepFirst();
+  v1::MaterializeReplicaRequest request;
+  request.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
+  request.set_artifact_id(base);
+  ASSERT_TRUE(materializer->Materialize(context, request, nullptr).ok());
+  Evict(base, LocationKind::kCpu);
+  const uint64_t before = engine->device_pool_stats(0).used_bytes;
+  request.set_artifact_id(next);
+  request.set_advance(true);
+  {
+    const auto reader = engine->LeaseArtifact(base, {LocationKind::kGpu, 0});
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    const auto refused = materializer->Materialize(context, request, nullptr);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr((*reader)->replica_id()));
+  }
+  const auto got = materializer->Materialize(context, request, nullptr);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_THAT(got->transfer().sources(), SizeIs(2));
+  EXPECT_EQ(got->transfer().sources(0).lane(), kAdvanceLane);
+  EXPECT_EQ(got->transfer().sources(0).source(), base);
+  EXPECT_EQ(got->transfer().sources(1).lane(), kDifferenceLane);
+  EXPECT_EQ(CountHere(base), 0u);
+  EXPECT_EQ(engine->device_pool_stats(0).used_bytes, before);
+}
+
+// The differences tell which version to write over, and are not applied.
+TEST_F(DifferencesTest, AdvanceOnGpuOfNodeWithTarget_CopiesTheTarget) {
+  const auto [base, next] = PutTwoAndKeepFirst();
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(next);
+  ASSERT_TRUE(materializer->Materialize(context, request, nullptr).ok()) << "in host memory";
+  request.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
+  request.set_artifact_id(base);
+  ASSERT_TRUE(materializer->Materialize(context, request, nullptr).ok());
+  request.set_artifact_id(next);
+  request.set_advance(true);
+  const auto got = materializer->Materialize(context, request, nullptr);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_THAT(got->transfer().sources(), SizeIs(2));
+  EXPECT_EQ(got->transfer().sources(0).lane(), kAdvanceLane);
+  EXPECT_EQ(got->transfer().sources(1).lane(), kMemoryLane);
+  EXPECT_EQ(CountHere(base), 1u) << "in host memory";
+  EXPECT_EQ(CountHere(next), 2u);
+}
+
 TEST_F(DifferencesTest, AdvanceOfBaseInUse_IsRefusedByName) {
   const auto [base, next] = PutTwoAndKeepFirst();
   const auto lease = engine->LeaseArtifact(base, {});
@@ -271,7 +318,7 @@ TEST_F(DifferencesTest, AdvanceWithoutPath_TakesIdleImageNotUsedForLongest) {
   EXPECT_EQ(CountHere(newest), 0u);
 }
 
-TEST_F(DifferencesTest, AdvanceOfPartLaneOrDevice_IsInvalid) {
+TEST_F(DifferencesTest, AdvanceOfPartLaneOrDisk_IsInvalid) {
   const auto [base, next] = PutTwoAndKeepFirst();
   const std::string& target = next;  // clang captures no structured binding
   const auto refused = [&](const std::function<void(v1::MaterializeReplicaRequest&)>& change) {

@@ -237,14 +237,13 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
   if (may_rebuild && !ingest.chunks.has_value()) {
-    DifferencePaths::MakeAdvance make_advance;
-    if (advance != AdvanceMode::kBeside && location.kind == LocationKind::kCpu) {
-      make_advance = [advance](const std::string& base_id) {
-        return std::make_shared<Advance>(base_id, /*required=*/advance == AdvanceMode::kRequired);
-      };
+    std::optional<DifferencePaths::WantedAdvance> wanted;
+    if (advance != AdvanceMode::kBeside) {
+      wanted =
+          DifferencePaths::WantedAdvance{.location = location, .required = advance == AdvanceMode::kRequired};
     }
     DifferencePaths::Prepared prepared = options_.differences->Prepare(
-        context, manifest, std::move(ingest.sources), make_advance, std::move(differences));
+        context, manifest, std::move(ingest.sources), wanted, std::move(differences));
     ingest.sources = std::move(prepared.sources);
     ingest.advance = std::move(prepared.advance);
   }
@@ -260,7 +259,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     const bool failed_for_others = pending->shared() && pending->report().has_value();
     if (!may_repeat || !failed_for_others) {
       if (ingest.advance == nullptr) return lease.status();
-      return NameReaders(lease.status(), *ingest.advance, *options_.engine, *options_.sessions,
+      return NameReaders(lease.status(), *ingest.advance, location, *options_.engine, *options_.sessions,
                          *options_.servings);
     }
   }
@@ -300,11 +299,11 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
     return absl::FailedPreconditionError(
         absl::StrCat("replica ", base.replica_id(), " is pinned; unpin the replica first"));
   }
-  const Location host{LocationKind::kCpu, 0};
+  const Location location = base.location();
   IngestRequest ingest{
       .manifest = manifest,
-      .location = host,
-      .sources = options_.sources->Find({.manifest = manifest, .destination = host}),
+      .location = location,
+      .sources = options_.sources->Find({.manifest = manifest, .destination = location}),
       .advance = std::make_shared<Advance>(base.manifest()->id(), base.replica_id(), std::move(gate))};
   if (options_.differences != nullptr) {
     ingest.sources = options_.differences->Prepare(context, manifest, std::move(ingest.sources)).sources;
