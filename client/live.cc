@@ -71,7 +71,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> LiveClient::ManifestOf(const Req
   return fetched;
 }
 
-// The mapping stays. From here on the connection that claims the ticket has the lease.
+// The mapping, or the opened GPU memory, stays. From here on the connection that claims the ticket has the
+// lease.
 absl::Status LiveClient::TakeLease(const RequestContext& context, const std::string& handle_socket,
                                    const std::string& ticket, ClaimedReplica& claimed) {
   TC_ASSIGN_OR_RETURN(auto again,
@@ -89,13 +90,13 @@ absl::Status LiveClient::TakeLease(const RequestContext& context, const std::str
 //             and a ticket for the new version comes back
 //   Adopt     the replica describes itself as the new version, at the same addresses
 //
-// The mapping stays through all of it; only the lease is exchanged. The caller does not read the memory from
-// Commit to Adopt.
+// The mapping, or the opened GPU memory, stays through all of it; only the lease is exchanged. The caller
+// does not read the memory from Commit to Adopt.
 absl::StatusOr<std::string> LiveClient::MakeLive(const RequestContext& context, const Replica& replica) {
   const std::string what = absl::StrCat("make the lease on replica ", replica.replica_id(), " live");
-  if (replica.image().empty()) {
+  if (replica.image().empty() && !replica.state_->device) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": the replica is not attached whole in host memory; get all tensors at \"cpu\""));
+        absl::StrCat(what, ": the replica is not attached whole; get all tensors at \"cpu\" or \"gpu:N\""));
   }
   return InSpan(
       "Client/MakeLive", context, [&](const RequestContext& operation) -> absl::StatusOr<std::string> {

@@ -1,6 +1,6 @@
-// LiveClient: the calls about live leases (proto/live.proto). A replica in host memory becomes a later
-// version at the same addresses while this process is attached to it. For Python and the tests; not part of
-// the installed package. Thread-safe. tensorcast/client.h describes the errors and clocks.
+// LiveClient: the calls about live leases (proto/live.proto). A replica in host memory or on a GPU becomes a
+// later version at the same addresses while this process is attached to it. For Python and the tests; not
+// part of the installed package. Thread-safe. tensorcast/client.h describes the errors and clocks.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class LiveClient {
   LiveClient& operator=(const LiveClient&) = delete;
 
   // Makes the replica's lease a live one. Returns its hold, the name of the lease in the calls below.
-  // FAILED_PRECONDITION if the replica is not attached whole in host memory.
+  // FAILED_PRECONDITION if the replica is not attached whole, or if its GPU runs no kernels of the daemon.
   absl::StatusOr<std::string> MakeLive(const RequestContext& context, const Replica& replica);
   // Stages a version for the replica; the replica does not change. Also fetches the version's manifest, so
   // that Commit does not have to.
@@ -48,8 +48,12 @@ class LiveClient {
   };
   // Waits at most `wait` until all holders of the replica commit. The context must end later than `wait`: the
   // daemon decides whether the holders were in time, and an error from the daemon leaves the replica
-  // unchanged. If the daemon does not answer, the state of the replica is unknown: commit again. If the
-  // replica is lost(), its bytes may be of both versions.
+  // unchanged, except INTERNAL if a GPU failed while it wrote: then the replica is lost, and the message says
+  // so. If the daemon does not answer, the state of the replica is unknown: commit again. If the replica is
+  // lost(), its bytes may be of both versions.
+  //
+  // REQUIRES: no work of this process uses the memory meanwhile. On a GPU its kernels and copies run
+  // asynchronously, and the daemon cannot see them: synchronise their streams before this call.
   absl::StatusOr<Committed> Commit(const RequestContext& context, const std::string& hold,
                                    const std::string& artifact_id, absl::Duration wait,
                                    const Replica& replica);

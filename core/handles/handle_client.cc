@@ -56,28 +56,43 @@ ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHa
 
 ClaimedReplica::~ClaimedReplica() = default;
 
-// The pointer outlives the lock. Only TakeOver exchanges the channel, and it refuses device memory and a
-// replica that is followed, which are the users of this pointer.
+// The pointer outlives the lock. Only TakeOver exchanges the channel. It refuses a replica that is followed;
+// the other users of this pointer are calls about device memory, which may not run at the same time.
 ClientChannel* ClaimedReplica::channel() const {
   absl::MutexLock lock(&mutex_);
   return channel_.get();
 }
 
 absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
-  // Pieces name files by device and inode, which two connections have in common, where descriptors and
-  // segment numbers may differ.
-  if (pieces_.empty() || mirror_ != nullptr || pieces_ != again->pieces_) {
+  if (mirror_ != nullptr || !HasMemoryOf(*again)) {
     return absl::FailedPreconditionError(absl::StrCat("take over the lease of replica ", handles_.replica_id,
                                                       ": replica ", again->handles_.replica_id,
                                                       " is not in the same memory; attach to it"));
   }
-  // `again` is the caller's alone, so the order of the two locks is free. It ends with the channel that was
-  // lost.
-  absl::MutexLock lock(&mutex_);
-  absl::MutexLock other(&again->mutex_);
-  channel_.swap(again->channel_);
-  artifact_id_ = again->artifact_id_;
+  if (announced_) TC_RETURN_IF_ERROR(again->AnnounceOpening());
+  {
+    // `again` is the caller's alone, so the order of the two locks is free. It ends with the channel that was
+    // lost.
+    absl::MutexLock lock(&mutex_);
+    absl::MutexLock other(&again->mutex_);
+    channel_.swap(again->channel_);
+    artifact_id_ = again->artifact_id_;
+  }
+  // On the earlier channel. Without this frame the daemon would keep the earlier lease until this process
+  // ends; a daemon that has gone keeps none.
+  if (announced_) again->AcknowledgeClosed().IgnoreError();
   return absl::OkStatus();
+}
+
+// Pieces name files by device and inode, which two connections have in common, where descriptors and segment
+// numbers may differ. All handles of one allocation are equal.
+bool ClaimedReplica::HasMemoryOf(const ClaimedReplica& other) const {
+  const auto* device = std::get_if<DeviceHandles>(&handles_.memory);
+  const auto* others = std::get_if<DeviceHandles>(&other.handles_.memory);
+  if (device != nullptr && others != nullptr) {
+    return device->ipc.device_uuid == others->ipc.device_uuid && device->ipc.opaque == others->ipc.opaque;
+  }
+  return !pieces_.empty() && pieces_ == other.pieces_;
 }
 
 std::string ClaimedReplica::artifact_id() const {

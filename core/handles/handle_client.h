@@ -84,8 +84,10 @@ class ClaimedReplica {
   // no lease until TakeOver.
   bool lost() const;
   // Continues with the lease of `again`: a claim on a restarted daemon, or on the new version of a replica
-  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same extents of
-  // host memory and Follow was not called on this one. May be called on any thread.
+  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same memory and
+  // Follow was not called on this one. May be called on any thread; with device memory, not at the same time
+  // as AnnounceOpening or AcknowledgeClosed. Device memory stays open: the daemon gets to know that the new
+  // lease has it open, and then that the earlier one does not.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
@@ -103,6 +105,8 @@ class ClaimedReplica {
   ClientChannel* channel() const;
   absl::StatusOr<ReservedRange> MapExtents(ReservedRange::Access access) const;
   absl::Status CheckIsDevice() const;
+  // Whether both claims are on the same host memory, or on the same device memory.
+  bool HasMemoryOf(const ClaimedReplica& other) const;
 
   mutable absl::Mutex mutex_;
   mutable absl::Status damage_ ABSL_GUARDED_BY(mutex_);

@@ -391,6 +391,25 @@ TEST_F(HandleSocket, DeviceMemory_StaysHeldWhenOnlyTheConnectionEnds) {
   EXPECT_EQ(held_, 0) << "stopping the server releases everything";
 }
 
+TEST_F(HandleSocket, LeaseThatIsTakenOver_ReleasesOpenDeviceMemory) {
+  auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_TRUE((*claimed)->AnnounceOpening().ok());
+  tensorcast::Claim other = DeviceClaim();
+  std::get<DeviceHandles>(other.handles.memory).ipc.opaque = "other";
+  auto elsewhere = Claim(server_->IssueTicket(std::move(other)));
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+  EXPECT_EQ((*claimed)->TakeOver(*std::move(elsewhere)).code(), absl::StatusCode::kFailedPrecondition);
+  auto again = Claim(server_->IssueTicket(DeviceClaim(Hold())));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(held_, 2);
+  EXPECT_EQ((*claimed)->TakeOver(*std::move(again)), absl::OkStatus());
+  EXPECT_EQ(held_, 1) << "the earlier lease ends though the memory is open";
+  claimed->reset();
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(held_, 1) << "of the new lease the daemon knows that it has the memory open";
+}
+
 TEST_F(HandleSocket, OfferedMemfd_OutlivesItsClient) {
   const UniqueFd memfd = MakePool(2 * kGranuleBytes, OfferSeals());
   auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), kGranuleBytes + 5, Soon());

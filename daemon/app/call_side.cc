@@ -142,6 +142,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                     .differences = &difference_paths,
                     .advance_tasks = options.advance}),
       live({.engine = replicas.engine.get(),
+            .devices = devices,
             .materializer = &materializer,
             .sessions = &*replicas.sessions,
             .servings = &*replicas.servings,

@@ -179,22 +179,31 @@ absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLive
   const std::string what = absl::StrCat("attach live to replica ", request.replica_id());
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = options_.engine->LeaseReplica(request.replica_id());
   if (!lease.ok()) return Annotate(lease.status(), what);
-  if ((*lease)->memory().host == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        what,
-        ": the replica is not in host memory; get the artifact at cpu, or get each version without live"));
-  }
+  TC_RETURN_IF_ERROR(Annotate(CheckCanChange((*lease)->location()), what));
   v1::AttachLiveResponse response;
   auto [name, held] = MakeHold(*std::move(lease));
   response.set_handle_socket(options_.handle_socket);
-  response.set_ticket(options_.sessions->IssueLiveTicket(held));
+  TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), options_.sessions->IssueLiveTicket(held));
   response.set_hold(name);
   return response;
 }
 
-absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id) const {
+absl::Status LiveReplicas::CheckCanChange(const Location& location) const {
+  if (location.kind == LocationKind::kCpu) return absl::OkStatus();
+  if (location.kind == LocationKind::kDisk) {
+    return absl::FailedPreconditionError("the replica is on disk; get it at cpu or gpu:N");
+  }
+  if (options_.devices->devices()[location.device].runs_kernels) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(location.ToString(),
+                   " runs no kernels of this daemon, so it cannot change values in its memory; get the ",
+                   "weights at cpu, or get each version anew"));
+}
+
+absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id,
+                                                 const Location& location) const {
   const absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
-      options_.engine->LeaseArtifact(artifact_id, Location{LocationKind::kCpu, 0});
+      options_.engine->LeaseArtifact(artifact_id, location);
   if (!there.ok()) return absl::OkStatus();
   const std::string replica_id = (*there)->replica_id();
   absl::MutexLock lock(&state_->mutex);
@@ -207,9 +216,9 @@ absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id)
 }
 
 void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update) {
-  absl::StatusOr<std::unique_ptr<PendingReplica>> begun =
-      options_.materializer->BeginLive(context, update->artifact_id, base, update->gate,
-                                       [&] { return CheckNotHeldElsewhere(update->artifact_id); });
+  absl::StatusOr<std::unique_ptr<PendingReplica>> begun = options_.materializer->BeginLive(
+      context, update->artifact_id, base, update->gate,
+      [&] { return CheckNotHeldElsewhere(update->artifact_id, base.location()); });
   std::shared_ptr<PendingReplica> pending;
   State::Dropped dropped;
   {
@@ -366,7 +375,7 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
       if (state_->stopping && update->gate->empty()) dropped = state_->Remove(update, missing);
       return missing;
     }
-    // It is too late to leave. Nothing that fails is between here and the end.
+    // It is too late to leave. Only a GPU can fail between here and the end.
     absl::MutexLock lock(&state_->mutex);
     state_->mutex.Await(absl::Condition(&ended));
     pending = update->pending;
@@ -377,6 +386,8 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
     return pending->Wait(RequestContext());
   };
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = wait();
+  // False: its leases have ended.
+  const bool left = lease.ok() || update->gate->Leave(holder.get());
   {
     absl::MutexLock lock(&state_->mutex);
     state_->Remove(update, absl::OkStatus());
@@ -385,12 +396,12 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
       for (auto& [name, hold] : state_->holds) {
         if (hold.replica_id == update->base_id) hold.replica_id = (*lease)->replica_id();
       }
+    } else if (!left) {
+      std::erase_if(state_->holds,
+                    [&](const auto& hold) { return hold.second.replica_id == update->base_id; });
     }
   }
-  if (!lease.ok()) {
-    update->gate->Leave(holder.get());
-    return Annotate(lease.status(), what);
-  }
+  if (!lease.ok()) return Annotate(lease.status(), what);
   holder->Set(*std::move(lease));
   return absl::OkStatus();
 }
@@ -420,7 +431,7 @@ absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestCont
   TC_ASSIGN_OR_RETURN(*response.mutable_replica(), DescribeReplica(*options_.engine, own->replica_id()));
   auto [name, held] = MakeHold(std::move(own));
   response.set_handle_socket(options_.handle_socket);
-  response.set_ticket(options_.sessions->IssueLiveTicket(held));
+  TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), options_.sessions->IssueLiveTicket(held));
   response.set_hold(name);
   return response;
 }

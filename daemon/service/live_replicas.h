@@ -36,6 +36,7 @@ class LiveReplicas {
  public:
   struct Options {
     StoreEngine* engine = nullptr;  // all must outlive this object
+    const DeviceRuntime* devices = nullptr;
     const Materializer* materializer = nullptr;
     Sessions* sessions = nullptr;
     const ServeRegistry* servings = nullptr;
@@ -73,10 +74,14 @@ class LiveReplicas {
                                   const std::shared_ptr<const ReplicaLease>& base,
                                   const std::string& artifact_id);
   void Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update);
-  // FAILED_PRECONDITION if processes hold a live lease on another replica of this artifact: the commit would
-  // remove that replica.
-  absl::Status CheckNotHeldElsewhere(const std::string& artifact_id) const;
+  // FAILED_PRECONDITION if processes hold a live lease on another replica of this artifact at the location:
+  // the commit would remove that replica.
+  absl::Status CheckNotHeldElsewhere(const std::string& artifact_id, const Location& location) const;
+  // FAILED_PRECONDITION unless a replica there can become another version in its memory.
+  absl::Status CheckCanChange(const Location& location) const;
   // Keeps the holder in the update's gate until the replica is rewritten, and gives the holder a new lease.
+  // After an error the holder is in one of two states: nothing was written, or it has no lease and the
+  // replica is lost. Then all holds of that replica end.
   absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);
   absl::Status NameMissing(const absl::Status& ended, const Update& update) const;

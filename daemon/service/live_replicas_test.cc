@@ -37,7 +37,11 @@ class LiveReplicasTest : public VersionsTest {
 
   void SetUp() override {
     VersionsTest::SetUp();
+    // As a daemon does, so that a GPU can read changed values from the pool.
+    const absl::Status locked = devices->RegisterHost(pool->base(), pool->bytes(), HostAccess::kReadWrite);
+    ASSERT_TRUE(locked.ok()) << locked;
     live.emplace(LiveReplicas::Options{.engine = engine.get(),
+                                       .devices = devices.get(),
                                        .materializer = materializer.get(),
                                        .sessions = sessions.get(),
                                        .servings = servings.get(),
@@ -256,14 +260,57 @@ TEST_F(LiveReplicasTest, StoppingDaemon_EndsWaitingCommitUnwritten) {
   EXPECT_EQ(Prepare(other, target).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(LiveReplicasTest, ReplicaOnGpu_IsRefusedWithRemedy) {
-  const std::string replica_id = MakeReplica({LocationKind::kGpu, 0});
+TEST_F(LiveReplicasTest, ReplicaOnDisk_IsRefusedWithRemedy) {
+  const std::string replica_id = MakeReplica({LocationKind::kDisk, 0});
   v1::AttachLiveRequest request;
   request.set_replica_id(replica_id);
   const absl::Status refused = live->Attach(request).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr(replica_id), HasSubstr("not in host memory"),
-                                                    HasSubstr("get the artifact at cpu")));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr(replica_id), HasSubstr("on disk"), HasSubstr("get it at cpu or gpu:N")));
+}
+
+// The test's process exported the memory itself, so it cannot open it. It tells the daemon that it has.
+TEST_F(LiveReplicasTest, ReplicaOnGpu_IsRewrittenInItsAllocation) {
+  const Location gpu{LocationKind::kGpu, 0};
+  PutTwo();
+  const auto look = [&](const std::string& artifact_id, int version) -> DevicePtr {
+    const auto lease = engine->LeaseArtifact(artifact_id, gpu);
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    if (!lease.ok()) return {};
+    std::vector<std::byte> bytes(artifact.image.size());
+    const auto stream = devices->CreateStream(gpu.device);
+    EXPECT_TRUE(stream.ok()) << stream.status();
+    EXPECT_TRUE((*stream)->CopyToHost(bytes.data(), (*lease)->memory().device, bytes.size()).ok());
+    EXPECT_TRUE((*stream)->Synchronize().ok());
+    EXPECT_TRUE(bytes == MakeVersion(version).image) << version;
+    return (*lease)->memory().device;
+  };
+  v1::AttachLiveRequest request;
+  {
+    const auto manifest = engine->FindManifest(base);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    const auto pending =
+        engine->Ingest(context, {.manifest = *manifest, .location = gpu, .sources = nullptr});
+    ASSERT_TRUE(pending.ok()) << pending.status();
+    const auto lease = (*pending)->Wait(context);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    request.set_replica_id((*lease)->replica_id());
+  }
+  Evict(base, LocationKind::kCpu);
+  const DevicePtr image = look(base, 0);
+  const auto attached = live->Attach(request);
+  ASSERT_TRUE(attached.ok()) << attached.status();
+  Holder holder{.hold = attached->hold(), .claimed = Claim(attached->ticket()), .image = {}};
+  ASSERT_TRUE(holder.claimed->AnnounceOpening().ok());
+  EXPECT_EQ(Commit(holder, target), absl::OkStatus());
+  EXPECT_EQ(look(target, 1), image);
+  EXPECT_EQ(CountHere(base), 0u);
+  // Only its new lease is waited for.
+  const std::string later = PutVersion(WriteVersion(2), "none")->artifact_id();
+  EXPECT_EQ(Commit(holder, later), absl::OkStatus());
+  EXPECT_EQ(look(later, 2), image);
+  EXPECT_EQ(holder.claimed->artifact_id(), later);
 }
 
 }  // namespace

@@ -81,39 +81,16 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
   return MakeMappedSource(std::move(info), image, std::move(mapping), CopySlots());
 }
 
-Claim ClaimOf(const ReplicaLease& lease) {
+}  // namespace
+
+absl::StatusOr<Claim> Sessions::ClaimOf(const ReplicaLease& lease) const {
   Claim claim;
   claim.handles.replica_id = lease.replica_id();
   claim.handles.artifact_id = lease.manifest()->id();
   claim.handles.image_bytes = lease.manifest()->layout().image_bytes;
   claim.availability = lease.availability();
-  return claim;
-}
-
-}  // namespace
-
-// The claim holds the live lease and not the replica's lease: the latter is exchanged when the replica is
-// rewritten, while the connection stays.
-std::string Sessions::IssueLiveTicket(std::shared_ptr<LiveLease> lease) {
-  const std::shared_ptr<const ReplicaLease> replica = lease->lease();
-  Claim claim = ClaimOf(*replica);
-  SetHostMemory(claim, *pool_, pool_->id(), *replica->memory().host);
-  claim.hold = std::move(lease);
-  return handles_->IssueTicket(std::move(claim));
-}
-
-absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease, Holder holder,
-                                                  std::shared_ptr<void> companion) {
-  // What keeps the claim's memory where it is, until the connection that claimed the ticket ends (or the
-  // ticket, if no client claims it).
-  struct Hold {
-    std::shared_ptr<void> companion;
-    std::unique_ptr<ReplicaLease> lease;  // ends first
-  };
-  Claim claim = ClaimOf(*lease);
-  claim.holder = holder;
-  const ReplicaMemory& memory = lease->memory();
-  switch (lease->location().kind) {
+  const ReplicaMemory& memory = lease.memory();
+  switch (lease.location().kind) {
     case LocationKind::kCpu:
       SetHostMemory(claim, *pool_, pool_->id(), *memory.host);
       break;
@@ -127,6 +104,27 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
       claim.fds = {memory.file};
       break;
   }
+  return claim;
+}
+
+// The claim holds the live lease and not the replica's lease: the latter is exchanged when the replica is
+// rewritten, while the connection stays.
+absl::StatusOr<std::string> Sessions::IssueLiveTicket(std::shared_ptr<LiveLease> lease) {
+  TC_ASSIGN_OR_RETURN(Claim claim, ClaimOf(*lease->lease()));
+  claim.hold = std::move(lease);
+  return handles_->IssueTicket(std::move(claim));
+}
+
+absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease, Holder holder,
+                                                  std::shared_ptr<void> companion) {
+  // What keeps the claim's memory where it is, until the connection that claimed the ticket ends (or the
+  // ticket, if no client claims it).
+  struct Hold {
+    std::shared_ptr<void> companion;
+    std::unique_ptr<ReplicaLease> lease;  // ends first
+  };
+  TC_ASSIGN_OR_RETURN(Claim claim, ClaimOf(*lease));
+  claim.holder = holder;
   // The connection that claims the ticket keeps this, and so the replica, until the client goes.
   auto hold = std::make_shared<Hold>();
   hold->companion = std::move(companion);

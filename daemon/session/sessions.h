@@ -38,8 +38,8 @@ class Sessions {
                                           std::shared_ptr<void> companion = nullptr);
 
   // Issues a ticket for the replica of a live lease. The connection that claims the ticket shares the lease.
-  // REQUIRES: the lease has its replica, in host memory.
-  std::string IssueLiveTicket(std::shared_ptr<LiveLease> lease);
+  // REQUIRES: the lease has its replica.
+  absl::StatusOr<std::string> IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
   // id. If `except` is not null, leaves out processes with a live lease for which it is true; it is called on
@@ -61,6 +61,9 @@ class Sessions {
   absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
 
  private:
+  // A claim on the lease's replica, without its holder.
+  absl::StatusOr<Claim> ClaimOf(const ReplicaLease& lease) const;
+
   HandleServer* const handles_;
   const HostPool* const pool_;
   DeviceRuntime* const devices_;

@@ -190,11 +190,11 @@ class Store(Administration, calls.Closing):
         confirmed: raise UnavailableError if the global store does not answer. False: in that case use the binding of the
             key that the daemon remembers.
         pin: keep the replica on this node until unpin(), even while no client has a lease on it.
-        advance: overwrite the replica of an earlier version in host memory with this version. So the node holds one image
-            instead of two, and the earlier replica is gone. The daemon chooses the replica from which the store's
-            differences lead to this version; without differences, the least recently used idle replica with the same
-            tensors, under any key. Raises FailedPreconditionError with the reason if the chosen replica is in use (also by
-            this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or a GPU.
+        advance: overwrite the replica of an earlier version on the same device with this version. So the node holds one
+            image instead of two, and that replica is gone. If the store has no differences, it is the least recently used
+            replica there with the same tensors, under any key. Raises FailedPreconditionError with the reason if that
+            replica is in use (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or
+            "disk".
         into: also copy the tensors into these tensors of the program, by name: contiguous numpy arrays, or torch tensors in
             host memory or on a GPU, with the same dtypes and shapes. Weights.written describes the write. This thread
             enqueues writes to a GPU on torch's current stream, and the timeout does not end them. get_async enqueues them in
@@ -202,8 +202,8 @@ class Store(Administration, calls.Closing):
         from_: the version that the tensors of `into` hold: an artifact id, a value with an artifact_id, or a list of these
             if the tensors may hold a mixture. If the store has the differences from these versions, only changed elements
             are written. None: all elements are written.
-        live: the weights can change to a later version at the same addresses. They change when all processes that hold them
-            call Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory.
+        live: the weights can change to a later version at the same addresses: when all processes that hold them call
+            Weights.commit(), or Version.commit() of a follow. Requires all tensors, in host memory or on a GPU.
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
         Raises NotFoundError if no node has the artifact, and ResourceExhaustedError if the pool has no room. Raises
@@ -214,10 +214,9 @@ class Store(Administration, calls.Closing):
         if into is None and bases:
             raise InvalidArgumentError(f"get {artifact}: from_ is for tensors that are written, and none are given; pass into=")
         if into is not None and arguments.location(device) != "cpu":
-            raise InvalidArgumentError(f"get {artifact}: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
-        if live and arguments.location(device) != "cpu":
-            raise InvalidArgumentError(f"get {artifact}: live weights are in host memory, not at {arguments.location(device)}; leave device "
-                                       "out, or follow the key and write each version into tensors on the GPU with Version.apply()")
+            raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
+        if live and arguments.location(device) == "disk":
+            raise InvalidArgumentError(f"get {artifact}: live weights are in host memory or on a GPU, not on disk; pass another device")
         if live and (pin or tensors is not None):
             raise InvalidArgumentError(f"get {artifact}: live weights are all tensors of a replica, and not pinned; leave out tensors "
                                        "and pin")
@@ -459,8 +458,9 @@ class Store(Administration, calls.Closing):
         """
         get = {"device": device, "tensors": tensors, "wait_for_space": wait_for_space}
         key = arguments.text("key", key)
-        if live is not None and (not live.live or tensors is not None or arguments.location(device) != "cpu"):
-            raise InvalidArgumentError(f"follow {key}: live takes weights of get(live=True), whole and in host memory; pass those")
+        if live is not None and (not live.live or tensors is not None or arguments.location(device) not in ("cpu", live.device)):
+            raise InvalidArgumentError(f"follow {key}: live takes weights of get(live=True), whole and on their own device; pass those, "
+                                       "and leave out tensors and device")
         if group is None:
             if size is not None:
                 raise InvalidArgumentError(f"follow {key}: size={size!r} is the size of a group; pass group, too")

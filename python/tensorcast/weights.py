@@ -85,15 +85,16 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         """Changes the tensors to another version at the same addresses. Returns the pause in seconds.
 
         Waits until every process that holds these weights is in commit() to the same version, or has ended. No program may
-        read the tensors during commit(). Afterwards existing arrays show the new version, and artifact_id names it. Pages
-        that the program wrote to through a torch tensor are private copies, and do not change.
+        read the tensors during commit(). Weights on a GPU: wait for the kernels and copies that use them before commit(), for
+        example with torch.cuda.synchronize(). Afterwards existing arrays show the new version, and artifact_id names it.
+        Pages of host memory that the program wrote to through a torch tensor are private copies, and do not change.
 
         version: as in prepare(). A version that is not prepared is prepared first.
         timeout: seconds to wait for the other processes.
 
-        Raises DeadlineExceededError with the processes that did not commit; nothing was written then. After another error,
-        commit() may be called again. If `lost` is also true, the bytes may be a mixture of both versions: get the weights
-        again.
+        Raises DeadlineExceededError with the processes that did not commit; nothing was written then. Raises InternalError
+        if the GPU failed while it wrote: the bytes may be a mixture of both versions, so get the weights again. After another
+        error, commit() may be called again. If `lost` is also true, the bytes may be such a mixture, too.
         """
         begun = time.perf_counter()
         replica, store, hold = self._opened_live("commit to a version")

@@ -45,3 +45,34 @@ def test_gpu_arrays_can_be_put(store):
     with store.get(put.artifact_id) as weights:
         np.testing.assert_array_equal(weights["again"].numpy(), X)
         np.testing.assert_array_equal(weights["beside"].numpy(), X[:3])
+
+
+def test_live_weights_on_a_gpu_change_in_place(store):
+    states = [X.copy()]
+    puts = [store.put({"x": states[0]}, key="gpus/live")]
+    with store.get("gpus/live", device="gpu:1", live=True) as weights:
+        array = weights["x"]
+        for step in (1, 2):  # the second time the lease is one that was taken over
+            states.append(states[-1].copy())
+            states[-1][::100] += step
+            puts.append(store.put({"x": states[-1]}, key="gpus/live", base="auto"))
+            weights.commit(puts[-1], timeout=60)
+            assert weights.artifact_id == puts[-1].artifact_id and weights.device == "gpu:1"
+            shown = store.put({"shown": array})  # of the memory that this process has open
+            with store.get(shown.artifact_id) as copy:
+                np.testing.assert_array_equal(copy["shown"].numpy(), states[-1])
+        at = {replica.artifact_id for replica in store.replicas() if replica.location == "gpu:1"}
+        assert puts[-1].artifact_id in at and not {put.artifact_id for put in puts[:-1]} & at
+
+
+def test_advance_on_a_gpu_takes_memory_of_the_base(store):
+    puts = [store.put({"x": X}, key="gpus/advance")]
+    store.prefetch("gpus/advance", device="gpu:0")
+    changed = X.copy()
+    changed[::100] += 1
+    puts.append(store.put({"x": changed}, key="gpus/advance", base="auto"))
+    with store.get("gpus/advance", device="gpu:0", advance=True) as weights:
+        shown = store.put({"shown": weights["x"]})
+        with store.get(shown.artifact_id) as copy:
+            np.testing.assert_array_equal(copy["shown"].numpy(), changed)
+    assert puts[0].artifact_id not in {replica.artifact_id for replica in store.replicas() if replica.location == "gpu:0"}

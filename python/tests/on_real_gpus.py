@@ -84,6 +84,19 @@ def test_a_get_at_a_gpu_gives_torch_tensors_there(store):
         del given
 
 
+def test_live_weights_on_a_gpu_change_at_their_addresses(store):
+    state = tensors(3)
+    store.put(state, key="gpu/live")
+    with store.get("gpu/live", device=GPU, live=True) as weights:
+        shown = weights.torch()
+        for seed in (4, 5):  # the second time the lease is one that was taken over
+            state = changed(state, seed)
+            target = store.put(state, key="gpu/live", base="auto")
+            torch.cuda.synchronize()  # what compared the tensors has ended
+            weights.commit(target, timeout=60)
+            assert same(shown, state) and weights.artifact_id == target.artifact_id
+
+
 def test_two_gets_at_a_gpu_share_the_memory_of_the_daemon(store):
     state = {"x": torch.randn(64 << 20)}
     store.put(state, key="gpu/shared")
