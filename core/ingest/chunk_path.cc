@@ -26,6 +26,7 @@ PathStep Verify(ChunkVerifier& verifier, std::string_view subject, ChunkFetch& f
       absl::StrCat("verify chunk ", fetch.request.chunk, " of ", subject, " from ", info.lane, " ", info.name,
                    ": the chunk ", verdict.wrong, "; check the memory and disks of that source"));
   source.clock->Failed(Stage::kVerify, start, wrong);
+  source.source->NoteWrong(fetch.request.chunk);
   return {Next::kWrong, std::move(wrong)};
 }
 
@@ -136,7 +137,8 @@ class WrittenPath : public ChunkPath {
 
   PathStep BringFrom(ChunkFetch& fetch, DevicePtr from) {
     const uint32_t chunk = fetch.request.chunk;
-    fetch.compared = IsCompared(plan_.device_verification, plan_.seed, chunk, plan_.layout->chunk_count());
+    fetch.compared = fetch.source->source->computes_chunks() ||
+                     IsCompared(plan_.device_verification, plan_.seed, chunk, plan_.layout->chunk_count());
     return AwaitIt(fetch, plan_.destination->PlaceFrom(fetch.request.range, from, /*digest=*/fetch.compared));
   }
 
@@ -225,7 +227,9 @@ ChunkPaths::~ChunkPaths() = default;
 // What a GPU digests is compared by XXH3 alone.
 ChunkPath* ChunkPaths::Choose(ChunkSource& source) const {
   const std::shared_ptr<const DeviceBlock> place = plan_.destination->memory().device;
-  const bool distrusted = plan_.distrust_other_hosts && source.info().type == SourceType::kRemote;
+  // A difference may come from another host, too (ChunkVerifier::WantsBlake3).
+  const bool distrusted = plan_.distrust_other_hosts && (source.info().type == SourceType::kRemote ||
+                                                         source.info().lane == kDifferenceLane);
   // BLAKE3 is computed on the host, for a first ingest and where other hosts are not trusted.
   if (place == nullptr || plan_.expected == nullptr || distrusted) return by_host_.get();
   const DevicePtr to = place->pointer();

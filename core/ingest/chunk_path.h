@@ -7,8 +7,8 @@
 //   copied     to a GPU, from another GPU of this process: copied straight to its place and digested there
 //   uploaded   to a GPU, from page-locked memory of this node: copied straight to its place; the GPU
 //              digests it there
-//   written    to a GPU, from another host: the source writes straight to its place; the GPU digests it
-//              there
+//   written    to a GPU, from another host or made from a difference: the source writes straight to its
+//              place; the GPU digests it there
 //
 // The last three use no processor of the host; "copied" and "written" also use no host memory. If such a path
 // does not work, its source uses fallback() from then on: a fetch through the host shows which end is at

@@ -81,6 +81,12 @@ class ChunkSource {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
+  // Whether the source computes its chunks, so that each must be compared with the manifest, also where
+  // DeviceVerification leaves out chunks that came to a GPU.
+  virtual bool computes_chunks() const { return false; }
+  // Called when a chunk of the source does not match the manifest, before the source is given up. Must not
+  // block.
+  virtual void NoteWrong(uint32_t /*chunk*/) {}
   // Whether the source's chunks are already in the memory of the replica that is being made. A fetch then
   // reads them only for verification.
   virtual bool in_place() const { return false; }

@@ -17,8 +17,10 @@
 #include "base/status.h"
 #include "core/artifact/digest.h"
 #include "core/device/copy_queue.h"
-#include "core/difference/difference_decoder.h"
+#include "core/difference/change_lists.h"
+#include "core/difference/chunk_rebuilder.h"
 #include "core/replica/transfer_report.h"
+#include "daemon/sources/device_rebuild.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 
@@ -31,6 +33,8 @@ namespace attr = otel::attr;
 constexpr Location kHostMemory{LocationKind::kCpu};
 // More threads than this gain nothing on one memory bus.
 constexpr int kMaxThreads = 4;
+// The part of a chunk for the lists of its changes: enough for 16 % of a chunk of bf16, in one part.
+constexpr uint64_t kListsPart = 4;
 
 using Pieces = std::vector<std::span<std::byte>>;
 
@@ -95,12 +99,14 @@ struct Leased {
 
 // Any number of fetches at a time.
 // Makes each chunk in one pass: the base's bytes go through all differences into the destination, and are
-// digested there. It has every chunk that all differences of the path record; a chunk that one of them leaves
-// out (RecordMode::kWhole) comes from the other sources. A rebuilder has scratch memory, so it is kept for
-// the next fetch.
+// digested there. If base and target are on GPUs that reach each other, the target's GPU makes the chunks
+// (DeviceRebuild) and the ingest digests them there. It has every chunk that all differences of the path
+// record; a chunk that one of them leaves out (RecordMode::kWhole) comes from the other sources. A rebuilder
+// has scratch memory, so it is kept for the next fetch.
 class DifferenceSource final : public ChunkSource {
  public:
   static absl::StatusOr<std::unique_ptr<DifferenceSource>> Open(const RequestContext& context,
+                                                                DeviceRuntime* devices,
                                                                 std::shared_ptr<const Manifest> target,
                                                                 Leased leased,
                                                                 std::shared_ptr<WrongChunk> wrong) {
@@ -117,7 +123,7 @@ class DifferenceSource final : public ChunkSource {
       decoders.push_back(*std::move(decoder));
     }
     auto source = std::unique_ptr<DifferenceSource>(new DifferenceSource(
-        context, std::move(target), std::move(leased), std::move(decoders), std::move(wrong)));
+        context, devices, std::move(target), std::move(leased), std::move(decoders), std::move(wrong)));
     if (source->has_->count() == 0) {
       return absl::FailedPreconditionError(
           "open the differences: they contain no chunk; each comes whole from the other sources");
@@ -141,9 +147,30 @@ class DifferenceSource final : public ChunkSource {
     return has_->complete() ? nullptr : has_;
   }
 
+  bool computes_chunks() const override { return true; }
+  void NoteWrong(uint32_t chunk) override { wrong_->Note(chunk); }
+
+  // Where the target is written over its base, the old chunk is in the place of the new one: the host makes
+  // the new one elsewhere.
+  absl::Status PrepareDevice(DevicePtr image, uint64_t bytes) override {
+    const DevicePtr base = leased_.base_on_gpu();
+    if (!base || base == image || leased_.advanced != nullptr) {
+      return ChunkSource::PrepareDevice(image, bytes);
+    }
+    const uint64_t list_bytes =
+        std::max<uint64_t>(target_->layout().chunk_bytes / kListsPart, ChangeLists::kMinRoomBytes);
+    absl::StatusOr<std::unique_ptr<DeviceRebuild>> opened =
+        DeviceRebuild::Open(devices_, base.device, image.device, list_bytes);
+    LOG_IF(WARNING, !opened.ok() && !absl::IsUnimplemented(opened.status()))
+        << "chunks of " << target_->id() << " are made on the host: " << opened.status();
+    TC_RETURN_IF_ERROR(opened.status());
+    on_device_ = *std::move(opened);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                     const ChunkRequest& request) override {
-    TC_RETURN_IF_ERROR(CheckDestination(info_, request));
+    if (!request.device) TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     TC_RETURN_IF_ERROR(CheckRange(info_, request, target_->layout().image_bytes));
     const std::string what = DescribeFetch(info_, request);
     TC_RETURN_IF_ERROR(context.Check(what));
@@ -151,28 +178,37 @@ class DifferenceSource final : public ChunkSource {
       return absl::FailedPreconditionError(
           absl::StrCat(what, ": the differences do not contain this chunk; fetch it from a peer"));
     }
-    const absl::StatusOr<Pieces> base = leased_.ReadBase(request.range, request.destination);
-    if (!base.ok()) return Annotate(base.status(), absl::StrCat(what, ": read the base"));
-    DigestBuilder digest(request.blake3);
-    std::unique_ptr<ChunkRebuilder> rebuilder = TakeRebuilder();
-    const absl::Status rebuilt =
-        rebuilder->Rebuild(path_, request.chunk, *base, request.destination, &digest);
-    GiveBack(std::move(rebuilder));
+    std::optional<ChunkDigests> digests;
+    absl::Status rebuilt;
+    if (request.device) {
+      rebuilt = on_device_->Rebuild(path_, request.chunk, leased_.base_on_gpu() + request.range.offset,
+                                    request.device, request.range.bytes);
+      // The device's fault, and no replica's.
+      if (absl::IsInternal(rebuilt)) return Annotate(rebuilt, what);
+    } else {
+      const absl::StatusOr<Pieces> base = leased_.ReadBase(request.range, request.destination);
+      if (!base.ok()) return Annotate(base.status(), absl::StrCat(what, ": read the base"));
+      DigestBuilder digest(request.blake3);
+      std::unique_ptr<ChunkRebuilder> rebuilder = TakeRebuilder();
+      rebuilt = rebuilder->Rebuild(path_, request.chunk, *base, request.destination, &digest);
+      GiveBack(std::move(rebuilder));
+      digests = digest.FinishChunk();
+    }
     if (!rebuilt.ok()) {
       wrong_->Note(request.chunk);
       return absl::DataLossError(absl::StrCat(what, ": ", rebuilt.message()));
     }
-    ChunkDigests digests = digest.FinishChunk();
-    if (digests.xxh3 != target_->digests()[request.chunk].xxh3) wrong_->Note(request.chunk);
     bytes_ += request.range.bytes;
     ++chunks_;
     return digests;
   }
 
  private:
-  DifferenceSource(const RequestContext& context, std::shared_ptr<const Manifest> target, Leased leased,
+  DifferenceSource(const RequestContext& context, DeviceRuntime* devices,
+                   std::shared_ptr<const Manifest> target, Leased leased,
                    std::vector<DifferenceDecoder> decoders, std::shared_ptr<WrongChunk> wrong)
-      : target_(std::move(target)),
+      : devices_(devices),
+        target_(std::move(target)),
         leased_(std::move(leased)),
         decoders_(std::move(decoders)),
         wrong_(std::move(wrong)),
@@ -210,8 +246,10 @@ class DifferenceSource final : public ChunkSource {
     idle_.push_back(std::move(rebuilder));
   }
 
+  DeviceRuntime* const devices_;
   const std::shared_ptr<const Manifest> target_;
   const Leased leased_;
+  std::unique_ptr<DeviceRebuild> on_device_;       // from leased memory; null: chunks are made on the host
   const std::vector<DifferenceDecoder> decoders_;  // of leased memory
   std::vector<const DifferenceDecoder*> path_;
   const std::shared_ptr<WrongChunk> wrong_;
@@ -311,7 +349,7 @@ class DifferenceProvider final : public SourceProvider {
       leased.differences.push_back(*std::move(difference));
     }
     absl::StatusOr<std::unique_ptr<DifferenceSource>> source =
-        DifferenceSource::Open(context, target_, std::move(leased), wrong_);
+        DifferenceSource::Open(context, devices_, target_, std::move(leased), wrong_);
     if (absl::IsFailedPrecondition(source.status())) {
       Count("not_brought");  // they name every chunk as one that comes whole
     } else if (!source.ok()) {

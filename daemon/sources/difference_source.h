@@ -11,8 +11,9 @@
 // then, cannot be opened, or makes a wrong chunk, this source ends, and the remaining chunks come from the
 // other sources. A difference only saves bytes; the manifest decides which bytes are right.
 //
-// Chunks are made on the host even if the base is on a GPU: the base's bytes are copied to the chunk's
-// buffer, and the changes are applied there.
+// If base and target are on one GPU, or on two that reach each other, the target's GPU makes the chunks in
+// their places, and digests them there (device_rebuild.h). Otherwise the host makes them: the bytes of a base
+// on a GPU are copied to the chunk's buffer, and changed there.
 #pragma once
 
 #include <functional>

@@ -43,6 +43,7 @@ constexpr uint64_t kChunkBytes = 4096;
 constexpr uint32_t kChunks = 12;
 constexpr Location kCpu{LocationKind::kCpu};
 constexpr Location kGpu{LocationKind::kGpu, 0};
+constexpr Location kOtherGpu{LocationKind::kGpu, 1};
 
 void Seal(TestArtifact& artifact, std::map<std::string, std::string> metadata, ArtifactKind kind) {
   auto manifest = Manifest::Create(artifact.layout, DigestsOf(artifact.layout, artifact.image),
@@ -51,11 +52,14 @@ void Seal(TestArtifact& artifact, std::map<std::string, std::string> metadata, A
   artifact.manifest = *std::move(manifest);
 }
 
-// With other bytes: a few in each chunk, and all of `replaced`.
-TestArtifact NextVersion(TestArtifact artifact, uint64_t seed, const std::vector<uint32_t>& replaced = {}) {
+// With other bytes: up to `changes` in each chunk, and all of `replaced`.
+TestArtifact NextVersion(TestArtifact artifact, uint64_t seed, const std::vector<uint32_t>& replaced = {},
+                         int changes = 40) {
   std::mt19937_64 random(seed);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
-    for (int i = 0; i < 40; ++i) artifact.image[chunk * kChunkBytes + random() % kChunkBytes] ^= std::byte{3};
+    for (int i = 0; i < changes; ++i) {
+      artifact.image[chunk * kChunkBytes + random() % kChunkBytes] ^= std::byte{3};
+    }
   }
   for (const uint32_t chunk : replaced) {
     for (uint64_t i = 0; i < kChunkBytes; ++i) {
@@ -92,13 +96,15 @@ class DifferenceSourceTest : public ::testing::Test {
     auto pool = HostPool::Create({.bytes = 64 << 20, .use_huge_pages = false, .prefault_threads = 0});
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
-    auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 16 << 20});
+    auto devices = CreateFakeRuntime({.device_count = 2, .device_bytes = 16 << 20});
     ASSERT_TRUE(devices.ok()) << devices.status();
     devices_ = *std::move(devices);
     auto engine = StoreEngine::Create({.node_id = "me",
                                        .host_pool = pool_.get(),
                                        .devices = devices_.get(),
-                                       .staging_buffer_bytes = kChunkBytes});
+                                       .staging_buffer_bytes = kChunkBytes,
+                                       .device_verification = device_verification_,
+                                       .distrust_other_hosts = distrust_other_hosts_});
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -143,7 +149,7 @@ class DifferenceSourceTest : public ::testing::Test {
   }
   std::vector<std::byte> BytesOf(const ReplicaLease& lease) {
     const uint64_t image_bytes = lease.manifest()->layout().image_bytes;
-    if (lease.location() == kGpu) {
+    if (lease.location().kind == LocationKind::kGpu) {
       return tensorcast::testing::Download(*devices_, lease.memory().device, image_bytes).value();
     }
     std::vector<std::byte> bytes;
@@ -170,6 +176,12 @@ class DifferenceSourceTest : public ::testing::Test {
     }
     return chunks;
   }
+  // Whether a GPU rebuilt chunks, without the host's memory.
+  bool RebuiltOnGpu() const {
+    return std::ranges::any_of(report_.sources, [](const SourceReport& source) {
+      return source.source.lane == kDifferenceLane && source.direct;
+    });
+  }
   bool Has(const TestArtifact& artifact, Location location = kCpu) {
     return engine_->LeaseArtifact(artifact.manifest->id(), location).ok();
   }
@@ -177,6 +189,13 @@ class DifferenceSourceTest : public ::testing::Test {
     auto lease = engine_->LeaseArtifact(artifact.manifest->id(), kCpu);
     ASSERT_TRUE(lease.ok()) << lease.status();
     *const_cast<std::byte*>((*lease)->HostSpans(offset, 1).front().data()) ^= std::byte{0x10};
+  }
+  void DamageBaseOnGpu() {
+    const auto lease = engine_->LeaseArtifact(base_.manifest->id(), kGpu);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    const DevicePtr place = (*lease)->memory().device + 5 * kChunkBytes;
+    const std::byte right = base_.image[5 * kChunkBytes];
+    ASSERT_TRUE(tensorcast::testing::Upload(*devices_, place, {right ^ std::byte{1}}).ok());
   }
 
   const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
@@ -186,6 +205,8 @@ class DifferenceSourceTest : public ::testing::Test {
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<StoreEngine> engine_;
+  DeviceVerification device_verification_ = DeviceVerification::kFull;
+  bool distrust_other_hosts_ = false;
   TransferReport report_;
   int made_wrong_ = 0;  // how often a provider said so
 };
@@ -335,15 +356,75 @@ TEST_F(DifferenceSourceTest, AdvanceByWrongDifference_EndsWithRightBytes) {
 }
 
 TEST_F(DifferenceSourceTest, BaseOnGpu_MakesTargetThereAndInHostMemory) {
-  for (const Location location : {kGpu, kCpu}) {
+  for (const Location location : {kGpu, kOtherGpu, kCpu}) {
     SetUp();
     Have(base_, kGpu);
     Have(difference_);
     const auto far = Far(target_);
     Rebuild(base_, {difference_}, target_, far, /*advance=*/nullptr, kGpu, location);
     EXPECT_EQ(RebuiltChunks(), kChunks);
+    EXPECT_EQ(RebuiltOnGpu(), location != kCpu);
     EXPECT_THAT(far->fetches(), IsEmpty());
   }
+}
+
+TEST_F(DifferenceSourceTest, SeveralVersionsBehindOnGpu_AreAppliedInOrder) {
+  const TestArtifact between = NextVersion(base_, 50, /*replaced=*/{}, /*changes=*/600);
+  const TestArtifact last = NextVersion(between, 51, /*replaced=*/{}, /*changes=*/600);
+  const TestArtifact first_step = MakeDifference(base_, between);
+  const TestArtifact second_step = MakeDifference(between, last);
+  Have(base_, kGpu);
+  Have(first_step);
+  Have(second_step);
+  Rebuild(base_, {first_step, second_step}, last, Far(last), /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+  EXPECT_TRUE(RebuiltOnGpu());
+}
+
+// The memory for the lists is a quarter of a chunk, and each change takes three bytes.
+TEST_F(DifferenceSourceTest, MoreChangesThanFitInTheLists_AreAppliedInParts) {
+  const TestArtifact target = NextVersion(base_, 6, /*replaced=*/{}, /*changes=*/1200);
+  const TestArtifact difference = MakeDifference(base_, target);
+  Have(base_, kGpu);
+  Have(difference);
+  const auto far = Far(target);
+  Rebuild(base_, {difference}, target, far, /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+  EXPECT_THAT(far->fetches(), IsEmpty());
+  EXPECT_TRUE(RebuiltOnGpu());
+}
+
+TEST_F(DifferenceSourceTest, DamagedDifferenceForGpu_NeverMakesWrongBytes) {
+  const uint64_t bytes = difference_.image.size();
+  for (uint64_t offset = 0; offset < bytes; offset += std::max<uint64_t>(1, bytes / 23)) {
+    SetUp();
+    Have(base_, kGpu);
+    Have(difference_);
+    Damage(difference_, offset);
+    Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+    EXPECT_TRUE(Has(base_, kGpu)) << "the difference was wrong, not the base";
+  }
+}
+
+TEST_F(DifferenceSourceTest, GpuWithoutVerification_ComparesWhatItRebuilds) {
+  device_verification_ = DeviceVerification::kOff;
+  SetUp();
+  Have(base_, kGpu);
+  Have(difference_);
+  DamageBaseOnGpu();
+  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_FALSE(Has(base_, kGpu));
+}
+
+// A GPU computes no BLAKE3.
+TEST_F(DifferenceSourceTest, DistrustedDifference_IsAppliedOnTheHost) {
+  distrust_other_hosts_ = true;
+  SetUp();
+  Have(base_, kGpu);
+  Have(difference_);
+  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+  EXPECT_FALSE(RebuiltOnGpu());
 }
 
 TEST_F(DifferenceSourceTest, BaseInHostMemory_MakesTargetOnGpu) {
@@ -356,14 +437,11 @@ TEST_F(DifferenceSourceTest, BaseInHostMemory_MakesTargetOnGpu) {
 TEST_F(DifferenceSourceTest, DamagedBaseOnGpu_IsDroppedAndTargetIsRight) {
   Have(base_, kGpu);
   Have(difference_);
-  {
-    const auto lease = engine_->LeaseArtifact(base_.manifest->id(), kGpu);
-    ASSERT_TRUE(lease.ok()) << lease.status();
-    const DevicePtr place = (*lease)->memory().device + 5 * kChunkBytes;
-    const std::byte right = base_.image[5 * kChunkBytes];
-    ASSERT_TRUE(tensorcast::testing::Upload(*devices_, place, {right ^ std::byte{1}}).ok());
-  }
-  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+  DamageBaseOnGpu();
+  const auto far = Far(target_);
+  Rebuild(base_, {difference_}, target_, far, /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_TRUE(RebuiltOnGpu());
+  EXPECT_THAT(far->fetches(), Contains(Key(5U)));
   EXPECT_FALSE(Has(base_, kGpu));
   EXPECT_EQ(made_wrong_, 0) << "the base has rotted";
 }
