@@ -9,6 +9,7 @@
 #include "base/steady_time.h"
 #include "tools/workshop/bench/bench.h"
 #include "tools/workshop/bench/bench_cluster.h"
+#include "tools/workshop/bench/gpu_rebuild.h"
 #include "tools/workshop/bench/gpu_yardsticks.h"
 #include "tools/workshop/bench/transfer.h"
 
@@ -20,6 +21,7 @@ constexpr char kOnGpu[] = "gpu-bench-on-gpu";
 constexpr int kMinReceiversForBroadcast = 3;  // one that has it, two that get it
 constexpr int kBroadcastAttempts = 10;
 constexpr int kAttachWarmup = 5;
+constexpr uint64_t kMaxRebuiltBytes = kGiB;  // both versions are made and compared on the host first
 
 std::string Gpu(int ordinal) { return absl::StrCat("gpu:", ordinal); }
 
@@ -41,6 +43,7 @@ class GpuBench {
     TC_RETURN_IF_ERROR(Local());
     TC_RETURN_IF_ERROR(Broadcast());
     TC_RETURN_IF_ERROR(Digest());
+    TC_RETURN_IF_ERROR(Rebuild());
     TC_RETURN_IF_ERROR(Attach());
     TC_RETURN_IF_ERROR(cluster_->Stop());
     return std::move(rows_);
@@ -181,6 +184,24 @@ class GpuBench {
     return AddRow(
         "digest", "chunk digests on the GPU", "reading at the rate of its memory",
         [&] { return yardsticks_->Digest(0); }, [&] { return yardsticks_->Read(0); });
+  }
+
+  // The next version of weights that are on the GPU.
+  absl::Status Rebuild() {
+    absl::StatusOr<std::unique_ptr<GpuRebuild>> versions =
+        GpuRebuild::Open(yardsticks_->devices(), /*device=*/0, std::min(bytes_ / 2, kMaxRebuiltBytes));
+    if (absl::IsUnimplemented(versions.status())) {
+      Say("gpu rebuild: not measured, this build has no kernel for the device");
+      return absl::OkStatus();
+    }
+    TC_RETURN_IF_ERROR(versions.status());
+    GpuRebuild& rebuild = **versions;
+    TC_RETURN_IF_ERROR(AddRow(
+        std::string(kDifferenceLane), "GPU rebuild beside a copy", "copy within the GPU, with digests",
+        [&] { return rebuild.OnGpu(); }, [&] { return rebuild.Copy(); }));
+    return AddRow(
+        std::string(kDifferenceLane), "GPU rebuild beside the host's", "the same by way of the host",
+        [&] { return rebuild.OnGpu(); }, [&] { return rebuild.OnHost(); });
   }
 
   // What an engine pays that finds the model on its GPU.

@@ -48,6 +48,8 @@ ASKED = [
     Asked("GPU to GPU, two daemons", min_ratio=0.80),
     Asked("one GPU to", min_ratio=0.90),
     Asked("chunk digests on the GPU", min_ratio=0.70),
+    Asked("GPU rebuild beside a copy", min_ratio=0.50),
+    Asked("GPU rebuild beside the host's", min_ratio=2.0),
     Asked("p50", max_value=2.0),
 ]
 
