@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
 
 absl::Status DirectCopies::MakeRoom() {
   absl::StatusOr<PageLockedMemory> room = PageLockedMemory::Create(devices_, kRoomBytes);
-  if (!room.ok()) return Annotate(room.status(), "room for digests");
+  if (!room.ok()) return Annotate(room.status(), "make room for digests");
   room_.emplace(*std::move(room));
   auto* const digests = reinterpret_cast<DigestBytes*>(room_->bytes().data());
   for (uint64_t i = 0; i < kRoomBytes / sizeof(DigestBytes); ++i) free_.push_back(&digests[i]);

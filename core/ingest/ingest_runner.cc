@@ -330,7 +330,7 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
       (request.manifest == nullptr || request.chunks.has_value() || location.kind == LocationKind::kDisk)) {
     return absl::InvalidArgumentError(absl::StrCat("advance to ", request.subject(),
                                                    ": only a whole artifact in memory is written over an "
-                                                   "earlier version; get it without advance"));
+                                                   "earlier version; get the artifact without advance"));
   }
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {

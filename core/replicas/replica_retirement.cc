@@ -33,8 +33,8 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
   });
   if (replica == replicas.end()) {
     refusal = {.why = absl::NotFoundError(absl::StrCat(what, ": ", request.location.ToString(),
-                                                       " has no ready replica of it any more; the new ",
-                                                       "version comes whole"))};
+                                                       " has no ready replica of this version any more; ",
+                                                       "get the new version whole"))};
     return refusal.why;
   }
   if (replica->pinned) {

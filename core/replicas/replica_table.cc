@@ -253,7 +253,7 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_
     const bool in_memory = record->storage.host != nullptr || record->storage.device != nullptr;
     if (info.state != ReplicaState::kReady || !in_memory || info.pinned || info.leases > live_leases ||
         record->reserved) {
-      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": it is ",
+      return absl::FailedPreconditionError(absl::StrCat("retire replica ", id, ": the replica is ",
                                                         info.leases > live_leases ? "leased"
                                                         : info.pinned             ? "pinned"
                                                         : record->reserved        ? "being evicted"

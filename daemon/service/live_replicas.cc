@@ -191,7 +191,7 @@ absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLive
 absl::Status LiveReplicas::CheckCanChange(const Location& location) const {
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk) {
-    return absl::FailedPreconditionError("the replica is on disk; get it at cpu or gpu:N");
+    return absl::FailedPreconditionError("the replica is on disk; get the artifact at cpu or gpu:N");
   }
   if (options_.devices->devices()[location.device].runs_kernels) return absl::OkStatus();
   return absl::FailedPreconditionError(

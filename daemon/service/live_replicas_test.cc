@@ -267,7 +267,7 @@ TEST_F(LiveReplicasTest, ReplicaOnDisk_IsRefusedWithRemedy) {
   const absl::Status refused = live->Attach(request).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr(replica_id), HasSubstr("on disk"), HasSubstr("get it at cpu or gpu:N")));
+              AllOf(HasSubstr(replica_id), HasSubstr("on disk"), HasSubstr("get the artifact at cpu or gpu:N")));
 }
 
 // The test's process exported the memory itself, so it cannot open it. It tells the daemon that it has.

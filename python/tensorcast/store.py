@@ -191,10 +191,10 @@ class Store(Administration, calls.Closing):
             key that the daemon remembers.
         pin: keep the replica on this node until unpin(), even while no client has a lease on it.
         advance: overwrite the replica of an earlier version on the same device with this version. So the node holds one
-            image instead of two, and that replica is gone. If the store has no differences, it is the least recently used
-            replica there with the same tensors, under any key. Raises FailedPreconditionError with the reason if that
-            replica is in use (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or
-            "disk".
+            image instead of two, and the earlier replica is gone. The daemon chooses the replica from which the store's
+            differences lead to this version; without differences, the least recently used idle replica on that device with
+            the same tensors, under any key. Raises FailedPreconditionError with the reason if the chosen replica is in use
+            (also by this process), is pinned, or is a last copy. Cannot be combined with tensors, lane or "disk".
         into: also copy the tensors into these tensors of the program, by name: contiguous numpy arrays, or torch tensors in
             host memory or on a GPU, with the same dtypes and shapes. Weights.written describes the write. This thread
             enqueues writes to a GPU on torch's current stream, and the timeout does not end them. get_async enqueues them in
@@ -214,7 +214,7 @@ class Store(Administration, calls.Closing):
         if into is None and bases:
             raise InvalidArgumentError(f"get {artifact}: from_ is for tensors that are written, and none are given; pass into=")
         if into is not None and arguments.location(device) != "cpu":
-            raise InvalidArgumentError(f"get: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
+            raise InvalidArgumentError(f"get {artifact}: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
         if live and arguments.location(device) == "disk":
             raise InvalidArgumentError(f"get {artifact}: live weights are in host memory or on a GPU, not on disk; pass another device")
         if live and (pin or tensors is not None):

@@ -106,11 +106,12 @@ struct GetOptions {
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
   // Write this version over a replica of an earlier version at `location` ("cpu" or "gpu:N"), so that memory
-  // for one image is enough. The earlier replica is then gone. If the store has no differences, it is the
-  // least recently used replica there with the same tensors, under any key. FAILED_PRECONDITION, with the
-  // reason, if that replica is in use, is pinned, is a last copy, or is in memory that cannot be written to.
-  // With wait_for_space, the get waits until the replica's readers end. If there is no such replica, the get
-  // is an ordinary one. Cannot be combined with `tensors`, `lane` or "disk".
+  // for one image is enough. The earlier replica is then gone. The daemon chooses the replica from which the
+  // store's differences lead to this version; without differences, the least recently used idle replica there
+  // with the same tensors, under any key. FAILED_PRECONDITION, with the reason, if the chosen replica is in
+  // use, is pinned, is a last copy, or is in memory that cannot be written to. With wait_for_space, the get
+  // waits until the replica's readers end. If `location` has no such replica, the get is an ordinary one.
+  // Cannot be combined with `tensors`, `lane` or "disk".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
