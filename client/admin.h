@@ -77,7 +77,7 @@ class AdminClient {
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
   // `replica` names replicas as in Client::SetPinned. FAILED_PRECONDITION for a pinned replica and, without
-  // `force`, for a last copy.
+  // `force`, for a last copy. UNAVAILABLE, without `force`, if the daemon cannot ask the global store.
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);

@@ -127,7 +127,7 @@ class StoreEngine {
 
   // Removes a replica: at once if it is not leased, else when its last lease ends; until then it gets no new
   // leases. FAILED_PRECONDITION if the replica is pinned, allocating or filling, or, without `force`, if the
-  // guard refuses.
+  // guard refuses. UNAVAILABLE, without `force`, if the guard cannot decide now.
   absl::Status Evict(std::string_view replica_id, bool force);
   // NOT_FOUND for an unknown replica; FAILED_PRECONDITION for a draining one.
   absl::Status SetPinned(std::string_view replica_id, bool pinned);

@@ -61,6 +61,7 @@ void RecordingListener::WaitForState(const std::string& replica_id, ReplicaState
 absl::Status ScriptedGuard::MayEvict(const ReplicaInfo& replica) {
   absl::MutexLock lock(&mutex_);
   asked_.push_back(replica.artifact_id);
+  if (undecided_) return absl::UnavailableError("scripted: the store is away");
   // The real guard asks the global store, which refuses to lose the last copy.
   return refused_.contains(replica.artifact_id) ? absl::FailedPreconditionError("scripted: the last copy")
                                                 : absl::OkStatus();
@@ -69,6 +70,11 @@ absl::Status ScriptedGuard::MayEvict(const ReplicaInfo& replica) {
 void ScriptedGuard::Refuse(const std::string& artifact_id) {
   absl::MutexLock lock(&mutex_);
   refused_.insert(artifact_id);
+}
+
+void ScriptedGuard::SetUndecided(bool undecided) {
+  absl::MutexLock lock(&mutex_);
+  undecided_ = undecided;
 }
 
 std::vector<std::string> ScriptedGuard::asked() const {

@@ -51,11 +51,13 @@ class ScriptedGuard final : public EvictionGuard {
   absl::Status MayEvict(const ReplicaInfo& replica) override;
 
   void Refuse(const std::string& artifact_id);
+  void SetUndecided(bool undecided);  // true: the guard cannot ask, and says so of each replica
   std::vector<std::string> asked() const;  // artifact ids
 
  private:
   mutable absl::Mutex mutex_;
   std::set<std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  bool undecided_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::string> asked_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -396,6 +396,18 @@ TEST_F(EngineEviction, EvictRequest_NeverForcesPinAndForcesGuardOnRequest) {
   EXPECT_FALSE(IsHere(0));
 }
 
+TEST_F(EngineEviction, EvictRequest_IsUnavailableWhenGuardCannotDecide) {
+  StartWithGranules(2, /*guard=*/true);
+  const std::string id = MustGet(artifacts_[0], kCpu)->replica_id();
+  guard_.SetUndecided(true);
+  const absl::Status undecided = engine_->Evict(id, false);
+  EXPECT_EQ(undecided.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(undecided.message(), HasSubstr("the store is away"));
+  EXPECT_TRUE(IsHere(0));
+  guard_.SetUndecided(false);
+  EXPECT_TRUE(engine_->Evict(id, false).ok());
+}
+
 TEST_F(EngineEviction, EvictRequest_RefusesFillingReplica) {
   StartWithGranules(2);
   auto control = MakeControl(artifacts_[0].image, {.held = true, .failing_chunks = {}});

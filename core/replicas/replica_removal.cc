@@ -21,6 +21,10 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   const bool guarded = !force && !replica.pinned && replica.state == ReplicaState::kReady;
   if (guarded && guard_ != nullptr) {
     if (absl::Status allowed = guard_->MayEvict(replica); !allowed.ok()) {
+      // The guard could not decide: the same request may succeed later, so the code stays.
+      if (absl::IsUnavailable(allowed)) {
+        return Annotate(allowed, absl::StrCat("evict replica ", replica_id, " without --force"));
+      }
       return absl::FailedPreconditionError(
           absl::StrCat("evict replica ", replica_id, ": the replica must stay",
                        absl::IsAborted(allowed) ? " for now, and waits for " : ": ", allowed.message(),

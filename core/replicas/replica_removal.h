@@ -30,7 +30,7 @@ class ReplicaRemoval {
       : table_(table), devices_(devices), store_(store), disk_names_(disk_names), guard_(guard) {}
 
   // NOT_FOUND for an unknown replica. FAILED_PRECONDITION if the replica is pinned, allocating or filling,
-  // or, without `force`, if the guard refuses.
+  // or, without `force`, if the guard refuses. UNAVAILABLE if the guard cannot decide now.
   absl::Status Evict(std::string_view replica_id, bool force);
   // Removes the artifact's packed file, its partial replicas, and its replicas that were ready at `as_of`,
   // even pinned ones. For an artifact that was deleted.

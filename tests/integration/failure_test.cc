@@ -89,7 +89,8 @@ TEST(Failure, GlobalStoreAway_LocalReplicaCanBeAttachedNotEvicted) {
   // The last copy stays while the global store cannot be asked.
   replica->reset();
   EXPECT_EQ(a.admin().EvictReplica(Soon(), put.replica_id, /*force=*/false).code(),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(a.admin().ListReplicas(Soon(), put.artifact_id)->size(), 1);
 }
 
 TEST(Failure, PutUnderTakenKey_LeavesNothing) {
