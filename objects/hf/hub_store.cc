@@ -5,11 +5,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
@@ -27,6 +31,33 @@ struct File {
   std::string version;
 };
 using Files = std::map<std::string, File>;  // of a commit, by path
+
+// The parts of a header's value. Separators in quotes or in <…> do not separate.
+std::vector<std::string_view> SplitValue(std::string_view value, char separator) {
+  std::vector<std::string_view> parts;
+  char closing = '\0';  // of the quotes or the <…> in which the loop is
+  size_t begin = 0;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const char c = value[i];
+    if (closing == '"' && c == '\\') {
+      ++i;  // the character after it is text
+    } else if (closing != '\0') {
+      if (c == closing) closing = '\0';
+    } else if (c == '"' || c == '<') {
+      closing = c == '<' ? '>' : '"';
+    } else if (c == separator) {
+      parts.push_back(value.substr(begin, i - begin));
+      begin = i + 1;
+    }
+  }
+  parts.push_back(value.substr(begin));
+  return parts;
+}
+
+bool IsRelNext(std::string_view parameter) {
+  parameter = absl::StripAsciiWhitespace(parameter);
+  return absl::EqualsIgnoreCase(parameter, "rel=\"next\"") || absl::EqualsIgnoreCase(parameter, "rel=next");
+}
 
 // The requests to one hub.
 class Hub {
@@ -59,7 +90,9 @@ class Hub {
                         UrlOf(absl::StrCat("/api/models/", name.repository, "/tree/", name.revision)));
     url.query = "recursive=true";
     Files files;
+    std::set<std::string> pages;
     while (true) {
+      pages.insert(url.Text());
       TC_ASSIGN_OR_RETURN(const HttpReply reply, Ask(context, subject, url));
       const nlohmann::json page = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
       if (!page.is_array() ||
@@ -68,15 +101,20 @@ class Hub {
             absl::StrCat(subject, ": the hub's list of files is malformed; check HF_ENDPOINT"));
       }
       // The hub cuts a long list into pages. The token goes with each request, so a page on another server is
-      // refused, and the same page again would never end.
-      const absl::StatusOr<Url> next = NextPage(url, reply.Header("link"));
-      if (!next.ok()) return files;
-      if (!SameOrigin(url, *next) || *next == url) {
+      // refused, and a page that comes back would never end.
+      const absl::StatusOr<std::optional<Url>> next = NextPage(url, reply.Header("link"));
+      if (!next.ok()) {
         return absl::UnavailableError(absl::StrCat(
-            subject,
-            ": the next page of the list is on another server, or is the same page; check HF_ENDPOINT"));
+            subject, ": the hub's link to the next page of the list is malformed; check HF_ENDPOINT"));
       }
-      url = *next;
+      if (!next->has_value()) return files;
+      if (!SameOrigin(url, **next) || pages.contains((*next)->Text())) {
+        return absl::UnavailableError(
+            absl::StrCat(subject,
+                         ": the next page of the list is on another server, or is one of the previous pages; "
+                         "check HF_ENDPOINT"));
+      }
+      url = **next;
     }
   }
 
@@ -105,15 +143,19 @@ class Hub {
     return true;
   }
 
-  // The URL in a header of the form <https://…>; rel="next".
-  static absl::StatusOr<Url> NextPage(const Url& url, std::string_view link) {
-    for (std::string_view one : absl::StrSplit(link, ',')) {
-      one = absl::StripAsciiWhitespace(one);
-      if (absl::ConsumePrefix(&one, "<") && absl::StrContains(one, "rel=\"next\"")) {
-        return ResolveLocation(url, one.substr(0, one.find('>')));
+  // The URL that a Link header (RFC 8288) names: <https://…>; rel="next". Null if `url` is the last page.
+  static absl::StatusOr<std::optional<Url>> NextPage(const Url& url, std::string_view links) {
+    for (const std::string_view link : SplitValue(links, ',')) {
+      const std::vector<std::string_view> parts = SplitValue(link, ';');
+      if (std::none_of(parts.begin() + 1, parts.end(), IsRelNext)) continue;
+      std::string_view target = absl::StripAsciiWhitespace(parts[0]);
+      if (!absl::ConsumePrefix(&target, "<") || !absl::ConsumeSuffix(&target, ">")) {
+        return absl::InvalidArgumentError("the link has no <URL>");
       }
+      TC_ASSIGN_OR_RETURN(Url next, ResolveLocation(url, target));
+      return next;
     }
-    return absl::NotFoundError("the last page");
+    return std::nullopt;
   }
 
   absl::StatusOr<Url> UrlOf(std::string_view path) const {

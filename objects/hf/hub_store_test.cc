@@ -44,12 +44,13 @@ class HubStoreTest : public ::testing::Test {
     }
     const std::string tree = absl::StrCat("/api/models/org/name/tree/", kCommit);
     if (request.path == tree && request.query == "recursive=true") {
-      return {.headers = {{"Link", absl::StrCat("<", hub_.url(), tree, "?cursor=2>; rel=\"next\"")}},
+      return {.headers = {{"Link", first_link_.empty() ? LinkTo(tree + "?cursor=2") : first_link_}},
               .body = R"([{"type": "directory", "oid": "1", "size": 0, "path": "sub"},
                           {"type": "file", "oid": "2", "size": 2, "path": "config.json"}])"};
     }
     if (request.path == tree) {
-      return {.body = absl::StrCat(R"([{"type": "file", "oid": "3", "size": 7, "path": "sub/w.safetensors",
+      return {.headers = {{"Link", second_link_}},
+              .body = absl::StrCat(R"([{"type": "file", "oid": "3", "size": 7, "path": "sub/w.safetensors",
                                         "lfs": {"oid": ")",
                                    kSha256, R"(", "size": 7, "pointerSize": 100}}])")};
     }
@@ -67,6 +68,10 @@ class HubStoreTest : public ::testing::Test {
     return ServeBytes(request, "weights", "\"of the cdn\"");
   }
 
+  std::string LinkTo(const std::string& page) const {
+    return absl::StrCat("<", hub_.url(), page, ">; rel=\"next\"");
+  }
+
   std::unique_ptr<ObjectStore> Store(HubOptions options = {}) {
     options.endpoint = hub_.url();
     options.token = Secret(token_);
@@ -74,6 +79,7 @@ class HubStoreTest : public ::testing::Test {
   }
 
   std::string token_;
+  std::string first_link_, second_link_;  // the Link headers of the two pages; empty: to the second, to none
   std::atomic<bool> away_ = false;
   int signatures_ = 0;
   std::atomic<int> valid_ = 1;
@@ -115,6 +121,33 @@ TEST_F(HubStoreTest, Repository_IsPinnedToItsCommit) {
 
 TEST_F(HubStoreTest, RevisionWithSlash_IsFound) {
   EXPECT_TRUE(Store()->Find({}, "hf://org/name@refs%2Fpr%2F1/config.json").ok());
+}
+
+TEST_F(HubStoreTest, LinkWithCommasAndOtherRelations_LeadsToNextPage) {
+  const std::string tree = absl::StrCat("/api/models/org/name/tree/", kCommit);
+  first_link_ = absl::StrCat("<", hub_.url(), tree, "?cursor=a>; rel=\"first\"; title=\"a, <b>; \\\"c\", <",
+                             hub_.url(), tree, "?cursor=b,c;d>; title=x; rel=\"next\"");
+  const auto found = Store()->Find({}, "hf://org/name");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(*found->folder->List({}), ElementsAre("config.json", "sub"));
+  ASSERT_EQ(hub_.requests().size(), 3);
+  EXPECT_EQ(hub_.requests()[2].query, "cursor=b,c;d");
+}
+
+TEST_F(HubStoreTest, MalformedLinkToNextPage_IsAnError) {
+  for (const char* const link : {"<https://hub/a b>; rel=\"next\"", "https://hub/a; rel=\"next\""}) {
+    first_link_ = link;
+    const absl::Status status = Store()->Find({}, "hf://org/name").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << link;
+    EXPECT_THAT(status.message(), HasSubstr("malformed"));
+  }
+}
+
+TEST_F(HubStoreTest, PagesInCircle_AreAnError) {
+  second_link_ = LinkTo(absl::StrCat("/api/models/org/name/tree/", kCommit, "?recursive=true"));
+  const absl::Status status = Store()->Find({}, "hf://org/name").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), HasSubstr("one of the previous pages"));
 }
 
 TEST_F(HubStoreTest, SmallFile_IsReadFromHub) {
