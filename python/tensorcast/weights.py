@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorcast import _native, arguments, arrays, calls
-from tensorcast.errors import ClosedError, DataLossError, FailedPreconditionError, NotFoundError
+from tensorcast.errors import ClosedError, DataLossError, FailedPreconditionError, NotFoundError, UnavailableError
 from tensorcast.progress import size
 from tensorcast.tables import table
 
@@ -245,11 +245,11 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         return "lost" if replica.lost else "attached"
 
     def check(self) -> None:
-        """Raises DataLossError for damaged weights, and FailedPreconditionError after the daemon ended."""
+        """Raises DataLossError for damaged weights, and UnavailableError after the daemon ended."""
         if damage := self._open().damage:
             raise DataLossError(f"check {self.artifact_id}: the bytes in this node's memory are damaged: {damage}; get the artifact again")
         if self.lost:
-            raise FailedPreconditionError(f"check {self.artifact_id}: the daemon that held the lease ended; get the artifact again")
+            raise UnavailableError(f"check {self.artifact_id}: the daemon that held the lease ended; get the artifact again")
 
 
 def _get_again(origin: tuple[str, Mapping[str, str]], artifact_id: str, device: str, names: list[str] | None) -> Weights:
