@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorcast import arguments, calls
-from tensorcast.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorcast.errors import Error, FailedPreconditionError, InvalidArgumentError, NotFoundError, of_code
 from tensorcast.tables import Listing, Shown, table
 
 if TYPE_CHECKING:
@@ -334,7 +334,8 @@ class Administration:
         device: the location on the other nodes.
         lane: as in get.
 
-        `replication_tasks` shows the progress. Raises NotFoundError for an unknown node.
+        `replication_tasks` shows the progress. Raises NotFoundError for an unknown node, InvalidArgumentError for a device that
+        the node does not have, and ResourceExhaustedError if the artifact does not fit there.
         """
         options = self.options(timeout)
         targets = _targets(to, device)
@@ -343,7 +344,7 @@ class Administration:
         results = list(zip(targets, answer["results"]))
         for (node, _), result in results:
             if result["error"]:
-                raise NotFoundError(f"replicate {artifact} to {node}: {_error(result['error'])}")
+                raise _refusal(f"replicate {artifact} to {node}", result["error"])
         return Listing(_result(artifact_id, node, result) for (node, _), result in results)
 
     replicate, replicate_async = calls.forms(_replicate)
@@ -387,7 +388,7 @@ class Administration:
         answer = yield self.native.follow_key(arguments.text("key", key), targets, options=self.options(timeout))
         for (node, _), result in zip(targets, answer["results"]):
             if result["error"]:
-                raise NotFoundError(f"add followers of {key} at {node}: {_error(result['error'])}")
+                raise _refusal(f"add followers of {key} at {node}", result["error"])
         return Listing(_follower(result["follower"]) for result in answer["results"])
 
     add_followers, add_followers_async = calls.forms(_add_followers)
@@ -497,6 +498,10 @@ def _location(fields: _Fields | None) -> str:
 
 def _error(fields: _Fields | None) -> str:
     return "" if not fields else fields["message"]
+
+
+def _refusal(operation: str, fields: _Fields) -> Error:
+    return of_code(fields["code"], f"{operation}: {fields['message']}")
 
 
 def _artifact(fields: _Fields) -> Artifact:

@@ -149,6 +149,33 @@ _BY_CODE = {
 }
 
 
+# By the number of the code (google.rpc.Code), as messages of proto/ carry it.
+_CODES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+
+
+def of_code(code: int, message: str) -> Error:
+    """Returns the exception for an error within a message of proto/, without raising it."""
+    return of_status(_CODES[code] if 0 <= code < len(_CODES) else f"code {code}", message)
+
+
 def of_status(code: str, message: str) -> Error:
     """Returns the exception for a status of the client library, without raising it."""
     kind = _BY_CODE.get(code)

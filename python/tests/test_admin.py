@@ -74,6 +74,8 @@ def test_replicate_makes_tasks_that_end_done(store, stored, cluster):
         assert time.monotonic() < deadline
     with pytest.raises(tc.NotFoundError, match="nobody"):
         store.replicate("admin/one", ["nobody"])
+    with pytest.raises(tc.InvalidArgumentError, match="no gpu:63"):
+        store.replicate("admin/one", ["b:gpu:63"])
 
 
 def test_an_unfinished_task_is_cancelled(store, stored, cluster):
