@@ -143,6 +143,20 @@ TEST_F(CredentialProvidersTest, WebIdentity_IsExchangedInABody) {
   EXPECT_EQ((*found)->expires, Expiration());
 }
 
+TEST_F(CredentialProvidersTest, FolderInPlaceOfTokenFile_IsAnError) {
+  variables_["AWS_WEB_IDENTITY_TOKEN_FILE"] = folder_.path();
+  variables_["AWS_ROLE_ARN"] = "arn";
+  EXPECT_THAT(Text(WebIdentityCredentials(http_, environment())({})),
+              AllOf(HasSubstr(folder_.path()), HasSubstr("Is a directory")));
+}
+
+TEST_F(CredentialProvidersTest, FolderInPlaceOfProfileFile_CountsAsEmpty) {
+  variables_["AWS_SHARED_CREDENTIALS_FILE"] = folder_.path();
+  const auto profile = ReadProfile(environment());
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_TRUE(profile->settings.empty());
+}
+
 TEST_F(CredentialProvidersTest, RefusedWebIdentity_IsNamedWithoutToken) {
   FakeServer sts([](const FakeRequest&) {
     return FakeReply{.status = 403,

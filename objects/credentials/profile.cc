@@ -1,15 +1,18 @@
 #include "objects/credentials/profile.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/posix/unique_fd.h"
 #include "base/status.h"
 
 namespace tensorcast::objects {
@@ -56,11 +59,18 @@ std::string Profile::Get(std::string_view setting) const {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
-  // Streams do not promise to set errno, and an old one would give the status a wrong cause.
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  // Not with a stream: its iterators throw where a read fails, as that of a folder does.
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return ErrnoStatus(errno, "read", path);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string text;
+  std::array<char, 4096> piece;
+  while (true) {
+    const ssize_t size = read(file.get(), piece.data(), piece.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return ErrnoStatus(errno, "read", path);
+    if (size == 0) break;
+    text.append(piece.data(), static_cast<size_t>(size));
+  }
   absl::StripTrailingAsciiWhitespace(&text);
   return text;
 }
