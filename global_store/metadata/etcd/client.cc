@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -32,12 +32,15 @@ constexpr absl::Duration kConnect = absl::Milliseconds(250);
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.fail() || text.empty()) {
+  // The stream catches what its buffer throws where a read fails, as that of a folder does. Iterators would
+  // not.
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || !text || text.view().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("connect to etcd: ", path, " cannot be read or is empty; name a PEM file"));
   }
-  return text;
+  return text.str();
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ClientOptions& options) {

@@ -87,9 +87,11 @@ TEST_F(EtcdOverTls, WrongCertificates_AreRefusedByBothSides) {
 }
 
 TEST(EtcdTls, UnusableTlsFiles_AreNamedInTheError) {
-  const auto missing = Client::Create({.endpoints = {"127.0.0.1:1"}, .ca = "/no/such/file"});
-  EXPECT_TRUE(absl::IsInvalidArgument(missing.status()));
-  EXPECT_NE(missing.status().message().find("/no/such/file"), std::string::npos) << missing.status();
+  for (const char* const file : {"/no/such/file", "/proc/self"}) {
+    const auto unusable = Client::Create({.endpoints = {"127.0.0.1:1"}, .ca = file});
+    EXPECT_TRUE(absl::IsInvalidArgument(unusable.status())) << file;
+    EXPECT_NE(unusable.status().message().find(file), std::string::npos) << unusable.status();
+  }
   const TestAuthority authority;
   const auto alone =
       Client::Create({.endpoints = {"127.0.0.1:1"}, .certificate = authority.Issue("node/a").certificate});
