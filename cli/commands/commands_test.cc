@@ -290,7 +290,7 @@ TEST_F(CommandsTest, Replicate_BringsReplicaAndShowsTasks) {
   EXPECT_EQ(Json({"replication", "ls", "m"})["tasks"].size(), 1u);
   EXPECT_EQ(Good({"replication", "cancel", "m"}), "nothing was under way there\n");
   EXPECT_EQ(Good({"replication", "cancel", "m", "--to", "alone:disk"}), "nothing was under way there\n");
-  Bad({"replication", "cancel", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
+  Bad({"replication", "cancel", "m", "--to", "alone:cellar"}, 1, "replication cancel m: --to alone:cellar");
   Good({"rm", "m"});
 }
 
@@ -301,6 +301,7 @@ TEST_F(CommandsTest, ReplicateWithInvalidTarget_IsRefused) {
   Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among all nodes");
   Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is not a label");
   Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
+  Bad({"follower", "rm", "m", "--to", "alone:cellar"}, 1, "follower rm m: --to alone:cellar");
   Bad({"replicate", "m", "--to", ":cpu"}, 1, "NODE or NODE:LOCATION is expected");
   Bad({"replicate", "n", "--to", "alone"}, 1, "NOT_FOUND");
   const RunResult absent = Run({"replicate", "m", "--to", "absent", "--no-wait"});

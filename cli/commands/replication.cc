@@ -63,7 +63,8 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   if (!flags.to.empty()) {
     // Names and gpu:all are resolved here, from what the global store knows now.
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
-    TC_RETURN_IF_ERROR(AddNamed(cluster, flags, request.mutable_targets()));
+    TC_RETURN_IF_ERROR(Annotate(AddNamed(cluster, flags, request.mutable_targets()),
+                                absl::StrCat("replication cancel ", flags.artifact)));
   }
   TC_ASSIGN_OR_RETURN(const v1::CancelReplicationTasksResponse cancelled,
                       admin->CancelReplicationTasks(context, request));
@@ -105,7 +106,8 @@ absl::Status RemoveFollowers(const CommonFlags& common, const PlaceFlags& flags)
   if (!flags.to.empty()) {
     TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
-    TC_RETURN_IF_ERROR(AddNamed(cluster, flags, &named));
+    TC_RETURN_IF_ERROR(
+        Annotate(AddNamed(cluster, flags, &named), absl::StrCat("follower rm ", flags.artifact)));
   }
   TC_ASSIGN_OR_RETURN(const client::VersionsClient::Targets targets, FollowTargets(named));
   TC_ASSIGN_OR_RETURN(const auto versions, ConnectVersions(common));
