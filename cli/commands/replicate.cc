@@ -57,6 +57,9 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
     TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node.node_id(), device, targets), "--device"));
   }
   if (!targets->empty()) return absl::OkStatus();
+  if (cluster.nodes().empty()) {
+    return absl::NotFoundError("no node is registered at the global store now; start a daemon");
+  }
   if (fitting) {
     return absl::NotFoundError("--device gpu:all: none of the chosen nodes has a GPU; choose other nodes");
   }
