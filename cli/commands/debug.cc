@@ -273,8 +273,10 @@ absl::Status MakeBundle(const CommonFlags& common, const BundleFlags& flags) {
   if (status.ok()) AddStore(bundle, *status, options);
   AddCluster(bundle, *own, options, status);
   if (OnTerminationSignal().IsCancelled()) return absl::CancelledError("make a bundle: interrupted");
+  const std::vector<std::string> missing = bundle.left_out();
+  bundle.Write("left_out.txt", missing.empty() ? "nothing\n" : absl::StrJoin(missing, "\n") + "\n");
+  // Read again, since left_out.txt itself is left out where it cannot be written.
   const std::vector<std::string> left_out = bundle.left_out();
-  bundle.Write("left_out.txt", left_out.empty() ? "nothing\n" : absl::StrJoin(left_out, "\n") + "\n");
   const std::string out =
       !flags.out.empty()
           ? flags.out
