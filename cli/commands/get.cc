@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/output/output.h"
@@ -135,7 +136,7 @@ std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
     std::fprintf(stderr,
                  "tensorcast: get %s: only the tensors are written, and no files, since the keys of the "
                  "artifact cannot be listed: %s\n",
-                 artifact_id.c_str(), keys.status().ToString().c_str());
+                 artifact_id.c_str(), Printable(keys.status().ToString()).c_str());
     return "";
   }
   std::vector<std::string> names;
@@ -149,7 +150,7 @@ std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
   std::fprintf(stderr,
                "tensorcast: get %s: only the tensors are written, and no files, since the keys of the "
                "artifact bind different files; get one of the keys: %s\n",
-               artifact_id.c_str(), absl::StrJoin(names, ", ").c_str());
+               artifact_id.c_str(), Printable(absl::StrJoin(names, ", ")).c_str());
   return "";
 }
 

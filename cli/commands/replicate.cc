@@ -303,11 +303,11 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
   if (!flags.no_wait) {
     const absl::Status waited = AwaitAll(*admin, context, request.artifact_id(), replication);
     if (!waited.ok()) {
-      const char* const artifact = flags.places.artifact.c_str();
+      const std::string artifact = Printable(flags.places.artifact);
       std::fprintf(stderr,
                    "the tasks go on without this command: `tensorcast replication ls %s` shows how far they "
                    "are, `tensorcast replication cancel %s` ends them\n",
-                   artifact, artifact);
+                   artifact.c_str(), artifact.c_str());
       return waited;
     }
   }

@@ -172,7 +172,7 @@ void WarnUnconfirmed(const std::string& key, uint64_t revision) {
       stderr,
       "tensorcast: resolve key %s: the global store does not answer, so this is revision %llu, the last that "
       "this node knows; use --confirmed to fail instead\n",
-      key.c_str(), static_cast<unsigned long long>(revision));
+      Printable(key).c_str(), static_cast<unsigned long long>(revision));
 }
 
 std::string DescribeStages(const TransferReport& report) {

@@ -143,6 +143,13 @@ TEST(Output, Table_EscapesControlCharacters) {
   EXPECT_EQ(table.ToString(), "address        lanes\nhost\\x1b[2J:1  tcp\\x0aforged row\n");
 }
 
+TEST(Output, WarnUnconfirmed_EscapesControlCharacters) {
+  ::testing::internal::CaptureStderr();
+  WarnUnconfirmed("a\x1b[2Kb", 7);
+  const std::string warned = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warned.find("a\\x1b[2Kb: "), std::string::npos) << warned;
+}
+
 TEST(Output, Print_EscapesControlCharactersButLineFeeds) {
   ::testing::internal::CaptureStdout();
   PrintF("given up: %s\n", "node-b \x1B]0;title\x07\r");
