@@ -203,6 +203,12 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
 
 absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& context, std::string_view artifact,
                                                      const GetOptions& options) {
+  return GetNamed(context, artifact, options, absl::StrCat("get ", artifact));
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> Client::GetNamed(const RequestContext& context,
+                                                          std::string_view artifact,
+                                                          const GetOptions& options, std::string_view what) {
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Get", operation,
                   {{otel::attr::kOperationType, "get"},
@@ -210,7 +216,6 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& conte
   if (!IsArtifactId(artifact)) span.SetAttribute(otel::attr::kKey, artifact);
   span.AttachTo(&operation);
   std::unique_ptr<Replica> replica;
-  const std::string what = absl::StrCat("get ", artifact);
   absl::Status status =
       // The get as a whole is tried again, never one step of it: a ticket or a replica id means nothing to a
       // daemon that was restarted between the steps.
@@ -266,11 +271,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
   const auto get = [&](size_t i) {
     GetOptions here = options;
     here.location = places[i];
-    absl::StatusOr<std::unique_ptr<Replica>> replica = Get(all, artifact, here);
+    absl::StatusOr<std::unique_ptr<Replica>> replica =
+        GetNamed(all, artifact, here, absl::StrCat("get ", artifact, " at ", places[i]));
     if (replica.ok()) {
       replicas[i] = *std::move(replica);
     } else {
-      fail(Annotate(replica.status(), absl::StrCat("at ", places[i])));
+      fail(replica.status());
     }
   };
   {

@@ -214,7 +214,7 @@ TEST_F(ReplicaTest, GetAt_ReturnsReplicaPerLocation) {
   const std::string wrong[] = {"cpu", "nowhere"};
   const absl::Status refused = client_->GetAt(Context(), put->artifact_id, wrong).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("at nowhere"));
+  EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("get ", put->artifact_id, " at nowhere: ")));
   replicas->clear();
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }

@@ -315,6 +315,9 @@ class Client {
  private:
   friend class Changes;
   explicit Client(std::shared_ptr<Session> session);
+  // Get, with `what` as the operation and the subject in errors.
+  absl::StatusOr<std::unique_ptr<Replica>> GetNamed(const RequestContext& context, std::string_view artifact,
+                                                    const GetOptions& options, std::string_view what);
   // One attempt of Get.
   absl::StatusOr<std::unique_ptr<Replica>> GetOnce(const RequestContext& context, std::string_view artifact,
                                                    const GetOptions& options);
