@@ -63,6 +63,13 @@ class Checker {
         absl::StrCat("observability.otel.", key, ": \"", value, "\" is not ", wanted)));
   }
 
+  // One of two files that are of use only together is not given.
+  void FailAlone(std::string_view missing, std::string_view given, std::string_view file) {
+    status_.Update(
+        absl::InvalidArgumentError(absl::StrCat("observability.otel.", missing, ": no file is given, and ",
+                                                given, " is \"", file, "\"; give both or neither")));
+  }
+
   // An empty text leaves `out` as it was where the key has no default.
   void Duration(std::string_view key, const std::string& text, absl::Duration* out) {
     const v1::ConfigKey& declared = Declared(key);
@@ -269,8 +276,9 @@ void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& op
   check.File("tls.key_file", config.tls().key_file());
   CheckStandardAuthorities(config, check, options);
   if (config.tls().cert_file().empty() != config.tls().key_file().empty()) {
-    check.Fail("tls.key_file", config.tls().key_file(),
-               "given together with tls.cert_file; give both or neither");
+    const bool no_key = config.tls().key_file().empty();
+    check.FailAlone(no_key ? "tls.key_file" : "tls.cert_file", no_key ? "tls.cert_file" : "tls.key_file",
+                    no_key ? config.tls().cert_file() : config.tls().key_file());
   }
   const bool http_only = !config.tls().cert_file().empty() || config.tls().insecure_skip_verify();
   if (http_only && bridge.exporter == ExporterKind::kOtlpGrpc) {
