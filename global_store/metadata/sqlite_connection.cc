@@ -11,17 +11,31 @@ namespace {
 
 constexpr int kBusyTimeoutMs = 5000;  // another reader of the file, such as a backup
 
-std::string_view Advice(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kResourceExhausted:
+// By SQLite's code, since errors of one status have different remedies.
+std::string_view Advice(int code) {
+  constexpr std::string_view kMoreMemory = "give the global store more memory";
+  if (code == SQLITE_IOERR_NOMEM) return kMoreMemory;
+  switch (code & 0xff) {  // the primary code
+    case SQLITE_FULL:
       return "free space on the disk of the database";
-    case absl::StatusCode::kDataLoss:
+    case SQLITE_NOMEM:
+      return kMoreMemory;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
       return "restore the file from a backup";
-    case absl::StatusCode::kUnavailable:
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return "try again when no other program uses the file";
+    case SQLITE_IOERR:
+      return "check the disk of the database, then try again";
+    case SQLITE_INTERRUPT:
       return "try again";
-    case absl::StatusCode::kPermissionDenied:
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_AUTH:
       return "check the permissions of the file and of its folder";
-    default:
+    default:  // SQLITE_TOOBIG, too: the store splits what may be large
       return "report this defect of the global store";
   }
 }
@@ -52,17 +66,20 @@ absl::StatusCode Classify(int code) {
   }
 }
 
+absl::Status StatusOf(int code, sqlite3* db, std::string_view what) {
+  if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return absl::OkStatus();
+  const std::string detail = db == nullptr ? "" : absl::StrCat(" (", sqlite3_errmsg(db), ")");
+  return absl::Status(Classify(code),
+                      absl::StrCat(what, ": ", sqlite3_errstr(code), detail, "; ", Advice(code)));
+}
+
 }  // namespace
 
 absl::Status SqliteStatus(int code, sqlite3* db) {
-  if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return absl::OkStatus();
-  const absl::StatusCode classified = Classify(code);
-  std::string message = absl::StrCat("use the metadata database: ", sqlite3_errstr(code));
-  if (db != nullptr) {
-    const char* path = sqlite3_db_filename(db, "main");
-    absl::StrAppend(&message, " (", sqlite3_errmsg(db), ") in ", path == nullptr ? "?" : path);
-  }
-  return absl::Status(classified, absl::StrCat(message, "; ", Advice(classified)));
+  const char* const path = db == nullptr ? nullptr : sqlite3_db_filename(db, "main");
+  return StatusOf(
+      code, db,
+      absl::StrCat("use the metadata database", path == nullptr ? "" : " ", path == nullptr ? "" : path));
 }
 
 SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
@@ -113,7 +130,7 @@ absl::StatusOr<SqliteConnection> SqliteConnection::Open(const std::string& path)
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);
   SqliteConnection connection(db);  // to be closed even when it did not open
-  TC_RETURN_IF_ERROR(Annotate(SqliteStatus(code, db), absl::StrCat("open ", path)));
+  TC_RETURN_IF_ERROR(StatusOf(code, db, absl::StrCat("open the metadata database ", path)));
   sqlite3_busy_timeout(db, kBusyTimeoutMs);
   sqlite3_extended_result_codes(db, 1);
   return connection;

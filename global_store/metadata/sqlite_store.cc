@@ -226,13 +226,16 @@ absl::Status PrepareSchema(SqliteConnection& connection) {
     version = kSchemaVersion;
   } else if (application != kApplicationId) {
     return absl::FailedPreconditionError(
-        "the file belongs to another program; give the global store a global_store.metadata_path of its own");
+        absl::StrCat("open the metadata database ", connection.path(),
+                     ": the file belongs to another program; give the global store a "
+                     "global_store.metadata_path of its own"));
   }
   if (version != kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the file has schema version ", version, ", and this program uses schema version ", kSchemaVersion,
-        "; run the release that wrote the file, or give the global store another "
-        "global_store.metadata_path"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("open the metadata database ", connection.path(), ": the file has schema version ",
+                     version, ", and this program uses schema version ", kSchemaVersion,
+                     "; run the release that wrote the file, or give the global store another "
+                     "global_store.metadata_path"));
   }
   return absl::OkStatus();
 }
@@ -261,10 +264,10 @@ absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptio
   // Given free for SQLite to open with on a full disk, and taken again below.
   ReleaseSpace(reserve);
   TC_ASSIGN_OR_RETURN(SqliteConnection writer, SqliteConnection::Open(options.path));
-  TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), absl::StrCat("open ", options.path)));
+  TC_RETURN_IF_ERROR(Configure(writer, options));
   // After the writer has made the schema and the log: the reader may make nothing.
   TC_ASSIGN_OR_RETURN(SqliteConnection reader, SqliteConnection::Open(options.path));
-  TC_RETURN_IF_ERROR(Annotate(reader.Execute("PRAGMA query_only = 1"), absl::StrCat("open ", options.path)));
+  TC_RETURN_IF_ERROR(reader.Execute("PRAGMA query_only = 1"));
   WriteStatements writes;
   ReadStatements reads;
   TC_RETURN_IF_ERROR(Prepare(writer, writes));

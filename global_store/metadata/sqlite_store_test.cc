@@ -14,6 +14,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "global_store/metadata/sqlite_connection.h"
 
 namespace tensorcast::global_store::sqlite_store_test {
 namespace {
@@ -193,6 +194,19 @@ TEST_F(SqliteStoreTest, FullDisk_RefusesCommitAndKeepsFacts) {
   EXPECT_THAT((*store)->Load()->keys, SizeIs(1));
   EXPECT_EQ((*store)->FindResponse("key-2").value(), std::nullopt);
   EXPECT_TRUE((*store)->Commit(NumberedBatch(3)).ok());
+}
+
+TEST(SqliteStatus, Remedy_FollowsSqlitesCode) {
+  for (const auto& [code, remedy] :
+       {std::pair(SQLITE_FULL, "; free space"),
+        std::pair(SQLITE_NOMEM, "; give the global store more memory"),
+        std::pair(SQLITE_IOERR_NOMEM, "; give the global store more memory"),
+        std::pair(SQLITE_IOERR_READ, "; check the disk"), std::pair(SQLITE_BUSY, "; try again when no other"),
+        std::pair(SQLITE_TOOBIG, "; report this defect")}) {
+    const absl::Status status = SqliteStatus(code, nullptr);
+    EXPECT_THAT(status.message(), HasSubstr(remedy)) << code;
+    EXPECT_THAT(status.message(), ::testing::StartsWith("use the metadata database: "));
+  }
 }
 
 TEST_F(SqliteStoreTest, FileThatIsNotADatabase_IsRefused) {
