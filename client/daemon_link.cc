@@ -71,10 +71,11 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
   // First by a plain connection, of which the errno says why nothing answers. gRPC would only say
   // UNAVAILABLE.
   TC_RETURN_IF_ERROR(CheckListener(address_, context));
-  const absl::Status connected = rpc::AwaitConnection(*channel_, context);
+  const std::string what = absl::StrCat("connect to the daemon at ", address_);
+  const absl::Status connected = rpc::AwaitConnection(*channel_, context, what);
   if (absl::IsDeadlineExceeded(connected)) {
-    return absl::UnavailableError(absl::StrCat("connect to the daemon at ", address_,
-                                               ": no answer came within ", absl::FormatDuration(timeout),
+    return absl::UnavailableError(absl::StrCat(what, ": no answer came within ",
+                                               absl::FormatDuration(timeout),
                                                "; check that the process that listens there is not stopped"));
   }
   if (!absl::IsUnavailable(connected)) return connected;
@@ -82,12 +83,11 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
       IsUnixAddress(address_) ? "check that a daemon listens on this socket"
       : in_clear ? "if the daemon has a certificate, set security.ca, security.certificate and security.key"
                  : "check that the daemon has a certificate of the same authority";
-  return absl::UnavailableError(
-      absl::StrCat("connect to the daemon at ", address_, ": the peer ended the connection; ", remedy));
+  return absl::UnavailableError(absl::StrCat(what, ": the peer ended the connection; ", remedy));
 }
 
 absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
-  struct stat info{};
+  struct stat info {};
   const bool found = !path.empty() && stat(path.c_str(), &info) == 0;
   if (found && S_ISSOCK(info.st_mode)) return absl::OkStatus();
   if (!path.empty() && !found && errno == EACCES) {

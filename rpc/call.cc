@@ -51,14 +51,15 @@ absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   if (fence_ != nullptr) TC_RETURN_IF_ERROR(fence_->Check(call_));
   // This process cancelled nothing, so the server did: it ends, and another try may find its successor.
   if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
-    return absl::UnavailableError(
-        absl::StrCat("the server cancelled the call (", status.error_message(), "); call again"));
+    return absl::UnavailableError(absl::StrCat("the server at ", call_.peer(), " cancelled the call (",
+                                               status.error_message(), "); call again"));
   }
   // gRPC says so of a service that the server does not have, without a word.
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
     return absl::UnimplementedError(
-        "the server does not have this call; if the address is that of a global store, give a daemon's "
-        "address, otherwise upgrade the server");
+        absl::StrCat("the server at ", call_.peer(),
+                     " does not have this call; if the address is that of a global store, give a daemon's "
+                     "address, otherwise upgrade the server"));
   }
   return FromGrpcStatus(status);
 }

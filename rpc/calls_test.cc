@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/protocol_version.h"
 #include "rpc/rpc_test_service.h"
@@ -139,6 +140,17 @@ TEST(Unary, CallCancelledByServerShutdown_IsUnavailable) {
                                  .status();
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
   ending.join();
+}
+
+TEST(Unary, ServerWithoutService_IsNamedInTheError) {
+  TestServer server;
+  server.Start();
+  const auto daemon = v1::StoreDaemon::NewStub(server.channel);
+  const absl::Status refused =
+      CallUnary(*daemon, &v1::StoreDaemon::Stub::GetStatus, Within(absl::Seconds(60)), {}).status();
+  EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("the server at ipv4:", server.server->addresses()[0],
+                                                        " does not have this call")));
 }
 
 TEST(Unary, Deadline_EndsCallAndCancelsHandler) {

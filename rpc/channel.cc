@@ -125,17 +125,18 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Cha
       ArgumentsOf(own), std::move(interceptors));
 }
 
-absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context) {
+absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context, std::string_view what) {
   // An attempt that failed for another channel of this process counts for this one, too: one more is made.
   const SteadyTime failing_until = SteadyNow() + kShortBackoff;
   while (true) {
     const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
-    TC_RETURN_IF_ERROR(context.Check("connect"));
+    TC_RETURN_IF_ERROR(context.Check(what));
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && SteadyNow() >= failing_until) {
       return absl::UnavailableError(
-          "connect: the server refused or ended the connection; check the address of the server and the "
-          "certificates of both ends");
+          absl::StrCat(what,
+                       ": the server refused or ended the connection; check the address of the server and "
+                       "the certificates of both ends"));
     }
     channel.WaitForStateChange(state,
                                ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kCancellationLook)));

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -54,10 +55,10 @@ std::string LookUpNames(const std::string& address);
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
 
 // Connects if needed, and waits for the handshakes of the connection; makes no call. UNAVAILABLE if the
-// server ends the connection before that; DEADLINE_EXCEEDED or CANCELLED when the context ends. gRPC shares
-// connections within a process, so this may use a connection that the server has already left; only a call
-// detects that.
-absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context);
+// server ends the connection before that; DEADLINE_EXCEEDED or CANCELLED when the context ends. `what` names
+// the operation and the server in errors. gRPC shares connections within a process, so this may use a
+// connection that the server has already left; only a call detects that.
+absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context, std::string_view what);
 
 // Makes a new connection to `address`, whatever connections exist, and asks the standard health service. OK
 // when the server serves; UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer; any other error is the

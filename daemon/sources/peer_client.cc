@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -65,7 +66,7 @@ class GrpcPeerClient : public PeerClient {
                                                   const PeerAddress& peer) override {
     const std::shared_ptr<grpc::Channel> channel = StubsOf(peer).channel;
     // First, so that the time of the handshake is not measured.
-    TC_RETURN_IF_ERROR(rpc::AwaitConnection(*channel, context));
+    TC_RETURN_IF_ERROR(rpc::AwaitConnection(*channel, context, absl::StrCat("connect to ", peer.address)));
     const SteadyTime start = SteadyNow();
     TC_RETURN_IF_ERROR(rpc::CheckHealthOn(channel, context.deadline));
     return SteadyNow() - start;
