@@ -69,9 +69,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   TC_ASSIGN_OR_RETURN(const std::string text, ReadBytes(context, *found->object, 0, bytes));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(text);
   if (!manifest.ok()) {
-    // The remedy, behind the ';', is that of a manifest that another process sent.
-    const std::string_view why = manifest.status().message();
-    return Unfit(beside, why.substr(0, why.find(';')));
+    // Whole and in parentheses: a cut at a ';' would cut the name of a tensor that has one.
+    return Unfit(beside, absl::StrCat("the manifest cannot be decoded (", manifest.status().message(), ")"));
   }
   // The headers are compared now, and the chunks as the import reads them.
   if (!SameImage((*manifest)->layout(), model.layout) || (*manifest)->metadata() != model.metadata) {

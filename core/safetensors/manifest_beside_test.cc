@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "base/posix/state_files.h"
 #include "base/testing/temp_folder.h"
 #include "core/disk/import_roots.h"
@@ -70,6 +71,20 @@ TEST_F(ManifestBeside, FindManifestBeside_TakesOnlyOneOfTheseTensors) {
   ASSERT_TRUE(ReplaceFile(ManifestUriOf(path_), "damaged").ok());
   EXPECT_EQ(FindManifestBeside({}, files_, path_, other).status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ManifestBeside, UndecodableManifest_ErrorNamesTensorWithSemicolon) {
+  testing::TestArtifact artifact = Artifact(2);
+  artifact.layout.tensors[0].name = "a;b";
+  artifact.layout.tensors[1].name = "a;c";
+  const SafetensorsModel model = Write(artifact);
+  const auto made = MakeManifest({}, model);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::string twice = absl::StrReplaceAll((*made)->bytes(), {{"a;c", "a;b"}});
+  ASSERT_TRUE(ReplaceFile(ManifestUriOf(path_), twice).ok());
+  EXPECT_THAT(
+      FindManifestBeside({}, files_, path_, model).status().message(),
+      AllOf(HasSubstr("tensor \"a;b\": two tensors have this name"), HasSubstr("; remove this manifest")));
 }
 
 TEST_F(ManifestBeside, OtherBytes_AreRefusedByChunk) {

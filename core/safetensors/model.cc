@@ -23,11 +23,14 @@ constexpr std::string_view kSingleNames[] = {"model.safetensors", "adapter_model
 constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 
+// Whether the text has a remedy, behind a ';'. Names may have a ';' too, but they are in quotes.
+bool HasRemedy(std::string_view text) { return absl::StrContains(text.substr(text.rfind('"') + 1), ';'); }
+
 // Completes an error of opening `uri`. The parsers name only causes, for which there is one remedy: a file
 // that is whole. An error that tells how to convert a file has a remedy already.
 absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
   const std::string operation = absl::StrCat("open ", uri);
-  if (!absl::IsInvalidArgument(why) || absl::StrContains(why.message(), ';')) return Annotate(why, operation);
+  if (!absl::IsInvalidArgument(why) || HasRemedy(why.message())) return Annotate(why, operation);
   return absl::InvalidArgumentError(
       absl::StrCat(operation, ": ", why.message(), "; write or download the file again"));
 }

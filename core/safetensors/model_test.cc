@@ -21,6 +21,7 @@
 namespace tensorcast::model_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -353,6 +354,14 @@ TEST_F(OpenSafetensorsTest, ModelThatIsNotFiles_IsOpened) {
   EXPECT_EQ(model->objects[0]->identity().uri, "mem://m/1");
   objects.Remove("mem://m/1");
   EXPECT_EQ(OpenSafetensors({}, objects, "mem://m").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(OpenSafetensorsTest, ErrorThatNamesTensorWithSemicolon_HasARemedy) {
+  testing::MemoryObjects objects;
+  objects.Put("mem://m/1", *EncodeSafetensorsHeader({MakeTensor("a;b", DType::kU8, {3})}, {}) + "abc");
+  objects.Put("mem://m/model.safetensors.index.json", R"({"weight_map":{"a":"1"}})");
+  EXPECT_THAT(OpenSafetensors({}, objects, "mem://m").status().message(),
+              AllOf(HasSubstr("\"a;b\""), HasSubstr("; write or download the file again")));
 }
 
 TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
