@@ -368,7 +368,8 @@ TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
   const std::string path = Path("m.safetensors");
   WriteRaw("m.safetensors", "");
   ExpectError(path, absl::StatusCode::kInvalidArgument,
-              {absl::StrCat("open ", path, ": not a safetensors file"), "only 0 bytes; write or download"});
+              {absl::StrCat("open ", path, ": the file is not a safetensors file"),
+               "only 0 bytes; write or download"});
   WriteRaw("m.safetensors", "1234567");
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "only 7 bytes"});
   WriteRaw("m.safetensors", "another format altogether");
