@@ -138,6 +138,16 @@ TEST_F(OriginFilesTest, FilesOrigin_GivesFilesByTheirPaths) {
   ASSERT_TRUE(finding.ok()) << finding.status();
   EXPECT_TRUE(finding->intact) << finding->reason;
   EXPECT_TRUE(OpenOriginSource({}, *store_, origin, **manifest).ok());
+  ImageLayout longer = files->layout;
+  longer.tensors[0].shape = {3};
+  longer.tensors[0].nbytes = 3;
+  ASSERT_TRUE(AssignOffsets(longer).ok());
+  const auto other =
+      Manifest::Create(longer, {{.xxh3 = {}, .blake3 = Blake3Digest()}}, {}, ArtifactKind::kFiles);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const absl::Status changed = OpenOriginSource({}, *store_, origin, **other).status();
+  EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(changed.message(), ::testing::HasSubstr("the files beside the tensors of the model changed"));
   std::ofstream(folder_.path() + "/config.json") << "{ }";
   EXPECT_EQ(OpenOriginSource({}, *store_, origin, **manifest).status().code(),
             absl::StatusCode::kFailedPrecondition);
