@@ -78,8 +78,9 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
                       ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(manifest_bytes);
   if (!manifest.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open ", path, ": ", manifest.status().message(), "; put the artifact again"));
+    // In parentheses, since the decoder's error has a remedy of its own.
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": the file's manifest cannot be decoded (",
+                                                   manifest.status().message(), "); put the artifact again"));
   }
   if ((*manifest)->id() != artifact_id) {
     return absl::InvalidArgumentError(absl::StrCat("open ", path, ": the file holds ", (*manifest)->id(),

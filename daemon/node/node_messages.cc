@@ -49,8 +49,10 @@ absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view 
   // A peer's manifest is checked against its id, so it does not matter which peer sent it.
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(bytes);
   if (!manifest.ok()) {
-    return absl::DataLossError(absl::StrCat("read the manifest received for ", artifact_id, ": ",
-                                            manifest.status().message(), "; try again"));
+    // In parentheses, since the decoder's error has a remedy of its own.
+    return absl::DataLossError(absl::StrCat("read the manifest received for ", artifact_id,
+                                            ": the manifest cannot be decoded (", manifest.status().message(),
+                                            "); try again"));
   }
   if ((*manifest)->id() != artifact_id) {
     return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id,
