@@ -40,9 +40,9 @@ inline constexpr std::string_view kAdvanceLane = "advance";
 
 class Advance {
  public:
-  // Advances the replica of the artifact `base_id` at the ingest's location. Its image must have the same size
-  // and chunk size as the wanted version's. If the replica cannot be advanced: with `required` the ingest
-  // fails with the reason, otherwise it makes the wanted version in new memory.
+  // Advances the replica of the artifact `base_id` at the ingest's location. Its image must have the same
+  // size and chunk size as the wanted version's. If the replica cannot be advanced: with `required` the
+  // ingest fails with the reason, otherwise it makes the wanted version in new memory.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
   // Advances the replica `held_replica`, which processes have attached, when all its holders are in `gate`.
   // The advance is required. Another replica of the wanted version at the same location is a source, and is
