@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ErrnoStatus, ErrnoStatus_NamesOperationSubjectAndReason) {
-  const std::string path = testing::TempDir() + "/no-such-folder/file";
+  const std::string path = ::testing::TempDir() + "/no-such-folder/file";
   ASSERT_EQ(open(path.c_str(), O_RDONLY), -1);
   const absl::Status status = ErrnoStatus(errno, "open", path);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

@@ -83,8 +83,8 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(c
 
 absl::Status ConnectionAcceptor::Start(Handler handler) {
   handler_ = std::move(handler);
-  TC_ASSIGN_OR_RETURN(thread_, StartThread(absl::StrCat("serve ", absl::StrJoin(addresses_, ", ")),
-                                           [this] { Run(); }));
+  TC_ASSIGN_OR_RETURN(
+      thread_, StartThread(absl::StrCat("serve ", absl::StrJoin(addresses_, ", ")), [this] { Run(); }));
   pthread_setname_np(thread_.native_handle(), "tc-accept");
   return absl::OkStatus();
 }

@@ -173,8 +173,8 @@ std::vector<std::string> HttpServer::CertificateNames() const {
 
 absl::Status HttpServer::Serve(Handler handler) {
   handler_ = std::move(handler);
-  TC_ASSIGN_OR_RETURN(acceptor_, StartThread(absl::StrCat("serve ", FormatHostPort(options_.listen)),
-                                             [this] { Accept(); }));
+  TC_ASSIGN_OR_RETURN(
+      acceptor_, StartThread(absl::StrCat("serve ", FormatHostPort(options_.listen)), [this] { Accept(); }));
   return absl::OkStatus();
 }
 

@@ -67,8 +67,8 @@ GlobalStoreLink::~GlobalStoreLink() {
 absl::Status GlobalStoreLink::Start(LinkedNode* node, std::string grpc_address) {
   node_ = node;
   options_.node.set_grpc_address(std::move(grpc_address));
-  TC_ASSIGN_OR_RETURN(thread_, StartThread(absl::StrCat("register node ", options_.node.name()),
-                                           [this] { Loop(); }));
+  TC_ASSIGN_OR_RETURN(thread_,
+                      StartThread(absl::StrCat("register node ", options_.node.name()), [this] { Loop(); }));
   return absl::OkStatus();
 }
 

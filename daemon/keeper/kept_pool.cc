@@ -72,8 +72,7 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
     TC_ASSIGN_OR_RETURN(KeptRecord record, DecodeRecord(bytes));
     absl::StatusOr<std::shared_ptr<const Manifest>> decoded = Manifest::Decode(record.manifest);
     if (!decoded.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(decoded.status().message(), "; get the artifact again"));
+      return absl::InvalidArgumentError(absl::StrCat(decoded.status().message(), "; get the artifact again"));
     }
     std::shared_ptr<const Manifest> manifest = *std::move(decoded);
     if (manifest->id() != name) {

@@ -67,10 +67,10 @@ absl::StatusOr<std::shared_ptr<const Manifest>> DecodePublished(std::string_view
   if (manifest.ok()) return manifest;
   // The remedy behind the ';' is for the maker of a manifest.
   const std::string_view why = manifest.status().message();
-  return absl::Status(manifest.status().code(),
-                      absl::StrCat("publish ", what, " from node ", node.node_id(), ": ",
-                                   why.substr(0, why.find(';')),
-                                   "; run one release on that node and on the global store"));
+  return absl::Status(
+      manifest.status().code(),
+      absl::StrCat("publish ", what, " from node ", node.node_id(), ": ", why.substr(0, why.find(';')),
+                   "; run one release on that node and on the global store"));
 }
 
 }  // namespace

@@ -164,8 +164,8 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
   const bool is_root = group.plan.root_node == identity.node_id;
   // The other nodes receive from this rank, so it must not be one of a third node.
   const auto& ranks = group.plan.ranks;
-  const bool is_own = root.has_value() && root->rank < ranks.size() &&
-                      ranks[root->rank].node_id == identity.node_id;
+  const bool is_own =
+      root.has_value() && root->rank < ranks.size() && ranks[root->rank].node_id == identity.node_id;
   if (is_root ? !is_own : root.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "join group ", group_id,

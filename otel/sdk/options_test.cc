@@ -279,8 +279,7 @@ TEST_F(OptionsTest, UnreadableAuthorities_AreNamedWithTheirVariable) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()),
                 ::testing::AllOf(HasSubstr(variable), HasSubstr("/nowhere/ca.pem")));
-    EXPECT_TRUE(
-        ResolveOptions(OtelConfig("enabled: true endpoint: 'http://collector:4317'"), "daemon").ok());
+    EXPECT_TRUE(ResolveOptions(OtelConfig("enabled: true endpoint: 'http://collector:4317'"), "daemon").ok());
     setenv(variable, "/proc/self/stat", 1);  // can be read
     EXPECT_TRUE(ResolveOptions(config, "daemon").ok());
     unsetenv(variable);

@@ -40,8 +40,7 @@ Ends PlainEnds() {
 }
 
 Ends TlsEnds(const std::shared_ptr<security::Identity>& client,
-             const std::shared_ptr<security::Identity>& server,
-             const TlsSession& session = {}) {
+             const std::shared_ptr<security::Identity>& server, const TlsSession& session = {}) {
   auto [a, b] = SocketPair();
   return {.authority = nullptr,
           .client = NewTlsClientStream(std::move(a), client, server->self().name.ToString(), session).value(),
