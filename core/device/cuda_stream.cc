@@ -64,7 +64,7 @@ class HostAsSeen {
 
  private:
   const LockedHostTable& locked_;
-  std::span<const std::byte> range_;
+  std::span<std::byte> range_;
   const std::byte* seen_ = nullptr;  // the device's address of `range_`
 };
 
@@ -267,10 +267,10 @@ class CudaStream final : public Stream {
   absl::Status Launch(const void* kernel, size_t blocks, int threads, void* parameter,
                       std::string_view what) {
     void* parameters[] = {parameter};
-    return CudaStatus(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
-                                       dim3(static_cast<unsigned>(threads)), parameters, /*sharedMem=*/0,
-                                       stream_),
-                      "enqueue", absl::StrCat(blocks, " ", what, " on device ", device_));
+    return CudaStatus(
+        cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
+                         parameters, /*sharedMem=*/0, stream_),
+        "enqueue", absl::StrCat(blocks, " ", what, " on device ", device_));
   }
 
   const int device_;

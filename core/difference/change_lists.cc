@@ -65,9 +65,7 @@ class ChangedWalk {
   // A chunk has whole words of 32 elements, because its runs are multiples of kTensorAlignment long.
   static constexpr size_t kWordBytes = sizeof(uint32_t);
 
-  uint32_t Word(size_t word) const {
-    return LoadElement<uint32_t>(&streams_.positions[word * kWordBytes]);
-  }
+  uint32_t Word(size_t word) const { return LoadElement<uint32_t>(&streams_.positions[word * kWordBytes]); }
   void FindBit() {
     while (left_ == 0) {
       if (++word_ == streams_.positions.size() / kWordBytes) {
@@ -79,9 +77,8 @@ class ChangedWalk {
     element_ = word_ * 32 + static_cast<uint64_t>(std::countr_zero(left_));
   }
   void FindStep() {
-    const auto found =
-        std::find_if(streams_.steps.begin() + static_cast<ptrdiff_t>(step_), streams_.steps.end(),
-                     [](uint8_t step) { return step != 0; });
+    const auto found = std::find_if(streams_.steps.begin() + static_cast<ptrdiff_t>(step_),
+                                    streams_.steps.end(), [](uint8_t step) { return step != 0; });
     step_ = static_cast<size_t>(found - streams_.steps.begin());
     element_ = found == streams_.steps.end() ? kNone : step_;
   }

@@ -3,7 +3,7 @@
 //
 //   record ─► blocks of at most 65,536 elements, from one changed element to another:
 //               a list of the elements that take a step, and the steps
-//               a list of the elements whose step is escaped, and their values
+//               a list of the elements with an escaped step, and their values
 //
 // The lists of a path come difference by difference. Those of one call of Next can be applied in any order;
 // those of a later call may depend on them.
@@ -22,10 +22,10 @@ namespace tensorcast {
 
 // Changes in a block of elements of one width.
 struct ChangeList {
-  uint64_t offset = 0;    // of the block, in bytes from the chunk's start
-  uint32_t elements = 0;  // in the block
-  uint32_t width = 1;     // bytes of an element
-  bool steps = false;     // the operands are steps of one byte; else values of `width` bytes
+  uint64_t offset = 0;                  // of the block, in bytes from the chunk's start
+  uint32_t elements = 0;                // in the block
+  uint32_t width = 1;                   // bytes of an element
+  bool steps = false;                   // the operands are steps of one byte; else values of `width` bytes
   std::span<const uint16_t> places;     // counted from the block's first element, ascending
   const std::byte* operands = nullptr;  // one for each place; values at a multiple of `width`
 };

@@ -309,8 +309,7 @@ absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
     const uint64_t count = run.bytes / run.width;
     // Runs are multiples of kTensorAlignment long: whole words of 32 elements.
     for (uint64_t begin = 0; begin < count; begin += 32) {
-      for (uint32_t left = LoadElement<uint32_t>(&bits[(first + begin) / 8]); left != 0;
-           left &= left - 1) {
+      for (uint32_t left = LoadElement<uint32_t>(&bits[(first + begin) / 8]); left != 0; left &= left - 1) {
         const uint64_t element = begin + static_cast<uint64_t>(std::countr_zero(left));
         state.offsets.push_back(static_cast<uint32_t>(run.offset + element * run.width));
       }

@@ -56,7 +56,6 @@ std::vector<std::string> RecordsOf(const EncodedDifference& difference);
 // The image of a difference, in one piece.
 std::vector<std::byte> ImageOf(const EncodedDifference& difference);
 
-
 // Turns the base's chunk at `bytes` into the target's as a GPU does: by lists of changes, in a room of
 // `room_bytes`, with the function of the device's kernel. Errors are those of ChangeLists.
 absl::Status ApplyLists(DecoderPath path, uint32_t chunk, size_t room_bytes, std::span<std::byte> bytes);

@@ -334,9 +334,8 @@ TEST_P(DeviceContract, ManyChangedBlocks_ChangeOnlyTheirOwnElements) {
   const DevicePtr memory = MustAllocate(expected.size());
   ASSERT_TRUE(Upload(*runtime_, memory, expected).ok());
   // The last two places are past the end of every block.
-  const ElementChanges first =
-      ChangesOf(memory, kElements, /*width=*/1, ElementChanges::Kind::kValues, {3, 15, 16, 0xffff},
-                std::vector<uint8_t>{1, 2, 3, 4});
+  const ElementChanges first = ChangesOf(memory, kElements, /*width=*/1, ElementChanges::Kind::kValues,
+                                         {3, 15, 16, 0xffff}, std::vector<uint8_t>{1, 2, 3, 4});
   std::vector<ElementChanges> blocks;
   for (uint32_t i = 0; i < kBlocks; ++i) {
     blocks.push_back(first);
@@ -355,8 +354,8 @@ TEST_P(DeviceContract, ManyChangedBlocks_ChangeOnlyTheirOwnElements) {
 TEST_P(DeviceContract, Change_RefusesMemoryThatDeviceCannotUse) {
   const DevicePtr memory = MustAllocate(kMiB);
   const auto stream = MustCreateStream();
-  const ElementChanges good = ChangesOf(memory, 16, /*width=*/4, ElementChanges::Kind::kValues, {1, 2},
-                                        std::vector<uint32_t>{7, 8});
+  const ElementChanges good =
+      ChangesOf(memory, 16, /*width=*/4, ElementChanges::Kind::kValues, {1, 2}, std::vector<uint32_t>{7, 8});
   const auto changed = [&](auto&& damage) {
     ElementChanges block = good;
     damage(block);

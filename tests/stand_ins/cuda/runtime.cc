@@ -159,9 +159,7 @@ cudaError_t Runtime::RegisterHost(void* base, size_t bytes, unsigned int flags) 
   absl::MutexLock lock(&mutex_);
   const auto address = reinterpret_cast<uint64_t>(base);
   for (const auto& [other, range] : pinned_) {
-    if (other < address + bytes && address < other + range.bytes) {
-      return cudaErrorHostMemoryAlreadyRegistered;
-    }
+    if (other < address + bytes && address < other + range.bytes) return cudaErrorHostMemoryAlreadyRegistered;
   }
   pinned_[address] = {.bytes = bytes, .mapped = (flags & cudaHostRegisterMapped) != 0};
   return cudaSuccess;
@@ -171,7 +169,9 @@ cudaError_t Runtime::UnregisterHost(void* base) {
   absl::MutexLock lock(&mutex_);
   const auto range = pinned_.find(reinterpret_cast<uint64_t>(base));
   if (range == pinned_.end()) return cudaErrorHostMemoryNotRegistered;
-  if (const std::string wrong = order_.Release(range->first, range->second.bytes); !wrong.empty()) Wrong(wrong);
+  if (const std::string wrong = order_.Release(range->first, range->second.bytes); !wrong.empty()) {
+    Wrong(wrong);
+  }
   pinned_.erase(range);
   return cudaSuccess;
 }
