@@ -1,8 +1,6 @@
 #include "transport/pull/pull_connection.h"
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -12,25 +10,7 @@
 #include "core/replica/announcer.h"
 
 namespace tensorcast::transport::pull {
-namespace {
 
-absl::Status Broken(std::string_view what) {
-  return absl::InternalError(
-      absl::StrCat("the source broke the pull protocol: ", what, "; run one release on both nodes"));
-}
-
-// The pieces that have arrived do not overlap each other, so only the neighbours on both sides can.
-bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint64_t end) {
-  const auto next = arrived.lower_bound(offset);
-  return (next != arrived.end() && next->first < end) ||
-         (next != arrived.begin() && std::prev(next)->second > offset);
-}
-
-}  // namespace
-
-// Two accounts. A fetch (`fetches_`) is complete when all of its bytes are in their place. A request
-// (`requests_`) is a part of a fetch and is over when the source has sent all of it, or said that it sends no
-// more. A request may outlive its fetch: what still comes is dropped, but counts in the credit until then.
 PullConnection::PullConnection(std::shared_ptr<MessageChannel> channel, Owner* owner, const Credit& credit,
                                const Descriptor* descriptor, const std::string* traceparent,
                                std::string where)
@@ -40,7 +20,8 @@ PullConnection::PullConnection(std::shared_ptr<MessageChannel> channel, Owner* o
       descriptor_(*descriptor),
       traceparent_(*traceparent),
       where_(std::move(where)),
-      silence_(&channel_->queue(), [this] { Silent(); }) {}
+      silence_(&channel_->queue(), [this] { Silent(); }),
+      requests_(channel_->keeps_order()) {}
 
 PullConnection::~PullConnection() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
 
@@ -74,22 +55,22 @@ absl::Status PullConnection::OnFrame(const Frame& frame) {
   if (const auto* welcome = std::get_if<Welcome>(&frame)) return On(*welcome);
   if (const auto* have = std::get_if<Have>(&frame)) return On(*have);
   if (const auto* not_here = std::get_if<NotHere>(&frame)) return On(*not_here);
-  return Broken("a frame that no source sends");
+  return SourceBroke("a frame that no source sends");
 }
 
 absl::Status PullConnection::On(const Welcome& welcome) {
   if (welcome.version != kVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the source speaks version ", welcome.version,
-                                                      " of the pull protocol, this receiver ", kVersion,
-                                                      "; upgrade the older one"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the source speaks version ", welcome.version,
+        " of the pull protocol, and this receiver speaks version ", kVersion, "; upgrade the older daemon"));
   }
   // The descriptor came by way of the daemons, WELCOME from whatever listens at the address: both must agree.
   if (state_ != State::kGreeting || welcome.image_bytes != descriptor_.image_bytes) {
-    return Broken("a WELCOME that was not expected");
+    return SourceBroke("a WELCOME that was not expected");
   }
   if (welcome.chunk_bytes != 0 && !CheckFilling(welcome.image_bytes, welcome.chunk_bytes).ok()) {
-    return Broken(absl::StrCat("an image of ", welcome.image_bytes, " bytes that fills in chunks of ",
-                               welcome.chunk_bytes));
+    return SourceBroke(absl::StrCat("an image of ", welcome.image_bytes, " bytes that fills in chunks of ",
+                                    welcome.chunk_bytes));
   }
   if (absl::Status status = channel_->Welcomed(); !status.ok()) return status;
   welcome_ = welcome;
@@ -105,7 +86,9 @@ absl::Status PullConnection::On(const Error& error) {
     Fail(error.status, /*lost=*/false);
     return absl::OkStatus();
   }
-  if (!IsDue(error.request_id)) return Broken("an ERROR for a request that was not made, or is over");
+  if (!requests_.IsDue(error.request_id)) {
+    return SourceBroke("an ERROR for a request that was not made, or is over");
+  }
   const FetchId fetch = EndRequest(error.request_id);
   if (fetch == 0) return absl::OkStatus();
   // This one is about the request alone. Any other breaks the pull (Pull::Fetch).
@@ -123,10 +106,10 @@ void PullConnection::Follow(std::shared_ptr<Availability> mirror) {
 }
 
 absl::Status PullConnection::On(const Have& have) {
-  if (mirror_ == nullptr) return Broken("a HAVE that was not asked for");
+  if (mirror_ == nullptr) return SourceBroke("a HAVE that was not asked for");
   if (!FitsImage(have.first, have.words, mirror_->chunks())) {
-    return Broken(absl::StrCat("a HAVE of chunks up to ", have.first + have.words.size() * kHaveWordBits,
-                               " where there are ", mirror_->chunks()));
+    return SourceBroke(absl::StrCat("a HAVE of chunks up to ", have.first + have.words.size() * kHaveWordBits,
+                                    " where there are ", mirror_->chunks()));
   }
   mirror_->AddWords(have.first, have.words);
   if (mirror_->complete()) mirror_->End(absl::OkStatus());
@@ -134,104 +117,65 @@ absl::Status PullConnection::On(const Have& have) {
 }
 
 absl::Status PullConnection::On(const NotHere& not_here) {
-  if (welcome_.chunk_bytes == 0 || !IsDue(not_here.id)) {
-    return Broken("a NOT_HERE for a request that was not made, or where everything is there");
+  if (welcome_.chunk_bytes == 0 || !requests_.IsDue(not_here.id)) {
+    return SourceBroke("a NOT_HERE for a request that was not made, or where everything is there");
   }
   const FetchId fetch_id = EndRequest(not_here.id);
   if (fetch_id == 0) return absl::OkStatus();
-  const Fetch& fetch = fetches_.at(fetch_id).fetch;
+  const Fetch& fetch = fetches_.at(fetch_id).fetch();
   // The receiver asked for what HAVE had told: a source that takes that back cannot be planned with.
-  if (fetch.announced) return Broken("it does not have what it announced");
-  Abandon(fetch_id, absl::FailedPreconditionError(
-                        absl::StrCat("fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
-                                     ": the source does not have all of them yet; wait for its HAVE")));
+  if (fetch.announced) return SourceBroke("a NOT_HERE for bytes that a HAVE announced");
+  Abandon(fetch_id,
+          absl::FailedPreconditionError(absl::StrCat(
+              "fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
+              ": the source does not have all of these bytes yet; wait until a HAVE announces them")));
   return absl::OkStatus();
 }
 
-// Books a piece before its bytes arrive: a source that sends what was not asked for, twice, or outside its
-// request, is given up before anything is written.
 absl::Status PullConnection::OnPiece(const Data& piece) {
-  if (state_ != State::kOpen) return Broken("a piece that was not asked for");
-  const auto found = requests_.find(piece.request_id);
-  if (found == requests_.end()) return Broken("a piece that was not asked for");
-  Outstanding& request = found->second;
-  // The numbers are the source's: `end` counts only once the offset was found to lie in the request.
-  const uint64_t size = request.destination.size();
-  const uint64_t next = request.offset + (size - request.due);
-  const uint64_t end = piece.offset + piece.bytes;
-  const bool fits = channel_->keeps_order()
-                        ? piece.offset == next
-                        : piece.offset >= request.offset && piece.offset - request.offset <= size &&
-                              piece.bytes <= size - (piece.offset - request.offset) &&
-                              !Overlaps(request.arrived, piece.offset, end);
-  if (!fits || piece.bytes > request.due) {
-    return Broken(absl::StrCat("a piece of ", piece.bytes, " bytes at ", piece.offset, " where ", request.due,
-                               " at ", next, " are due"));
-  }
-  // Where pieces may come in any order, each byte must come once all the same.
-  if (!channel_->keeps_order()) request.arrived.emplace(piece.offset, end);
-  request.due -= piece.bytes;
-  return absl::OkStatus();
+  if (state_ != State::kOpen) return SourceBroke("a piece that was not asked for");
+  return requests_.Book(piece);
 }
 
-bool PullConnection::IsDue(uint64_t request_id) const {
-  const auto found = requests_.find(request_id);
-  return found != requests_.end() && found->second.due > 0;
-}
-
-PullConnection::Receiving* PullConnection::WantedFetch(const Outstanding& request) {
-  const auto found = fetches_.find(request.fetch);
-  return found != fetches_.end() && found->second.failure.ok() ? &found->second : nullptr;
+FetchProgress* PullConnection::WantedFetch(const RequestedPart& part) {
+  const auto found = fetches_.find(part.fetch);
+  return found != fetches_.end() && !found->second.failed() ? &found->second : nullptr;
 }
 
 HostSpan PullConnection::Place(const Data& rest) {
-  const Outstanding& request = requests_.at(rest.request_id);
+  const RequestedPart& part = requests_.part(rest.request_id);
   // The fetch is over: what comes for it is dropped.
-  if (WantedFetch(request) == nullptr) return {};
-  return request.destination.subspan(rest.offset - request.offset, rest.bytes);
+  if (WantedFetch(part) == nullptr) return {};
+  return part.Place(rest.offset, rest.bytes);
 }
 
-// Digested as long as pieces come in the order of the image. The first one that does not ends that, and the
-// fetch has no digest: the engine computes it.
 void PullConnection::OnPieceBytes(const Data& arrived, ConstHostSpan held) {
-  const Outstanding& request = requests_.at(arrived.request_id);
-  const FetchId fetch_id = request.fetch;
-  Receiving* const receiving = WantedFetch(request);
-  if (receiving != nullptr) {
-    const HostSpan place = request.destination.subspan(arrived.offset - request.offset, arrived.bytes);
-    const bool in_order = receiving->digested_to == arrived.offset;
-    if (in_order) receiving->digested_to += arrived.bytes;
-    if (in_order && !held.empty()) {
-      receiving->digest.UpdateAndCopy(place.data(), held);
-    } else if (in_order) {
-      receiving->digest.Update(place);
-    } else if (!held.empty()) {
-      std::memcpy(place.data(), held.data(), held.size());
-    }
-  }
-  RequestMoved(arrived.request_id, arrived.bytes);
-  if (receiving != nullptr) FetchMoved(fetch_id, arrived.bytes);
+  // A copy, since Moved ends the request if these are its last bytes.
+  const RequestedPart part = requests_.part(arrived.request_id);
+  FetchProgress* const fetch = WantedFetch(part);
+  if (fetch != nullptr) fetch->Put(arrived.offset, part.Place(arrived.offset, arrived.bytes), held);
+  requests_.Moved(arrived.request_id, arrived.bytes);
+  if (fetch != nullptr) FetchMoved(part.fetch, arrived.bytes);
 }
 
 // From here to OnReceived the channel writes by itself; Abandon and MaybeFinish wait for that.
 void PullConnection::OnReceiveStarted(const Data& piece) {
-  ++fetches_.at(requests_.at(piece.request_id).fetch).receives;
+  fetches_.at(requests_.part(piece.request_id).fetch).ReceiveStarted();
 }
 
 void PullConnection::OnReceived(const Data& piece, const absl::Status& status) {
-  const FetchId fetch_id = requests_.at(piece.request_id).fetch;
+  const FetchId fetch_id = requests_.part(piece.request_id).fetch;
   // It is there: a fetch that is over waits for its receives (MaybeFinish).
-  Receiving& receiving = fetches_.at(fetch_id);
-  --receiving.receives;
-  RequestMoved(piece.request_id, piece.bytes);
+  FetchProgress& fetch = fetches_.at(fetch_id);
+  fetch.ReceiveEnded();
+  requests_.Moved(piece.request_id, piece.bytes);
   if (!status.ok()) {
     // The channel is dying, and its OnLost names the cause.
-    if (receiving.failure.ok()) {
-      receiving.failure =
-          absl::UnavailableError(absl::StrCat("receive from ", where_, ": ", status.message()));
+    if (!fetch.failed()) {
+      fetch.Fail(absl::UnavailableError(absl::StrCat("receive from ", where_, ": ", status.message())));
     }
     MaybeFinish(fetch_id);
-  } else if (receiving.failure.ok()) {
+  } else if (!fetch.failed()) {
     FetchMoved(fetch_id, piece.bytes);
   } else {
     MaybeFinish(fetch_id);
@@ -239,16 +183,9 @@ void PullConnection::OnReceived(const Data& piece, const absl::Status& status) {
   Refill();
 }
 
-void PullConnection::RequestMoved(uint64_t request_id, uint64_t bytes) {
-  const auto found = requests_.find(request_id);
-  outstanding_bytes_ -= bytes;
-  found->second.left -= bytes;
-  if (found->second.left == 0) requests_.erase(found);
-}
-
 // Bytes of a fetch that is over do not count as a sign of life.
 void PullConnection::FetchMoved(FetchId fetch, uint64_t bytes) {
-  fetches_.at(fetch).left -= bytes;
+  fetches_.at(fetch).Arrived(bytes);
   load_ -= bytes;
   silence_.BytesArrived();
   owner_->OnBytes();
@@ -264,23 +201,20 @@ void PullConnection::Start(Fetch fetch) {
     return;
   }
   const FetchId id = fetch.id;
-  Receiving& receiving = fetches_[id];
-  receiving.left = fetch.bytes;
-  receiving.digested_to = fetch.offset;
-  receiving.fetch = std::move(fetch);
+  FetchProgress& started = fetches_.try_emplace(id, std::move(fetch)).first->second;
   const auto expire = [this, id] {
     Abandon(id, absl::DeadlineExceededError(
                     absl::StrCat("fetch from ", where_, ": the deadline passed; allow more time")));
   };
-  if (receiving.fetch.deadline <= SteadyNow()) {
+  if (started.fetch().deadline <= SteadyNow()) {
     expire();
     return;
   }
-  if (receiving.left == 0) {
+  if (started.left() == 0) {
     MaybeFinish(id);
     return;
   }
-  receiving.timer = channel_->queue().At(receiving.fetch.deadline, expire);
+  started.set_timer(channel_->queue().At(started.fetch().deadline, expire));
   silence_.Start();
   to_ask_.push_back(id);
   channel_->Flush();
@@ -291,33 +225,27 @@ void PullConnection::Refill() {
   asking_ = true;  // a read that ends at once comes here again
   // Two bounds: bytes by this end's own window, requests by what the source offered. The fetches are asked
   // for in their order, each to its end before the next.
-  while (!to_ask_.empty() && outstanding_bytes_ < credit_.window_bytes &&
+  while (!to_ask_.empty() && requests_.bytes() < credit_.window_bytes &&
          requests_.size() < welcome_.max_requests && state_ == State::kOpen) {
     const FetchId fetch_id = to_ask_.front();
     const auto found = fetches_.find(fetch_id);
     // It was over before all of it was asked for.
-    if (found == fetches_.end() || !found->second.failure.ok()) {
+    if (found == fetches_.end() || found->second.failed()) {
       to_ask_.pop_front();
       continue;
     }
-    Receiving& receiving = found->second;
-    Outstanding request = NextRequest(fetch_id, receiving);
-    if (receiving.asked == receiving.fetch.bytes) to_ask_.pop_front();
-    const HostSpan destination = request.destination;
+    FetchProgress& fetch = found->second;
+    const RequestedPart part = fetch.NextPart(std::min(credit_.request_bytes, welcome_.max_request_bytes));
+    if (fetch.all_requested()) to_ask_.pop_front();
     const Data piece{.request_id = channel_->NextRequestId(),
-                     .offset = request.offset,
-                     .bytes = static_cast<uint32_t>(destination.size())};
-    outstanding_bytes_ += destination.size();
+                     .offset = part.offset,
+                     .bytes = static_cast<uint32_t>(part.destination.size())};
     const bool one_sided = channel_->one_sided();
-    // A remote read ends as a whole: no DATA is due for it.
-    if (one_sided) {
-      request.due = 0;
-      ++receiving.receives;
-    }
+    if (one_sided) fetch.ReceiveStarted();
     // Before the read begins, since that may end at once.
-    requests_.emplace(piece.request_id, std::move(request));
+    requests_.Add(piece.request_id, part, /*remote_read=*/one_sided);
     if (one_sided) {
-      channel_->ReadRemote(piece, destination);
+      channel_->ReadRemote(piece, part.destination);
     } else {
       channel_->Send(Request{.id = piece.request_id, .offset = piece.offset, .bytes = piece.bytes});
     }
@@ -325,28 +253,10 @@ void PullConnection::Refill() {
   asking_ = false;
 }
 
-// Within one span of the destination.
-PullConnection::Outstanding PullConnection::NextRequest(FetchId fetch, Receiving& receiving) {
-  while (receiving.fetch.destination[receiving.span].empty()) ++receiving.span;
-  HostSpan& span = receiving.fetch.destination[receiving.span];
-  const uint64_t longest = std::min(credit_.request_bytes, welcome_.max_request_bytes);
-  const HostSpan destination = span.first(std::min<uint64_t>(longest, span.size()));
-  span = span.subspan(destination.size());
-  const uint64_t offset = receiving.fetch.offset + receiving.asked;
-  receiving.asked += destination.size();
-  return {.fetch = fetch,
-          .offset = offset,
-          .destination = destination,
-          .due = destination.size(),
-          .left = destination.size(),
-          .arrived = {}};
-}
-
 FetchId PullConnection::EndRequest(uint64_t request_id) {
-  Outstanding& request = requests_.at(request_id);
-  const FetchId fetch = WantedFetch(request) == nullptr ? 0 : request.fetch;
-  // Pieces that are being received end the rest.
-  RequestMoved(request_id, std::exchange(request.due, 0));
+  const RequestedPart& part = requests_.part(request_id);
+  const FetchId fetch = WantedFetch(part) == nullptr ? 0 : part.fetch;
+  requests_.End(request_id);
   return fetch;
 }
 
@@ -354,20 +264,18 @@ FetchId PullConnection::EndRequest(uint64_t request_id) {
 // outstanding: a source that does not answer is given no more to do.
 void PullConnection::Abandon(FetchId fetch, const absl::Status& why) {
   const auto found = fetches_.find(fetch);
-  if (found == fetches_.end() || !found->second.failure.ok()) return;
-  Receiving& receiving = found->second;
-  receiving.failure = why;
+  if (found == fetches_.end() || found->second.failed()) return;
+  FetchProgress& given_up = found->second;
+  given_up.Fail(why);
   if (!channel_->one_sided()) {
-    for (const auto& [id, request] : requests_) {
-      if (request.fetch == fetch && request.due > 0) channel_->Send(Cancel{.id = id});
-    }
+    for (const uint64_t id : requests_.DueOf(fetch)) channel_->Send(Cancel{.id = id});
   }
-  load_ -= receiving.left;
-  channel_->queue().CancelTimer(receiving.timer);
+  load_ -= given_up.left();
+  channel_->queue().CancelTimer(given_up.timer());
   // The channel may still write to its memory. What does not end in time is ended with the channel.
-  if (receiving.receives > 0) {
-    receiving.timer =
-        channel_->queue().At(SteadyNow() + credit_.drain_timeout, [this, why] { Fail(why, /*lost=*/true); });
+  if (given_up.receiving()) {
+    given_up.set_timer(
+        channel_->queue().At(SteadyNow() + credit_.drain_timeout, [this, why] { Fail(why, /*lost=*/true); }));
   }
   MaybeFinish(fetch);
   channel_->Flush();
@@ -376,23 +284,14 @@ void PullConnection::Abandon(FetchId fetch, const absl::Status& why) {
 // Not while the channel receives for it: the caller may use the memory for something else once it is told.
 void PullConnection::MaybeFinish(FetchId fetch) {
   const auto found = fetches_.find(fetch);
-  if (found == fetches_.end() || found->second.receives > 0 ||
-      (found->second.failure.ok() && found->second.left > 0)) {
-    return;
-  }
+  if (found == fetches_.end() || !found->second.over()) return;
   // Taken out first: the callback may start a fetch, which changes the map.
-  Receiving over = std::move(found->second);
-  channel_->queue().CancelTimer(over.timer);
+  const FetchProgress over = std::move(found->second);
+  channel_->queue().CancelTimer(over.timer());
   fetches_.erase(found);
   if (fetches_.empty()) silence_.Stop();
   owner_->OnFetchOver();
-  // Pieces of several requests of one fetch may come in turn, and are then not digested here.
-  const bool digested = over.digested_to == over.fetch.offset + over.fetch.bytes;
-  if (!over.failure.ok()) {
-    over.fetch.done(over.failure);
-  } else {
-    over.fetch.done(digested ? std::optional<Digest>(over.digest.Finish()) : std::nullopt);
-  }
+  over.fetch().done(over.Result());
   // The callback may have started another fetch.
   if (fetches_.empty()) {
     for (const std::function<void()>& emptied : std::exchange(emptied_, {})) emptied();
@@ -407,7 +306,7 @@ void PullConnection::Silent() {
   }
   Fail(
       absl::DeadlineExceededError(absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()),
-                                               "; check that node and the network")),
+                                               "; check the source's node and the network")),
       /*lost=*/true);
 }
 
@@ -455,10 +354,10 @@ void PullConnection::Shut(const absl::Status& why, bool lost) {
   }
   // Collected first, since to finish one changes the map.
   std::vector<FetchId> fetches;
-  for (auto& [id, receiving] : fetches_) {
-    if (receiving.failure.ok()) {
-      receiving.failure = why;
-      load_ -= receiving.left;
+  for (auto& [id, progress] : fetches_) {
+    if (!progress.failed()) {
+      progress.Fail(why);
+      load_ -= progress.left();
     }
     fetches.push_back(id);
   }

@@ -1,5 +1,5 @@
 // The receiver's end of one connection. It sends HELLO, requests the ranges of its fetches, receives them
-// into their destinations, and digests them on arrival.
+// into their destinations, and digests them on arrival if they arrive in order.
 //
 //   idle --(Connect)--> connecting --(connected)--> greeting --WELCOME--> open --(error, Close)--> closed
 //
@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,25 +23,15 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "core/artifact/digest.h"
 #include "core/replica/availability.h"
+#include "transport/pull/fetch_progress.h"
 #include "transport/pull/message_channel.h"
+#include "transport/pull/outstanding_requests.h"
 #include "transport/pull/wire.h"
 #include "transport/silent_pull_stall.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport::pull {
-
-// One Pull::Fetch, with a checked range and destination. `done` is called once, on a channel's thread.
-struct Fetch {
-  FetchId id = 0;  // from 1 on, unique in the pull
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  std::vector<HostSpan> destination;
-  SteadyTime deadline;
-  FetchDone done;
-  bool announced = false;  // the source has announced all chunks of the range
-};
 
 // The receiver's credit: a request has at most `request_bytes`, and another request is sent while fewer than
 // `window_bytes` are outstanding.
@@ -72,7 +61,7 @@ class PullConnection : private MessageChannel::Handler {
     virtual void OnLost(const absl::Status& why) = 0;
   };
 
-  // `owner`, `descriptor` and `traceparent` must outlive it. `where`: the source, for messages.
+  // `owner`, `descriptor` and `traceparent` must outlive the connection. `where`: the source, for messages.
   PullConnection(std::shared_ptr<MessageChannel> channel, Owner* owner, const Credit& credit,
                  const Descriptor* descriptor, const std::string* traceparent, std::string where);
   // REQUIRES: closed, or Connect was never called.
@@ -106,25 +95,6 @@ class PullConnection : private MessageChannel::Handler {
 
  private:
   enum class State { kIdle, kConnecting, kGreeting, kOpen, kClosed };
-  struct Receiving {
-    Fetch fetch;
-    uint64_t asked = 0;        // bytes of it that were requested
-    size_t span = 0;           // the next request begins in fetch.destination[span], which shrinks
-    uint64_t left = 0;         // bytes that have not arrived
-    uint64_t digested_to = 0;  // `digest` has the image bytes before this offset
-    DigestBuilder digest;
-    int receives = 0;      // pieces with OnReceiveStarted and no OnReceived yet
-    absl::Status failure;  // the result, if not OK: the fetch completes when `receives` is 0
-    TaskQueue::TimerId timer = TaskQueue::kNoTimer;
-  };
-  struct Outstanding {
-    FetchId fetch = 0;  // after this fetch has ended, arriving bytes are dropped
-    uint64_t offset = 0;
-    HostSpan destination;
-    uint64_t due = 0;                      // bytes without a DATA frame so far
-    uint64_t left = 0;                     // bytes that have not arrived
-    std::map<uint64_t, uint64_t> arrived;  // pieces, offset -> end; only if the channel keeps no order
-  };
 
   absl::Status OnFrame(const Frame& frame) override;
   void OnLost(const absl::Status& why) override { Fail(why, /*lost=*/true); }
@@ -142,13 +112,8 @@ class PullConnection : private MessageChannel::Handler {
   absl::Status On(const Have& have);
   absl::Status On(const NotHere& not_here);
 
-  // Whether the source still has to send bytes of this request.
-  bool IsDue(uint64_t request_id) const;
   // The fetch of a request; null if the fetch has ended.
-  Receiving* WantedFetch(const Outstanding& request);
-  Outstanding NextRequest(FetchId fetch, Receiving& receiving);
-  // `bytes` bytes of a request have arrived, or will never arrive.
-  void RequestMoved(uint64_t request_id, uint64_t bytes);
+  FetchProgress* WantedFetch(const RequestedPart& part);
   // The source sends no more bytes of the request. Returns the request's fetch; 0 if the fetch has ended.
   FetchId EndRequest(uint64_t request_id);
   // `bytes` bytes of the fetch are in their destination.
@@ -178,11 +143,12 @@ class PullConnection : private MessageChannel::Handler {
   Welcome welcome_;
   std::shared_ptr<Availability> mirror_;  // the announced chunks; null before Follow
 
-  absl::flat_hash_map<FetchId, Receiving> fetches_;
+  // Two accounts: a fetch is complete when all of its bytes are in their place, and is then gone. A request
+  // is a part of a fetch, which it may outlive.
+  absl::flat_hash_map<FetchId, FetchProgress> fetches_;
   std::deque<FetchId> to_ask_;  // fetches with bytes that are not requested yet, in order
   bool asking_ = false;         // Refill is running
-  absl::flat_hash_map<uint64_t, Outstanding> requests_;
-  uint64_t outstanding_bytes_ = 0;
+  OutstandingRequests requests_;
 };
 
 }  // namespace tensorcast::transport::pull

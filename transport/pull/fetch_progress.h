@@ -1,0 +1,94 @@
+// One fetch of a connection, from its start to its result: which of its bytes were requested, which have
+// arrived, and whether the channel may still write to its destination. Bytes that arrive in the order of the
+// image are digested on arrival.
+//
+// Belongs to the channel's thread. No function fails; the connection decides whether the fetch has failed
+// (Fail). Internal to this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/steady_time.h"
+#include "base/task_queue.h"
+#include "core/artifact/digest.h"
+#include "core/memory/host_pool.h"
+#include "transport/transport.h"
+
+namespace tensorcast::transport::pull {
+
+// One Pull::Fetch, with a checked range and destination. `done` is called once, on a channel's thread.
+struct Fetch {
+  FetchId id = 0;  // from 1 on, unique in the pull
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  std::vector<HostSpan> destination;
+  SteadyTime deadline;
+  FetchDone done;
+  bool announced = false;  // the source has announced all chunks of the range
+};
+
+// The bytes of a fetch that one request asks for. They lie in one span of the fetch's destination.
+struct RequestedPart {
+  FetchId fetch = 0;  // after this fetch has ended, arriving bytes are dropped
+  uint64_t offset = 0;
+  HostSpan destination;
+
+  // The place of the image bytes [image_offset, image_offset + bytes). REQUIRES: they lie in the part.
+  HostSpan Place(uint64_t image_offset, uint64_t bytes) const {
+    return destination.subspan(image_offset - offset, bytes);
+  }
+};
+
+class FetchProgress {
+ public:
+  explicit FetchProgress(Fetch fetch)
+      : fetch_(std::move(fetch)), left_(fetch_.bytes), digested_to_(fetch_.offset) {}
+
+  const Fetch& fetch() const { return fetch_; }
+  uint64_t left() const { return left_; }  // bytes that have not arrived
+
+  bool all_requested() const { return requested_ == fetch_.bytes; }
+  // The next bytes to request, at most `max_bytes`. REQUIRES: not all_requested().
+  RequestedPart NextPart(uint64_t max_bytes);
+
+  // Image bytes from `offset` on have arrived for `place`. They are in `held`, from where they are copied; or
+  // in their place, if `held` is empty. Digests them if they are the next in the image.
+  void Put(uint64_t offset, HostSpan place, ConstHostSpan held);
+  // `bytes` bytes are in their destination.
+  void Arrived(uint64_t bytes) { left_ -= bytes; }
+
+  // Between the two calls for a piece the channel may write to the destination at any time.
+  void ReceiveStarted() { ++receives_; }
+  void ReceiveEnded() { --receives_; }
+  bool receiving() const { return receives_ > 0; }
+
+  bool failed() const { return !failure_.ok(); }
+  void Fail(const absl::Status& why) { failure_ = why; }
+
+  // Whether the fetch has failed or all of its bytes have arrived, and the channel receives nothing for it.
+  bool over() const { return !receiving() && (failed() || left_ == 0); }
+  // REQUIRES: over().
+  FetchResult Result() const;
+
+  // The connection's timer for this fetch: its deadline, or the time by which the channel must be done with
+  // it.
+  TaskQueue::TimerId timer() const { return timer_; }
+  void set_timer(TaskQueue::TimerId timer) { timer_ = timer; }
+
+ private:
+  Fetch fetch_;
+  uint64_t requested_ = 0;  // bytes of the fetch
+  size_t span_ = 0;         // the next part begins in fetch_.destination[span_], which shrinks
+  uint64_t left_;
+  uint64_t digested_to_;  // digest_ has the image bytes before this offset
+  DigestBuilder digest_;
+  int receives_ = 0;  // pieces with ReceiveStarted and no ReceiveEnded yet
+  absl::Status failure_;
+  TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;
+};
+
+}  // namespace tensorcast::transport::pull
