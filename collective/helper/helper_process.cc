@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -9,27 +11,18 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "otel/api/metrics_catalogue.h"
+#include "collective/helper/messages.h"
 
 namespace tensorcast {
 
 using helper::BroadcastRequest;
-using helper::ChildProcess;
 using helper::CloseRequest;
-using helper::Hello;
+using helper::HelperLink;
 using helper::JoinRequest;
 using helper::LeaveRequest;
 using helper::MakeIdRequest;
 using helper::OpenRequest;
 using helper::ReceiveRequest;
-using helper::Reply;
-
-namespace {
-
-// A communicator takes tens of megabytes of each of its GPUs.
-constexpr size_t kMaxKept = 8;
-
-}  // namespace
 
 void HelperOptions::FromConfig(ConfigReader& config) {
   config.Read("daemon.nccl", nccl);
@@ -42,25 +35,20 @@ void HelperOptions::Validate(Findings& findings) const {
   // The helper process finds out whether the file is NCCL and recent enough. A daemon does not load it.
   if (std::error_code ignored; names_library() && !std::filesystem::is_regular_file(nccl, ignored)) {
     findings.Add("daemon.nccl",
-                 absl::StrCat("\"", nccl, "\" is neither auto nor off, nor a file on this host; name one"));
+                 absl::StrCat("\"", nccl,
+                              "\" is neither auto nor off, nor a file on this host; give one of the three"));
   }
 }
 
 std::string_view HelperProcess::WhyNot(State state) {
   switch (state) {
     case State::kStarting:
-      return "broadcast: the helper process still starts; try again";
+      return "broadcast: the helper process is still starting; try again in some seconds";
     case State::kInUse:
       return "broadcast: another broadcast is under way on this node; try again when it ends";
     default:
-      return "broadcast: this node has no helper process for NCCL; pull instead, or see daemon.nccl";
+      return "broadcast: this node has no helper process for NCCL; pull instead, or check daemon.nccl";
   }
-}
-
-absl::Status HelperProcess::CheckRuns() const {
-  if (child_ != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "broadcast: the helper process of this group has ended; open another group");
 }
 
 // The allocations of the daemon that the process has open for one group, one a device. Their numbers are
@@ -74,17 +62,17 @@ class HelperProcess::OpenMemories {
 
   absl::Status Open(const DevicePtr& allocation) {
     TC_ASSIGN_OR_RETURN(IpcHandle handle, owner_->devices_->Export(allocation));
-    TC_ASSIGN_OR_RETURN(
-        const uint32_t number,
-        owner_->AskFor<uint32_t>(OpenRequest{.memory = std::move(handle)}, owner_->options_.forming_timeout));
+    TC_ASSIGN_OR_RETURN(const uint32_t number,
+                        owner_->link_.AskFor<uint32_t>(OpenRequest{.memory = std::move(handle)},
+                                                       owner_->options_.forming_timeout));
     numbers_.push_back(number);
     return absl::OkStatus();
   }
   void Close() {
     for (const uint32_t number : std::exchange(numbers_, {})) {
       // A process that has ended has none of them open. Ask can end it, hence the look before each one.
-      if (owner_->child_ == nullptr) break;
-      owner_->Ask(CloseRequest{.memory = number}, owner_->options_.progress_timeout).IgnoreError();
+      if (owner_->link_.ended()) break;
+      owner_->link_.Ask(CloseRequest{.memory = number}, owner_->options_.progress_timeout).IgnoreError();
     }
   }
   const std::vector<uint32_t>& numbers() const { return numbers_; }
@@ -94,13 +82,13 @@ class HelperProcess::OpenMemories {
   absl::Status Broadcast(uint32_t communicator, uint32_t root, std::span<const ByteRange> ranges,
                          size_t max_ranges) const {
     do {
-      TC_RETURN_IF_ERROR(owner_->CheckRuns());
+      TC_RETURN_IF_ERROR(owner_->link_.CheckRuns());
       const auto part = ranges.first(std::min(ranges.size(), max_ranges));
       const BroadcastRequest request{.communicator = communicator,
                                      .root = root,
                                      .memories = numbers_,
                                      .ranges = {part.begin(), part.end()}};
-      TC_RETURN_IF_ERROR(owner_->AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
+      TC_RETURN_IF_ERROR(owner_->link_.AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
       ranges = ranges.subspan(part.size());
     } while (!ranges.empty());
     return absl::OkStatus();
@@ -142,12 +130,12 @@ class HelperProcess::Group final : public BroadcastGroup {
       uuids.push_back(uuid);
       TC_RETURN_IF_ERROR(memories_.Open(allocation));
     }
-    TC_ASSIGN_OR_RETURN(communicator_, owner_->CommunicatorOf(uuids));
+    TC_ASSIGN_OR_RETURN(communicator_, owner_->link_.CommunicatorOf(uuids));
     return absl::OkStatus();
   }
 
   absl::Status Broadcast(std::span<const ByteRange> ranges) override {
-    if (ranges.empty()) return owner_->CheckRuns();
+    if (ranges.empty()) return owner_->link_.CheckRuns();
     return memories_.Broadcast(communicator_, root_, ranges, helper::kMaxRanges);
   }
 
@@ -168,27 +156,27 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   // In this order: killing the process comes first, since no request may wait behind a library that hangs.
   // After that there is nothing to close or to leave, and the state is given back last.
   ~WideGroup() override {
-    if (begun_ && !ended_ && owner_->child_ != nullptr) {
-      owner_->End(
-          How::kKilled,
+    if (begun_ && !ended_ && !owner_->link_.ended()) {
+      owner_->link_.End(
+          HelperLink::How::kKilled,
           absl::CancelledError("broadcast between nodes: this node left before the end; join another group"));
     }
     memories_.Close();
-    if (ended_ && owner_->child_ != nullptr) {
-      owner_->Ask(LeaveRequest{.communicator = communicator_}, owner_->options_.wide_forming_timeout)
+    if (ended_ && !owner_->link_.ended()) {
+      owner_->link_.Ask(LeaveRequest{.communicator = communicator_}, owner_->options_.wide_forming_timeout)
           .IgnoreError();
     }
     owner_->SetState(State::kIdle);
   }
 
   absl::StatusOr<std::string> MakeId() override {
-    TC_RETURN_IF_ERROR(owner_->CheckRuns());
+    TC_RETURN_IF_ERROR(owner_->link_.CheckRuns());
     begun_ = true;  // the library listens for the ranks that are to join
-    return owner_->AskFor<std::string>(MakeIdRequest(), owner_->options_.progress_timeout);
+    return owner_->link_.AskFor<std::string>(MakeIdRequest(), owner_->options_.progress_timeout);
   }
 
   absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) override {
-    TC_RETURN_IF_ERROR(owner_->CheckRuns());
+    TC_RETURN_IF_ERROR(owner_->link_.CheckRuns());
     if (allocations.empty() || allocations.size() > helper::kMaxRanks ||
         allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -204,7 +192,8 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
           {.rank = world.ranks[i], .device_uuid = owner_->devices_->devices()[allocations[i].device].uuid});
     }
     root_ = world.root;
-    TC_ASSIGN_OR_RETURN(communicator_, owner_->AskFor<uint32_t>(join, owner_->options_.wide_forming_timeout));
+    TC_ASSIGN_OR_RETURN(communicator_,
+                        owner_->link_.AskFor<uint32_t>(join, owner_->options_.wide_forming_timeout));
     return absl::OkStatus();
   }
 
@@ -216,10 +205,10 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   }
 
   absl::StatusOr<std::vector<ByteRange>> Receive() override {
-    TC_RETURN_IF_ERROR(owner_->CheckRuns());
+    TC_RETURN_IF_ERROR(owner_->link_.CheckRuns());
     TC_ASSIGN_OR_RETURN(
         std::vector<ByteRange> ranges,
-        owner_->AskFor<std::vector<ByteRange>>(
+        owner_->link_.AskFor<std::vector<ByteRange>>(
             ReceiveRequest{.communicator = communicator_, .root = root_, .memories = memories_.numbers()},
             owner_->options_.progress_timeout));
     ended_ = ranges.empty();
@@ -236,8 +225,8 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
 };
 
 HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
-    : devices_(devices), options_(std::move(options)) {
-  if (const absl::Status started = StartChild(); !started.ok()) {
+    : devices_(devices), options_(std::move(options)), link_(options_.argv, options_.forming_timeout) {
+  if (const absl::Status started = link_.Start(); !started.ok()) {
     LOG(WARNING) << "no broadcasts between the GPUs of this node: " << started;
     SetUnavailable(started);
     return;
@@ -245,27 +234,30 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
   // Loading the library takes seconds, for which the start of a daemon does not wait.
   try {
     starting_ = std::thread([this] {
-      const absl::Status hello = AwaitHello();
+      const absl::StatusOr<std::string> library = link_.AwaitHello();
       // A host without the library is not a fault in itself; what each GPU needs it copies.
-      if (hello.ok()) return SetState(State::kIdle);
+      if (library.ok()) {
+        SetLibrary(*library);
+        return SetState(State::kIdle);
+      }
       LOG(LEVEL(options_.names_library() ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
-          << "no broadcasts between the GPUs of this node: " << hello.message();
-      child_->Kill();
-      SetUnavailable(hello);
+          << "no broadcasts between the GPUs of this node: " << library.status().message();
+      link_.Kill();
+      SetUnavailable(library.status());
     });
   } catch (const std::system_error& error) {
     const absl::Status none =
         absl::ResourceExhaustedError(absl::StrCat("await the helper process: no thread can be started (",
                                                   error.what(), "); raise the limit of threads"));
     LOG(WARNING) << "no broadcasts between the GPUs of this node: " << none.message();
-    child_->Kill();
+    link_.Kill();
     SetUnavailable(none);
   }
 }
 
 // The thread that starts may still wait for the process's first message. The process's end ends that wait.
 HelperProcess::~HelperProcess() {
-  if (child_ != nullptr) child_->Interrupt();
+  link_.Interrupt();
   if (starting_.joinable()) starting_.join();
 }
 
@@ -275,7 +267,7 @@ bool HelperProcess::available() const {
 }
 
 // kStarting -> kIdle <-> kInUse; kUnavailable, from kStarting alone, is final. Only the thread that made
-// the state kStarting or kInUse leaves it, and between the two it alone uses child_.
+// the state kStarting or kInUse leaves it, and between the two it alone uses link_.
 void HelperProcess::SetState(State state) {
   absl::MutexLock lock(&mutex_);
   state_ = state;
@@ -285,6 +277,11 @@ void HelperProcess::SetUnavailable(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   unavailable_ = absl::UnavailableError(why.message());
   state_ = State::kUnavailable;
+}
+
+void HelperProcess::SetLibrary(std::string version) {
+  absl::MutexLock lock(&mutex_);
+  library_ = std::move(version);
 }
 
 absl::StatusOr<std::string> HelperProcess::version() const {
@@ -297,7 +294,8 @@ absl::StatusOr<std::string> HelperProcess::version() const {
 absl::Status HelperProcess::CheckPause() const {
   if (SteadyNow() >= not_before_) return absl::OkStatus();
   return absl::UnavailableError(
-      "open a group: the previous group could not form, and no group is tried yet; try again later");
+      "open a group: the previous group could not form, and the pause after that has not ended; try again "
+      "later");
 }
 
 absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const RequestContext& context) {
@@ -332,10 +330,11 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   if (formed.ok()) formed = group->Begin(allocations);
   if (formed.ok()) return group;
   // Only when the process ended over it: a group that was refused for its arguments says nothing of the next
-  // one. `group` still lives here, so the state is kInUse, and this thread may look at child_.
-  if (child_ == nullptr) {
-    LOG(WARNING) << "begin a broadcast: the helper process ended over it, so none is tried for "
-                 << options_.pause_after_failure << ": " << formed;
+  // one. `group` still lives here, so the state is kInUse, and this thread may look at link_.
+  if (link_.ended()) {
+    LOG(WARNING)
+        << "begin a broadcast: the helper process ended during this attempt, so no broadcast is tried for "
+        << options_.pause_after_failure << ": " << formed;
     absl::MutexLock lock(&mutex_);
     not_before_ = SteadyNow() + options_.pause_after_failure;
   }
@@ -343,98 +342,9 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 }
 
 absl::Status HelperProcess::EnsureChild() {
-  if (child_ != nullptr && !child_->running()) {
-    End(How::kDied, absl::UnavailableError(
-                        "use the helper process: the process ended while it was idle; no action is needed, "
-                        "the daemon starts another process"));
-  }
-  if (child_ != nullptr) return absl::OkStatus();
-  // A thread may start a process here, since nothing of this one runs in it (ChildProcess::Start).
-  TC_RETURN_IF_ERROR(StartChild());
-  absl::Status hello = AwaitHello();
-  if (!hello.ok()) End(How::kKilled, hello);
-  return hello;
-}
-
-absl::Status HelperProcess::StartChild() {
-  TC_ASSIGN_OR_RETURN(child_, ChildProcess::Start(options_.argv));
+  TC_ASSIGN_OR_RETURN(std::optional<std::string> library, link_.EnsureRuns());
+  if (library.has_value()) SetLibrary(*std::move(library));
   return absl::OkStatus();
-}
-
-absl::Status HelperProcess::AwaitHello() {
-  TC_ASSIGN_OR_RETURN(const std::string message, child_->Receive(SteadyNow() + options_.forming_timeout));
-  TC_ASSIGN_OR_RETURN(const Reply reply, helper::DecodeReply(message));
-  const auto* const hello = std::get_if<Hello>(&reply);
-  if (hello == nullptr || hello->version != helper::kVersion) {
-    return absl::InternalError(
-        "start the helper process: the process speaks another version; install daemon and helper from one "
-        "build");
-  }
-  absl::MutexLock lock(&mutex_);
-  library_ = hello->library;
-  return absl::OkStatus();
-}
-
-// Requests have no numbers, so an answer that comes too late would be taken for the next request's.
-// Whatever is not answered in time, or by an error, ends the process: the next group starts another one.
-absl::StatusOr<Reply> HelperProcess::Ask(const helper::Request& request, absl::Duration timeout) {
-  const absl::Status asked = child_->Send(helper::EncodeRequest(request));
-  const absl::StatusOr<std::string> message =
-      asked.ok() ? child_->Receive(SteadyNow() + timeout) : absl::StatusOr<std::string>(asked);
-  if (!message.ok()) {
-    End(absl::IsDeadlineExceeded(message.status()) ? How::kKilled : How::kDied, message.status());
-    return message.status();
-  }
-  absl::StatusOr<Reply> answer = helper::DecodeReply(*message);
-  // An error of the library can leave a hang behind.
-  if (!answer.ok()) End(How::kKilled, answer.status());
-  return answer;
-}
-
-template <class Answer>
-absl::StatusOr<Answer> HelperProcess::AskFor(const helper::Request& request, absl::Duration timeout) {
-  TC_ASSIGN_OR_RETURN(Reply reply, Ask(request, timeout));
-  if (auto* const answer = std::get_if<Answer>(&reply)) return std::move(*answer);
-  absl::Status strange = absl::InternalError(
-      "ask the helper process: the answer is of another kind; install daemon and helper from one build");
-  End(How::kKilled, strange);
-  return strange;
-}
-
-// Communicators form slowly, so the last few stay. The one that has not been used for longest makes room.
-absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::string>& device_uuids) {
-  if (const auto kept = communicators_.find(device_uuids); kept != communicators_.end()) {
-    kept->second.used = ++uses_;
-    return kept->second.number;
-  }
-  if (communicators_.size() >= kMaxKept) {
-    // A communicator has left before another one forms: its memory on the GPUs is free then.
-    const auto oldest =
-        std::ranges::min_element(communicators_, {}, [](const auto& entry) { return entry.second.used; });
-    TC_RETURN_IF_ERROR(
-        AskFor<uint32_t>(LeaveRequest{.communicator = oldest->second.number}, options_.forming_timeout)
-            .status());
-    communicators_.erase(oldest);
-  }
-  JoinRequest join{.world_size = static_cast<uint32_t>(device_uuids.size())};
-  for (const std::string& uuid : device_uuids) {
-    join.ranks.push_back({.rank = static_cast<uint32_t>(join.ranks.size()), .device_uuid = uuid});
-  }
-  TC_ASSIGN_OR_RETURN(const uint32_t communicator, AskFor<uint32_t>(join, options_.forming_timeout));
-  communicators_[device_uuids] = {.number = communicator, .used = ++uses_};
-  return communicator;
-}
-
-// The communicators end with the process. Groups that are open see in child_ that it has ended.
-void HelperProcess::End(How how, const absl::Status& why) {
-  child_->Kill();
-  LOG(WARNING) << "the helper process of broadcasts, " << child_->pid() << ", "
-               << (how == How::kDied ? "died" : "was killed")
-               << ", and is started again when it is needed: " << why;
-  // Counted by how it ended: a process that died did so by itself, a killed one was given up by the daemon.
-  otel::metrics::kNcclHelperEnds.Add(1, {how == How::kDied ? "died" : "killed"});
-  communicators_.clear();
-  child_.reset();
 }
 
 }  // namespace tensorcast

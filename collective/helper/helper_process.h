@@ -11,7 +11,6 @@
 // destructor kills the process. Every earlier end of a process that had started is logged and counted.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,8 +25,7 @@
 #include "absl/time/time.h"
 #include "base/config_reader.h"
 #include "base/steady_time.h"
-#include "collective/helper/child_process.h"
-#include "collective/helper/messages.h"
+#include "collective/helper/helper_link.h"
 #include "core/device/device_broadcaster.h"
 #include "core/device/device_runtime.h"
 
@@ -47,9 +45,9 @@ struct HelperOptions {
   // Max time to form or leave a communicator with ranks on other nodes. Shorter, since another node may be
   // lost.
   absl::Duration wide_forming_timeout = absl::Seconds(20);
-  // After a group of this node's GPUs could not form, no group of any kind is tried for this time. A driver
-  // or library that does not work will not work for the next request either, and each attempt would cost its
-  // caller up to forming_timeout.
+  // After a group of this node's GPUs could not form, the daemon tries no group of any kind for this time. A
+  // driver or library that does not work will not work for the next request either, and each attempt would
+  // cost its caller up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
 
   void FromConfig(ConfigReader& config);
@@ -59,7 +57,8 @@ struct HelperOptions {
 
 class HelperProcess final : public DeviceBroadcaster {
  public:
-  // `devices` must outlive it. Starts the process, and does not wait until it has loaded the library.
+  // `devices` must outlive this object. Starts the process, and does not wait until the process has loaded
+  // the library.
   HelperProcess(DeviceRuntime* devices, HelperOptions options);
   ~HelperProcess() override;
 
@@ -73,37 +72,20 @@ class HelperProcess final : public DeviceBroadcaster {
   class OpenMemories;
   class Group;
   class WideGroup;
-  struct Kept {
-    uint32_t number = 0;
-    uint64_t used = 0;
-  };
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
   static std::string_view WhyNot(State state);  // the message why no group can be opened in this state
   // UNAVAILABLE until pause_after_failure has passed.
   absl::Status CheckPause() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  // Only the thread that made the state kStarting or kInUse may call these.
+  // Only the thread that made the state kStarting or kInUse may call this, and use link_.
   absl::Status EnsureChild();
-  absl::Status CheckRuns() const;  // FAILED_PRECONDITION if the process of the open group has ended
-  absl::Status StartChild();
-  absl::Status AwaitHello();
-  // Sends a request and waits for its answer. When it returns an error, the process has ended.
-  absl::StatusOr<helper::Reply> Ask(const helper::Request& request, absl::Duration timeout);
-  // As Ask, for an answer of this kind.
-  template <class Answer>
-  absl::StatusOr<Answer> AskFor(const helper::Request& request, absl::Duration timeout);
-  absl::StatusOr<uint32_t> CommunicatorOf(const std::vector<std::string>& device_uuids);
-  enum class How { kDied, kKilled };
-  void End(How how, const absl::Status& why);
   void SetState(State state);
   void SetUnavailable(const absl::Status& why);
+  void SetLibrary(std::string version);
 
   DeviceRuntime* const devices_;
   const HelperOptions options_;
-  std::unique_ptr<helper::ChildProcess> child_;  // null: it has ended, and was reaped
-  // The kept communicators, by the UUIDs of their devices in rank order.
-  std::map<std::vector<std::string>, Kept> communicators_;
-  uint64_t uses_ = 0;
+  helper::HelperLink link_;
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
   SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for the next group
