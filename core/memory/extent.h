@@ -11,6 +11,9 @@
 namespace tensorcast {
 
 inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;
+// The size in bytes of the largest image that shares a granule with others.
+inline constexpr uint64_t kMaxSmallBytes = kGranuleBytes / 4;
+inline bool IsSmallImage(uint64_t image_bytes) { return image_bytes > 0 && image_bytes <= kMaxSmallBytes; }
 
 // A piece of the pool. `offset` counts from the pool's start.
 struct Extent {

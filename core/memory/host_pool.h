@@ -10,7 +10,8 @@
 // allocation, which shares granules with the old one; the old one does not change.
 //
 // An image of at most kMaxSmallBytes takes whole memory pages, in one extent, of a granule that small images
-// share. Otherwise each of thousands of adapters would take a granule. Thread-safe.
+// share. Otherwise each of thousands of small images, such as model adapters, would take a granule.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +30,6 @@
 #include "core/memory/segments.h"
 
 namespace tensorcast {
-
-// The size in bytes of the largest image that shares a granule with others.
-inline constexpr uint64_t kMaxSmallBytes = kGranuleBytes / 4;
 
 struct PoolStats {
   uint64_t capacity_bytes = 0;
