@@ -1,15 +1,10 @@
 #include "core/handles/handle_server.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <deque>
 #include <set>
 #include <system_error>
@@ -17,18 +12,16 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
-#include "base/posix/process_limits.h"
 #include "base/posix/unix_socket.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/task_queue.h"
+#include "core/handles/client_acceptor.h"
 #include "core/handles/ring_room.h"
 #include "core/handles/server_connection.h"
+#include "core/handles/wakeable_poll.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
@@ -37,32 +30,28 @@ namespace {
 // The numbers that epoll events carry. Connections and orphans have numbers that are never used again, so an
 // event that was fetched before its connection ended finds nothing.
 constexpr uint64_t kListenerId = 0;
-constexpr uint64_t kWakeId = 1;
-constexpr uint64_t kFirstFreeId = 2;
+constexpr uint64_t kFirstFreeId = 1;
 
-constexpr int kEventsAtOnce = 64;
-constexpr int kAcceptsAtOnce = 64;
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the system accepts no connection
 
 }  // namespace
 
 // The server's thread with all that it serves. What other threads reach stands first: the tables lock
-// themselves, the counts are atomic. The rest belongs to the thread alone.
+// themselves, the counts are atomic, a task may be posted. The rest belongs to the thread alone.
 //
-// The thread sleeps in epoll_wait. It wakes for the listener, for a connection that can be read or written,
-// for the end of an orphan's process (its pidfd), for the eventfd, and for the earliest of these times: a
+// The thread sleeps in the poll. It wakes for the listener, for a connection that can be read or written, for
+// the end of an orphan's process (its pidfd), for a call of Wake, and for the earliest of these times: a
 // ticket's expiry, a connection's deadline, a follower's next message, the end of a pause in accepting.
-// Another thread that wants something adds it to a list under news_mutex_ and calls Wake.
+// Another thread that wants something posts a task.
 class HandleServer::Loop {
  public:
-  Loop(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll, UniqueFd wake,
+  Loop(const Options& options, std::unique_ptr<UnixListener> listener, std::unique_ptr<WakeablePoll> poll,
        std::shared_ptr<RingRoom> room)
       : options(options),
         tickets(options.ticket_ttl),
         ring_room(std::move(room)),
-        listener_(std::move(listener)),
-        epoll_(std::move(epoll)),
-        wake_(std::move(wake)) {}
+        acceptor_(std::move(listener), options.allowed_groups, options.max_connections, &connection_count),
+        poll_(std::move(poll)) {}
 
   ~Loop() {
     stopping_.store(true);
@@ -71,8 +60,7 @@ class HandleServer::Loop {
   }
 
   absl::Status Start() {
-    TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, listener_->fd(), EPOLLIN, kListenerId));
-    TC_RETURN_IF_ERROR(Watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId));
+    TC_RETURN_IF_ERROR(poll_->Watch(acceptor_.fd(), EPOLLIN, kListenerId));
     try {
       thread_ = std::thread([this] { Run(); });
     } catch (const std::system_error& error) {
@@ -83,43 +71,33 @@ class HandleServer::Loop {
     return absl::OkStatus();
   }
 
-  // Lets the thread look at the time and at what changed. On any thread: it touches the eventfd alone, and
-  // takes no lock.
-  void Wake() {
-    const uint64_t one = 1;
-    // It fails only when the counter is full, and then the thread wakes anyway.
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  // Lets the thread look at the time and at what changed. On any thread; takes no lock.
+  void Wake() { poll_->Wake(); }
+
+  // As HandleServer::Fence, for the holders so far. Called on the thread.
+  int FenceHolders(std::string_view replica_id, const absl::Status& why) {
+    // Collected first, since to end a connection changes the map.
+    std::vector<uint64_t> holders;
+    for (const auto& [id, entry] : entries_) {
+      if (entry.connection->Fence(replica_id, why)) holders.push_back(id);
+    }
+    for (const uint64_t id : holders) {
+      const auto it = entries_.find(id);
+      it->second.connection->OnWritable() ? Update(it) : Destroy(it);
+    }
+    return static_cast<int>(holders.size());
   }
 
-  // As HandleServer::Fence. Blocks until the thread has told them.
-  int Fence(std::string_view replica_id, const absl::Status& why) {
-    // First: a ticket that is claimed from now on is refused. Then the holders so far are told.
-    fenced.Add(replica_id, why);
-    const auto fence = std::make_shared<FenceRequest>();
-    fence->replica_id = replica_id;
-    fence->why = why;
-    {
-      absl::MutexLock lock(&news_mutex_);
-      fences_.push_back(fence);
+  // As HandleServer::HoldersOf. Called on the thread.
+  std::vector<pid_t> NameHolders(std::string_view replica_id,
+                                 const std::function<bool(const void* hold)>& except) const {
+    std::vector<pid_t> holders;
+    for (const auto& [id, entry] : entries_) {
+      const std::optional<pid_t> holder = entry.connection->HolderOf(replica_id, except);
+      if (holder.has_value()) holders.push_back(*holder);
     }
-    Wake();
-    fence->told.WaitForNotification();
-    return fence->holders;
-  }
-
-  // As HandleServer::HoldersOf. Blocks until the thread has answered.
-  std::vector<pid_t> HoldersOf(std::string_view replica_id,
-                               const std::function<bool(const void* hold)>& except) {
-    const auto request = std::make_shared<HoldersRequest>();
-    request->replica_id = replica_id;
-    request->except = except;
-    {
-      absl::MutexLock lock(&news_mutex_);
-      holder_requests_.push_back(request);
-    }
-    Wake();
-    request->told.WaitForNotification();
-    return request->holders;
+    std::ranges::sort(holders);
+    return holders;
   }
 
   const Options options;
@@ -131,20 +109,9 @@ class HandleServer::Loop {
   std::atomic<int> connection_count = 0;
   std::atomic<int> daemon_connection_count = 0;  // of them
   LeaseCounts leases;
+  TaskQueue queue{[this] { Wake(); }};  // of the thread
 
  private:
-  struct FenceRequest {
-    std::string replica_id;
-    absl::Status why;
-    int holders = 0;
-    absl::Notification told;
-  };
-  struct HoldersRequest {
-    std::string replica_id;
-    std::function<bool(const void* hold)> except;
-    std::vector<pid_t> holders;
-    absl::Notification told;
-  };
   struct Entry {
     std::unique_ptr<ServerConnection> connection;
     uint32_t events = 0;                                 // watched for
@@ -154,42 +121,25 @@ class HandleServer::Loop {
     bool awaits_ring = false;                            // and is in ring_queue_
   };
 
-  absl::Status Watch(int operation, int fd, uint32_t events, uint64_t id) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = id;
-    if (epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, "watch a descriptor of", options.path);
-  }
-
   void Run() {
-    epoll_event events[kEventsAtOnce];
     while (!stopping_.load()) {
-      // Events first, then what other threads left in the lists, then what is due by time. Each step may end
+      // Events first, then what other threads asked for, then what is due by time. Each step may end
       // connections, so the later ones look them up again by number.
-      const int count = epoll_wait(epoll_.get(), events, kEventsAtOnce, WaitMilliseconds());
-      CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
-      for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
-      FenceHolders();
-      NameHolders();
+      for (const epoll_event& event : poll_->Wait(NextTime())) Dispatch(event.data.u64, event.events);
+      queue.RunPosted();
       HandleTime(SteadyNow());
     }
-    // A thread that waits for one of these is answered also at the end.
-    FenceHolders();
-    NameHolders();
+    // A thread that waits for a task is answered also at the end.
+    queue.RunPosted();
     orphans_.clear();
     while (!entries_.empty()) Destroy(entries_.begin());
   }
 
-  // Rounded up to whole milliseconds, so that the thread does not wake just before the time and spin until
-  // it. At most a minute: any larger number could overflow the int, and to wake for nothing is harmless.
-  int WaitMilliseconds() const {
+  SteadyTime NextTime() const {
     SteadyTime next = std::min(tickets.next_expiry(), resume_accepting_);
     if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
     if (!news_due_.empty()) next = std::min(next, news_due_.begin()->first);
-    if (next == SteadyTime::InfiniteFuture()) return -1;
-    const absl::Duration wait = std::clamp(TimeLeft(next), absl::ZeroDuration(), absl::Minutes(1));
-    return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+    return next;
   }
 
   void HandleTime(SteadyTime now) {
@@ -229,78 +179,24 @@ class HandleServer::Loop {
     }
   }
 
-  // Notes that there may be news for a connection. On any thread, also under the lock of an availability.
+  // Looks at a connection for which there may be news. On any thread, also under the lock of an availability:
+  // tasks run without a lock, and none is called here.
   void NoteNews(uint64_t id) {
-    {
-      absl::MutexLock lock(&news_mutex_);
-      noted_.push_back(id);
-    }
-    Wake();
+    queue.Post([this, id] {
+      if (const auto it = entries_.find(id); it != entries_.end()) Update(it);
+    });
   }
 
-  // Looks at the connections that were noted, and tells the followers for which the time has come.
+  // Tells the followers for which the time has come.
   void TellNews(SteadyTime now) {
-    std::vector<uint64_t> noted;
-    {
-      absl::MutexLock lock(&news_mutex_);
-      noted.swap(noted_);
-    }
-    for (const uint64_t id : noted) {
-      if (const auto it = entries_.find(id); it != entries_.end()) Update(it);
-    }
     while (!news_due_.empty() && news_due_.begin()->first <= now) {
       const auto it = entries_.find(news_due_.begin()->second);
       it->second.connection->TellNews(now) ? Update(it) : Destroy(it);
     }
   }
 
-  void FenceHolders() {
-    std::vector<std::shared_ptr<FenceRequest>> fences;
-    {
-      absl::MutexLock lock(&news_mutex_);
-      // Swapped out, so that no connection is called under the lock.
-      fences.swap(fences_);
-    }
-    for (const auto& fence : fences) {
-      // Collected first, since to end a connection changes the map.
-      std::vector<uint64_t> holders;
-      for (const auto& [id, entry] : entries_) {
-        if (entry.connection->Fence(fence->replica_id, fence->why)) holders.push_back(id);
-      }
-      for (const uint64_t id : holders) {
-        const auto it = entries_.find(id);
-        it->second.connection->OnWritable() ? Update(it) : Destroy(it);
-      }
-      fence->holders = static_cast<int>(holders.size());
-      fence->told.Notify();
-    }
-  }
-
-  // Answers HoldersOf. The waiting thread is notified last: from then on the request is its own.
-  void NameHolders() {
-    std::vector<std::shared_ptr<HoldersRequest>> requests;
-    {
-      absl::MutexLock lock(&news_mutex_);
-      requests.swap(holder_requests_);
-    }
-    for (const auto& request : requests) {
-      for (const auto& [id, entry] : entries_) {
-        const std::optional<pid_t> holder = entry.connection->HolderOf(request->replica_id, request->except);
-        if (holder.has_value()) request->holders.push_back(*holder);
-      }
-      std::ranges::sort(request->holders);
-      request->told.Notify();
-    }
-  }
-
   void Dispatch(uint64_t id, uint32_t events) {
     if (id == kListenerId) return Accept();
-    if (id == kWakeId) {
-      // One read takes all that was written.
-      uint64_t ignored;
-      [[maybe_unused]] const ssize_t size = read(wake_.get(), &ignored, sizeof(ignored));
-      return;
-    }
     if (orphans_.erase(id) > 0) return;  // its process is gone
     const auto it = entries_.find(id);
     if (it == entries_.end()) return;
@@ -316,48 +212,10 @@ class HandleServer::Loop {
   }
 
   void Accept() {
-    // Not all at once: a flood of clients must not hold up those that are connected.
-    for (int i = 0; i < kAcceptsAtOnce; ++i) {
-      UniqueFd socket(accept4(listener_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket) {
-        AddConnection(std::move(socket));
-        continue;
-      }
-      const int error = errno;
-      if (error == EINTR || error == ECONNABORTED) continue;
-      if (error == EAGAIN) return;
-      if (error == EMFILE) {
-        const bool was_there = RefuseWithTheSpare();
-        const bool restored = spare_.Restore();
-        if (restored && was_there) continue;
-        if (restored) return;  // the kernel reserves a descriptor before it looks for a waiting client
-      }
-      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accept a client on", options.path);
-      return PauseAccepting(true);
-    }
-  }
-
-  // With no descriptor left, refuses the client that waits at the listener. False when no client waits.
-  bool RefuseWithTheSpare() {
-    UniqueFd socket = spare_.Accept(listener_->fd());
-    if (!socket) return false;
-    Refuse(std::move(socket), OutOfDescriptors());
-    return true;
-  }
-
-  absl::Status OutOfDescriptors() const {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("connect to ", options.path,
-                     ": the daemon has no file descriptor left for another client (its limit is ",
-                     DescriptorLimit(), "); detach some, or raise its limit of open files"));
-  }
-
-  absl::Status CheckRoom(int socket) const {
-    if (IsReserved(socket, DescriptorUserAt(socket))) return OutOfDescriptors();
-    if (connection_count.load() < options.max_connections) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat("connect to ", options.path,
-                                                     ": the daemon serves its limit of ",
-                                                     options.max_connections, " clients; detach some"));
+    const bool accepts = acceptor_.Accept([this](UniqueFd socket, const absl::Status& verdict) {
+      verdict.ok() ? AddConnection(std::move(socket)) : Refuse(std::move(socket), verdict);
+    });
+    if (!accepts) PauseAccepting(true);
   }
 
   void Refuse(UniqueFd socket, const absl::Status& reason) {
@@ -377,19 +235,14 @@ class HandleServer::Loop {
   // A listener that is ready but cannot be served would keep the thread spinning.
   void PauseAccepting(bool pause) {
     resume_accepting_ = pause ? SteadyNow() + kAcceptPause : SteadyTime::InfiniteFuture();
-    const absl::Status status =
-        Watch(EPOLL_CTL_MOD, listener_->fd(), pause ? 0u : uint32_t{EPOLLIN}, kListenerId);
+    const absl::Status status = poll_->Change(acceptor_.fd(), pause ? 0u : uint32_t{EPOLLIN}, kListenerId);
     LOG_IF(ERROR, !status.ok()) << status;
   }
 
   void AddConnection(UniqueFd socket) {
-    // The peer is checked first: a process that may not connect does not learn how busy the daemon is.
-    absl::Status verdict = CheckPeer(socket.get(), options.allowed_groups);
-    if (verdict.ok()) verdict = CheckRoom(socket.get());
-    if (!verdict.ok()) return Refuse(std::move(socket), verdict);
     const uint64_t id = next_id_++;
     std::unique_ptr<ServerConnection> connection = NewConnection(std::move(socket), id);
-    const absl::Status watched = Watch(EPOLL_CTL_ADD, connection->fd(), EPOLLIN, id);
+    const absl::Status watched = poll_->Watch(connection->fd(), EPOLLIN, id);
     if (!watched.ok()) {
       LOG_EVERY_N_SEC(ERROR, 10) << watched;
       connection->Refuse(watched);
@@ -409,7 +262,7 @@ class HandleServer::Loop {
     if (connection.wants_to_read()) events |= EPOLLIN;
     if (connection.wants_to_write()) events |= EPOLLOUT;
     if (events != entry.events) {
-      const absl::Status watched = Watch(EPOLL_CTL_MOD, connection.fd(), events, it->first);
+      const absl::Status watched = poll_->Change(connection.fd(), events, it->first);
       if (!watched.ok()) {
         LOG(ERROR) << watched;
         return Destroy(it);
@@ -451,32 +304,24 @@ class HandleServer::Loop {
 
   void AddOrphan(OrphanedClaim orphan) {
     const uint64_t id = next_id_++;
-    const absl::Status watched = Watch(EPOLL_CTL_ADD, orphan.process.get(), EPOLLIN, id);
+    const absl::Status watched = poll_->Watch(orphan.process.get(), EPOLLIN, id);
     // Memory that is never freed is better than memory that is freed while it is in use.
     LOG_IF(ERROR, !watched.ok()) << watched << "; replica " << orphan.held->claim().handles.replica_id
                                  << " stays leased until the daemon stops";
     orphans_.emplace(id, std::move(orphan));
   }
 
-  const std::unique_ptr<UnixListener> listener_;
-  const UniqueFd epoll_;
-  const UniqueFd wake_;
+  ClientAcceptor acceptor_;
+  const std::unique_ptr<WakeablePoll> poll_;
   std::atomic<bool> stopping_ = false;
 
-  // From here to ring_queue_: used by the thread only.
+  // From here on used by the thread only.
   uint64_t next_id_ = kFirstFreeId;
   Entries entries_;
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
   ByTime deadlines_;
   ByTime news_due_;
   std::deque<uint64_t> ring_queue_;  // connections that wait for a ring, and some that have gone
-  // Guards the three lists alone. An availability notes news under its own lock, so nothing is called under
-  // this one.
-  absl::Mutex news_mutex_;
-  std::vector<uint64_t> noted_ ABSL_GUARDED_BY(news_mutex_);
-  std::vector<std::shared_ptr<FenceRequest>> fences_ ABSL_GUARDED_BY(news_mutex_);
-  std::vector<std::shared_ptr<HoldersRequest>> holder_requests_ ABSL_GUARDED_BY(news_mutex_);
-  SpareDescriptor spare_;
   SteadyTime resume_accepting_ = SteadyTime::InfiniteFuture();
 
   std::thread thread_;
@@ -485,16 +330,11 @@ class HandleServer::Loop {
 absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options& options) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<UnixListener> listener,
                       UnixListener::Listen(options.path, options.allowed_groups));
-  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) return ErrnoStatus(errno, "create", "an epoll descriptor for the handle socket");
-  UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake) return ErrnoStatus(errno, "create", "an eventfd for the handle socket");
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<WakeablePoll> poll, WakeablePoll::Create(options.path));
   // The room has a descriptor of its own, since a put that still reads its ring may outlive the loop.
-  UniqueFd wake_too(fcntl(wake.get(), F_DUPFD_CLOEXEC, 0));
-  if (!wake_too) return ErrnoStatus(errno, "duplicate", "an eventfd for the handle socket");
+  TC_ASSIGN_OR_RETURN(UniqueFd wake_too, poll->DuplicateWake());
   auto room = std::make_shared<RingRoom>(options.put_rings_bytes, std::move(wake_too));
-  auto loop = std::make_unique<Loop>(options, std::move(listener), std::move(epoll), std::move(wake),
-                                     std::move(room));
+  auto loop = std::make_unique<Loop>(options, std::move(listener), std::move(poll), std::move(room));
   TC_RETURN_IF_ERROR(loop->Start());
   return std::unique_ptr<HandleServer>(new HandleServer(std::move(loop)));
 }
@@ -514,24 +354,29 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
   std::optional<Offer> offer = loop_->offers.Take(token);
   if (offer) return *std::move(offer);
   return absl::NotFoundError(
-      "take a client's memory: nothing is offered under this token; its client is gone, or it was taken "
-      "before; offer the memory again");
+      "take what a client offered: nothing is offered under this token, since the client has ended or the "
+      "offer was taken before; make the call again");
 }
 
 int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {
-  return loop_->Fence(replica_id, why);
+  // First: a ticket that is claimed from now on is refused. Then the holders so far are told.
+  loop_->fenced.Add(replica_id, why);
+  int holders = 0;
+  loop_->queue.PostAndWait([&] { holders = loop_->FenceHolders(replica_id, why); });
+  return holders;
 }
 
 std::vector<pid_t> HandleServer::HoldersOf(std::string_view replica_id,
                                            const std::function<bool(const void* hold)>& except) const {
-  return loop_->HoldersOf(replica_id, except);
+  std::vector<pid_t> holders;
+  loop_->queue.PostAndWait([&] { holders = loop_->NameHolders(replica_id, except); });
+  return holders;
 }
 
 uint64_t HandleServer::put_ring_bytes() const { return loop_->ring_room->used_bytes(); }
-
 int HandleServer::put_rings_awaited() const { return loop_->rings_awaited.load(); }
-
 int HandleServer::connections() const { return loop_->connection_count.load(); }
+int HandleServer::tickets() const { return loop_->tickets.size(); }
 
 int HandleServer::leases() const {
   int leases = 0;
@@ -540,8 +385,6 @@ int HandleServer::leases() const {
   }
   return leases;
 }
-
-int HandleServer::tickets() const { return loop_->tickets.size(); }
 
 HandleCounts HandleServer::counts() const {
   const int of_daemons = loop_->daemon_connection_count.load();

@@ -1,139 +1,29 @@
 #include "core/handles/server_connection.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "base/posix/process_limits.h"
 #include "base/posix/unix_socket.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/handles/client_descriptors.h"
 
 namespace tensorcast {
 namespace {
 
-// Linux 6.5 and later; the C library's headers may be older than the kernel.
-#ifdef SO_PEERPIDFD
-constexpr int kPeerPidfd = SO_PEERPIDFD;
-#else
-constexpr int kPeerPidfd = 77;
-#endif
-
-constexpr int kRequiredSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr uint64_t kStatBlockBytes = 512;  // the unit of st_blocks
-
-// A pidfd of the process that connected: readable once that process is gone. NOT_FOUND when it is gone
-// already.
-absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
-  // The kernel's own pidfd of the peer cannot be fooled by a process id that is used again; older kernels
-  // don't have it.
-  int raw = -1;
-  socklen_t size = sizeof(raw);
-  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &raw, &size) == 0) return UniqueFd(raw);
-  TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
-  if (peer.pid == 0) {
-    return absl::FailedPreconditionError(
-        "attach to device memory: the client is in a PID namespace that the daemon cannot see, and this "
-        "kernel (before 6.5) has no other way to tell when it ends; run the client in the daemon's PID "
-        "namespace (--pid=host), or attach to host memory");
-  }
-  UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (process) return process;
-  if (errno == ESRCH) {
-    return absl::NotFoundError(
-        absl::StrCat("watch process ", peer.pid, ": it has ended; start the client again"));
-  }
-  return ErrnoStatus(errno, "watch process", absl::StrCat(peer.pid));
-}
-
-// Whether `fd` is memory that can be mapped and read without surprises: INVALID_ARGUMENT unless it is a memfd
-// sealed WRITE | SHRINK | GROW with `bytes` in it.
-absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
-  // The seals come first: for a descriptor of anything but memory this fails without asking its file system,
-  // which could hang the server's thread. fstat and fstatfs of memory answer at once.
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
-    return absl::InvalidArgumentError(
-        "offer memory: it is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; seal it "
-        "after its last writable mapping is gone");
-  }
-  struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
-  if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("offer memory: it has ", info.st_size, " bytes, and ",
-                                                   bytes, " were announced; announce what it has"));
-  }
-  struct statfs file_system;
-  if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
-  // Reading a hole of huge pages when the host has none left is a SIGBUS.
-  if (file_system.f_type == HUGETLBFS_MAGIC &&
-      static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes < bytes) {
-    return absl::InvalidArgumentError(
-        "offer memory: its huge pages have holes; write all of them before sealing");
-  }
-  return absl::OkStatus();
-}
-
-// Checks that the client has the file open for reading, and so may read it. The daemon opens descriptors
-// anew, with its own rights: from one that only names a file (O_PATH), or may only write to it, the daemon
-// would read what the client may not. Asks nothing of the file system.
-absl::Status CheckMayBeRead(int fd) {
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0) return ErrnoStatus(errno, "check", "a file that was offered");
-  if ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_WRONLY) return absl::OkStatus();
-  return absl::InvalidArgumentError("offer a file: it is not open for reading; open it with O_RDONLY");
-}
-
 absl::Status OutOfTurn(const Frame& frame) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("handle the frame ", FrameName(frame), ": the client sent it out of turn", kOneRelease));
-}
-
-// Refuses a descriptor that a connection would keep beside its socket, if it is one of the reserve.
-absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
-  if (!IsReserved(fd.get(), DescriptorUserAt(socket.get()))) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("keep a client's descriptor: the daemon has none left (its limit is ", DescriptorLimit(),
-                   "); raise its limit of open files, or detach some clients"));
-}
-
-// The one descriptor of memory that came with a frame, checked.
-absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const UniqueFd& socket) {
-  if (fds.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offer memory: ", fds.size(), " descriptors came with it; send its memfd alone"));
-  }
-  // While a check may fail, the descriptor stays among the foreign ones, which close on other threads. A
-  // checked one is memory, so closing it never waits.
-  TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front(), socket));
-  TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), bytes));
-  return std::move(std::move(fds).Take().front());
+  return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
+                                                 ": the client sent this frame out of turn", kOneRelease));
 }
 
 }  // namespace
-
-HeldClaim::HeldClaim(Claim claim, LeaseCounts* counts)
-    : claim_(std::move(claim)), count_(counts->of(claim_)) {
-  count_.fetch_add(1);
-}
-
-HeldClaim::~HeldClaim() {
-  claim_.hold.reset();  // before the count falls, so that a thread that sees it fall finds the hold released
-  count_.fetch_sub(1);
-}
 
 ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline,
                                    std::function<void()> on_news)
@@ -217,7 +107,7 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
                          std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
     return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
-                                                   ": a descriptor came with it, and it takes none",
+                                                   ": a descriptor came with the frame, which takes none",
                                                    kOneRelease));
   }
   if (state_ == State::kHello) {
@@ -319,7 +209,7 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
   offer.bytes = frame.bytes;
   if (frame.ipc) {
     if (!fds.empty()) {
-      return absl::InvalidArgumentError("offer device memory: a descriptor came with it; send none");
+      return absl::InvalidArgumentError("offer device memory: a descriptor came with the frame; send none");
     }
     offer.ipc = *frame.ipc;
   } else {
@@ -337,7 +227,7 @@ absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, Foreig
   if (frame.replica_id.empty()) {
     TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
   } else if (!fds.empty()) {
-    return absl::InvalidArgumentError("hand a replica over: a descriptor came with it; send none");
+    return absl::InvalidArgumentError("hand a replica over: a descriptor came with the frame; send none");
   }
   handed_.push_back(std::move(memory));
   state_ = State::kHandsOver;
@@ -358,9 +248,9 @@ absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
   for (const HandedPart& part : frame.parts) {
     // The places in a replica are checked by the put, which knows the replica. Here nothing does.
     if (memory.memfd && (part.offset > memory.bytes || part.bytes > memory.bytes - part.offset)) {
-      return absl::InvalidArgumentError(absl::StrCat("hand memory over: a part of ", part.bytes, " bytes at ",
-                                                     part.offset, " is past the end, at ", memory.bytes,
-                                                     "; name bytes inside the memory"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("hand memory over: a part of ", part.bytes, " bytes at offset ", part.offset,
+                       " reaches past the memory of ", memory.bytes, " bytes; name bytes inside the memory"));
     }
   }
   handed_parts_ += frame.parts.size();
@@ -373,8 +263,8 @@ absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
   const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
   if (fds.size() != wanted) {
     return absl::InvalidArgumentError(absl::StrCat("offer files: ", fds.size(),
-                                                   " descriptors came with the frame where ", wanted,
-                                                   " are due", kOneRelease));
+                                                   " descriptors came with the frame, and ", wanted,
+                                                   " were due", kOneRelease));
   }
   for (const UniqueFd& fd : fds.fds()) {
     TC_RETURN_IF_ERROR(CheckNotReserved(fd, socket_));

@@ -4,8 +4,6 @@
 
 #include <sys/types.h>
 
-#include <array>
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,52 +17,12 @@
 #include "base/steady_time.h"
 #include "core/handles/follower.h"
 #include "core/handles/frame_io.h"
+#include "core/handles/held_claim.h"
 #include "core/handles/put_ring.h"
 #include "core/handles/ring_room.h"
 #include "core/handles/ticket_table.h"
 
 namespace tensorcast {
-
-// Numbers of held claims, by holder and kind of memory. Thread-safe.
-class LeaseCounts {
- public:
-  std::atomic<int>& of(const Claim& claim) {
-    return counts_[static_cast<size_t>(claim.holder)][claim.handles.memory.index()];
-  }
-  std::array<int, 3> of(Holder holder) const {
-    const auto& counts = counts_[static_cast<size_t>(holder)];
-    return {counts[0], counts[1], counts[2]};
-  }
-
- private:
-  std::array<std::array<std::atomic<int>, 3>, 2> counts_{};
-};
-
-// A claim that a client holds; counted during its lifetime. The destructor releases the hold.
-class HeldClaim {
- public:
-  HeldClaim(Claim claim, LeaseCounts* counts);
-  ~HeldClaim();
-  HeldClaim(const HeldClaim&) = delete;
-  HeldClaim& operator=(const HeldClaim&) = delete;
-
-  const Claim& claim() const { return claim_; }
-  bool is_device() const { return std::holds_alternative<DeviceHandles>(claim_.handles.memory); }
-  // Keeps `companion` until the hold ends.
-  void Accompany(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
-
- private:
-  Claim claim_;
-  std::shared_ptr<void> companion_;
-  std::atomic<int>& count_;
-};
-
-// A claim on device memory that the client may still have open, because its connection ended without CLOSED.
-// Held until the client's process is gone.
-struct OrphanedClaim {
-  UniqueFd process;  // pidfd
-  std::unique_ptr<HeldClaim> held;
-};
 
 class ServerConnection {
  public:
@@ -109,8 +67,8 @@ class ServerConnection {
   // Before the destruction: takes the claim if the client may have its device memory open.
   std::optional<OrphanedClaim> TakeOrphan();
 
-  // The process that holds a claim on this replica, 0 if it is unknown. nullopt if this connection holds no
-  // claim on it, or if `except` returns true for the claim's hold.
+  // The process that holds a claim on this replica; 0 if the process is unknown. nullopt if this connection
+  // holds no claim on the replica, or if `except` returns true for the claim's hold.
   std::optional<pid_t> HolderOf(std::string_view replica_id,
                                 const std::function<bool(const void* hold)>& except) const;
   // If the client holds a claim on this replica, queues an ERROR with `why`, and returns true. The client

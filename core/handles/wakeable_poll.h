@@ -1,0 +1,61 @@
+// The place where the server's thread sleeps: an epoll descriptor over descriptors with numbers, and an
+// eventfd by which other threads end the sleep.
+//
+// Wake is thread-safe. The other functions belong to the server's thread. Errors are those of the system
+// calls. Internal to this folder.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
+
+namespace tensorcast {
+
+class WakeablePoll {
+ public:
+  // `path`: of the socket, for messages.
+  static absl::StatusOr<std::unique_ptr<WakeablePoll>> Create(std::string path);
+
+  // Watches a descriptor for `events` from now on, level-triggered. Its events carry `id`, which is not
+  // kWakeId.
+  absl::Status Watch(int fd, uint32_t events, uint64_t id) { return Control(EPOLL_CTL_ADD, fd, events, id); }
+  // Changes the events of a watched descriptor.
+  absl::Status Change(int fd, uint32_t events, uint64_t id) { return Control(EPOLL_CTL_MOD, fd, events, id); }
+
+  // Sleeps until a watched descriptor is ready, Wake was called, or `until` has come; it may return before
+  // that. Returns the events of ready descriptors, which stay until the next call.
+  std::span<const epoll_event> Wait(SteadyTime until);
+
+  // Ends the sleep, or the next one if the thread does not sleep. Touches the eventfd alone, and takes no
+  // lock.
+  void Wake();
+  // A descriptor of the same eventfd: to write to it is to call Wake, even after this object has gone.
+  absl::StatusOr<UniqueFd> DuplicateWake() const;
+
+ private:
+  static constexpr size_t kEventsAtOnce = 64;
+  static constexpr uint64_t kWakeId = std::numeric_limits<uint64_t>::max();
+
+  WakeablePoll(UniqueFd epoll, UniqueFd wake, std::string path)
+      : path_(std::move(path)), epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+  absl::Status Control(int operation, int fd, uint32_t events, uint64_t id);
+
+  const std::string path_;
+  const UniqueFd epoll_;
+  const UniqueFd wake_;
+  std::array<epoll_event, kEventsAtOnce> events_{};
+};
+
+}  // namespace tensorcast
