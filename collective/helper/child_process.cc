@@ -146,7 +146,9 @@ absl::Status ChildProcess::Send(const std::string& message) {
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(ErrnoStatus(errno, "ask", absl::StrCat("helper process ", pid_)).message());
+  return absl::UnavailableError(
+      absl::StrCat(ErrnoStatus(errno, "ask", absl::StrCat("helper process ", pid_)).message(),
+                   "; pull instead, or check daemon.nccl"));
 }
 
 absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
@@ -183,8 +185,9 @@ void ChildProcess::Kill() {
   while (true) {
     const int ready = poll(&end, 1, kSlowEndMs);
     if (ready == 1) break;
-    LOG_IF(WARNING, ready == 0) << "end helper process " << pid_
-                                << ": it was killed and has not ended; a driver call may hold it";
+    LOG_IF(WARNING, ready == 0)
+        << "end helper process " << pid_
+        << ": the process was killed and has not ended; a driver call may hold the process";
   }
   // The pidfd was readable, so this takes no time. Only from here on the number can be another process's.
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {

@@ -47,7 +47,7 @@ class ChildProcess {
   void Kill();
 
  private:
-  // The thread that starts the process; it lives as long as the process. The helper asks the kernel to kill
+  // The thread that starts the process; it lives as long as the process. The process asks the kernel to kill
   // it when its parent ends (serve.h). To the kernel, the parent is the thread that started the process.
   class Starter {
    public:

@@ -262,9 +262,10 @@ TEST_F(HelperProcessTest, FailedJoin_DelaysNextGroup) {
   ASSERT_TRUE(Eventually([this] { return helper_->available(); }));
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("driver is too old"));
   EXPECT_FALSE(helper_->available());
-  EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("no group is tried yet"));
+  EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()),
+              HasSubstr("the pause after that has not ended"));
   const auto wide = helper_->Reserve(RequestContext::Background(absl::Seconds(60)));
-  EXPECT_THAT(std::string(wide.status().message()), HasSubstr("no group is tried yet"));
+  EXPECT_THAT(std::string(wide.status().message()), HasSubstr("the pause after that has not ended"));
 }
 
 // Two GPUs of one node, and two of another.
@@ -312,7 +313,7 @@ TEST_F(WideGroupTest, WideBroadcast_TellsReceiverTheRanges) {
 TEST_F(WideGroupTest, WideReceive_RefusesRangesPastTheEnd) {
   StartBoth();
   std::ofstream(mail_ + ".1") << helper::EncodeHeader({{kBytes, 1}});
-  EXPECT_THAT(std::string(receiver_->Receive().status().message()), HasSubstr("passes the end"));
+  EXPECT_THAT(std::string(receiver_->Receive().status().message()), HasSubstr(": the memory has "));
   EXPECT_FALSE(receiver_->Receive().ok()) << "it is of no more use";
 }
 

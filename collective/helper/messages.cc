@@ -67,7 +67,7 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
   const ByteReader& in = reader.bytes();
   if (in.AtEnd()) return request;
   return absl::InvalidArgumentError(absl::StrCat(
-      "decode a request of ", bytes.size(), " bytes: ", in.ok() ? "they are too many" : in.failure(),
+      "decode a request of ", bytes.size(), " bytes: ", in.ok() ? "the request ends" : in.failure(),
       " at byte ", in.position(), "; install daemon and helper from one build"));
 }
 
@@ -78,7 +78,7 @@ absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
   reader.OneOf<kFirstAnswer>(answer, "an unknown kind of answer");
   absl::StatusOr<Reply> reply = absl::InternalError(
       absl::StrCat("decode an answer of ", bytes.size(),
-                   " bytes: they are malformed; install daemon and helper from one build"));
+                   " bytes: the answer is malformed; install daemon and helper from one build"));
   if (!reader.bytes().AtEnd()) return reply;
   if (const auto* const failure = std::get_if<Failure>(&answer)) {
     // A failure with the code of OK is not an answer: what `reply` says stays.
@@ -113,8 +113,8 @@ absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes) {
   reader(count, nothing);
   if (bytes.size() != kHeaderBytes || count > kMaxHeaderRanges || nothing != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("receive a broadcast: ", bytes.size(),
-                     " bytes from another process are not a header; end the group"));
+        absl::StrCat("receive a broadcast: the header of ", bytes.size(),
+                     " bytes from the root is malformed; install one release on all nodes of the group"));
   }
   std::vector<ByteRange> ranges(count);
   for (ByteRange& range : ranges) reader(range);

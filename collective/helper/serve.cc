@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "collective/helper/messages.h"
@@ -33,7 +34,8 @@ absl::Status EndWithTheDaemon(int socket) {
   }
   // The daemon may have ended before prctl, which then sends nothing. Another parent shows that.
   if (getppid() == daemon.pid) return absl::OkStatus();
-  return absl::UnavailableError("start the helper process: its daemon has ended; start the daemon again");
+  return absl::UnavailableError(
+      "start the helper process: the daemon that started this process has ended; start the daemon again");
 }
 
 // The requests as functions. Any error ends this process, since the daemon kills a helper that answers with
@@ -105,7 +107,8 @@ class Server {
   absl::StatusOr<Reply> Do(const CloseRequest& request) {
     const auto memory = memories_.find(request.memory);
     if (memory == memories_.end()) {
-      return absl::InvalidArgumentError("close memory: its number is unknown; open it first");
+      return absl::InvalidArgumentError(absl::StrCat(
+          "close memory ", request.memory, ": no open memory has this number; open the memory first"));
     }
     TC_RETURN_IF_ERROR(tools_.devices->CloseIpc(memory->second.base));
     memories_.erase(memory);
@@ -156,7 +159,9 @@ class Server {
   absl::StatusOr<Group*> Find(uint32_t communicator) {
     const auto group = groups_.find(communicator);
     if (group == groups_.end()) {
-      return absl::InvalidArgumentError("use a communicator: its number is unknown; join it first");
+      return absl::InvalidArgumentError(
+          absl::StrCat("use communicator ", communicator,
+                       ": no communicator has this number; join the communicator first"));
     }
     return &group->second;
   }
@@ -165,11 +170,14 @@ class Server {
     for (const uint32_t number : memories) {
       const auto memory = memories_.find(number);
       if (memory == memories_.end()) {
-        return absl::InvalidArgumentError("broadcast: the number of a memory is unknown; open it first");
+        return absl::InvalidArgumentError(absl::StrCat(
+            "broadcast memory ", number, ": no open memory has this number; open the memory first"));
       }
       for (const ByteRange& range : ranges) {
         if (range.bytes > memory->second.bytes || range.offset > memory->second.bytes - range.bytes) {
-          return absl::InvalidArgumentError("broadcast: a range passes the end of its memory; shorten it");
+          return absl::InvalidArgumentError(
+              absl::StrCat("broadcast ", range.bytes, " bytes at ", range.offset, ": the memory has ",
+                           memory->second.bytes, " bytes; broadcast a range of the memory"));
         }
       }
     }
@@ -184,8 +192,9 @@ class Server {
 
   absl::Status SendHeader(Group& group, const BroadcastRequest& request) {
     if (request.ranges.size() > kMaxHeaderRanges) {
-      return absl::InvalidArgumentError(
-          "broadcast: a header cannot hold so many ranges; broadcast fewer at once");
+      return absl::InvalidArgumentError(absl::StrCat("broadcast ", request.ranges.size(),
+                                                     " ranges: a header holds at most ", kMaxHeaderRanges,
+                                                     "; broadcast fewer ranges at once"));
     }
     const std::string bytes = EncodeHeader(request.ranges);
     // Only the root's memory is filled; the broadcast brings the header to the others.

@@ -23,7 +23,8 @@ class ExtentAllocator {
   // Allocates `count` granules and returns their ranges in ascending order. nullopt only if fewer than
   // `count` granules are free. In order of preference it takes:
   // - the smallest free range that is large enough, so that large ranges stay whole;
-  // - as few ranges as possible of one segment: of those with enough free granules, the one with the fewest;
+  // - as few ranges as possible of one segment: the segment with the fewest free granules that still has
+  //   enough;
   // - all free granules of the segment that has the most, and then the rest by these rules again.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
   // Allocates from the smallest free range that is large enough and lies in a segment for which `suits` is

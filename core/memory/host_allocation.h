@@ -20,9 +20,9 @@ using ConstHostSpan = std::span<const std::byte>;
 uint64_t GranuleBytes(std::span<const ByteRange> ranges);
 
 // Owns memory for an image of bytes() bytes: for the whole image, or for only some of its granules.
-// Allocations can share granules. The destructor of the last allocation that has a granule gives it back to
-// the pool. Must not outlive its pool. Movable. Its const functions are thread-safe, because an allocation
-// never changes.
+// Allocations can share granules. The destructor of the last allocation that has a granule gives the granule
+// back to the pool. Must not outlive its pool. Movable. Its const functions are thread-safe, because an
+// allocation never changes.
 class HostAllocation {
  public:
   HostAllocation() = default;

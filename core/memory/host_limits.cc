@@ -65,8 +65,9 @@ uint64_t ReadGroupLimit() {
 }
 
 absl::Status TooLarge(uint64_t bytes, std::string_view reason) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "make a host pool of ", bytes, " bytes: it does not fit, since ", reason, "; make it smaller"));
+  return absl::ResourceExhaustedError(absl::StrCat("make a host pool of ", bytes,
+                                                   " bytes: the pool does not fit, since ", reason,
+                                                   "; lower daemon.host_pool"));
 }
 
 }  // namespace

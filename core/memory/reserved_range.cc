@@ -63,7 +63,8 @@ absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t b
   CHECK(at <= bytes_ && bytes <= bytes_ - at) << "bytes " << at << " + " << bytes << " of " << bytes_;
   if (MappedBytes(fd, bytes) > bytes_ - at) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "map ", bytes, " bytes of shared memory: its huge pages end behind them; map whole huge pages"));
+        "map ", bytes,
+        " bytes of shared memory: the last huge page reaches past these bytes; map whole huge pages"));
   }
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   // MAP_FIXED replaces a part of the reserved range in one step, also one that is mapped already.

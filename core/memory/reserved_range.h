@@ -35,9 +35,9 @@ class ReservedRange {
   // if the file consists of reserved huge pages.
   static uint64_t MappedBytes(int fd, uint64_t bytes);
   // Maps bytes [offset, offset + bytes) of the file at offset `at` of the range. REQUIRES: the bytes fit in
-  // the range. INVALID_ARGUMENT if the huge pages that hold them do not: the mapping would replace memory
-  // behind the range. kCopyOnWrite of reserved huge pages reserves as many more huge pages, because a write
-  // without a free page would raise SIGBUS. RESOURCE_EXHAUSTED if too few are free.
+  // the range. INVALID_ARGUMENT if the huge pages that hold these bytes do not fit: the mapping would replace
+  // memory behind the range. kCopyOnWrite of reserved huge pages reserves as many more huge pages, because a
+  // write without a free page would raise SIGBUS. RESOURCE_EXHAUSTED if too few are free.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
   std::byte* base() const { return base_; }  // nullptr for an empty range

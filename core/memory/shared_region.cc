@@ -135,7 +135,7 @@ Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region
     } catch (const std::system_error& error) {
       LOG(ERROR) << "pre-fault " << Describe(region.bytes()) << ": only " << i << " of " << threads
                  << " threads can be started (" << error.what()
-                 << "), and without any its pages appear at first touch; raise the limit of threads";
+                 << "); pages that no thread pre-faults appear at first touch; raise the limit of threads";
       return;
     }
     ++running_;
@@ -159,7 +159,7 @@ void Prefaulter::Run() {
     if (offset >= region_.bytes()) break;
     const uint64_t bytes = std::min(kStepBytes, region_.bytes() - offset);
     if (const absl::Status status = Populate(offset, bytes); !status.ok()) {
-      if (!stop_.exchange(true)) LOG(ERROR) << status.message() << "; the rest appears at first touch";
+      if (!stop_.exchange(true)) LOG(ERROR) << status.message() << "; the other pages appear at first touch";
       break;
     }
     // Steps end in any order, so the last one is found by the sum.

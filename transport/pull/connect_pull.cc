@@ -100,7 +100,7 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   queue.Post([self = shared_from_this(), connecting, deadline, &queue] {
     const TaskQueue::TimerId timer = queue.At(deadline, [core = self.get()] {
       core->first().Close(absl::DeadlineExceededError(absl::StrCat(
-          "connect to ", core->where_, ": it did not answer before the deadline; allow more time")));
+          "connect to ", core->where_, ": the source did not answer before the deadline; allow more time")));
     });
     self->first().Connect([core = self.get(), connecting, timer, &queue](absl::Status status) {
       queue.CancelTimer(timer);
@@ -133,7 +133,7 @@ void PullCore::Connected() {
       connection->Connect([where = self->where_](const absl::Status& status) {
         // The pull goes on over those that there are; without any, its fetches say so.
         if (!status.ok() && !absl::IsCancelled(status)) {
-          LOG(INFO) << "pull from " << where << ": it goes on with one connection less: " << status;
+          LOG(INFO) << "pull from " << where << ": the pull continues with one connection less: " << status;
         }
       });
     });

@@ -1,6 +1,6 @@
 // A pull over one or several connections. One fetch goes over one connection, the one with the least load at
-// that time. Its bytes therefore arrive in order, and are digested on arrival. Concurrent fetches share the
-// connections and their threads. If an open connection breaks, the pull breaks.
+// that time. If that connection delivers the fetch's bytes in order, it digests them on arrival. Concurrent
+// fetches share the connections and their threads. If an open connection breaks, the pull breaks.
 #pragma once
 
 #include <memory>

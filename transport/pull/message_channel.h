@@ -38,16 +38,19 @@ class MessageChannel {
     // bytes were sent or received.
     virtual void Refill() = 0;
 
-    // For a source's end: the receiver or the kernel has taken so many bytes of pieces.
+    // For a source's end: the receiver or the kernel has taken `piece_bytes` more bytes of pieces.
     virtual void OnSent(uint64_t /*piece_bytes*/) {}
 
-    // The rest is for a receiver's end. The channel is connected, and the handler now sends HELLO. Called
-    // again when an earlier connection failed and the channel has made another one.
+    // The methods below are for a receiver's end.
+
+    // The channel is connected, and the handler now sends HELLO. Called again when an earlier connection
+    // failed and the channel has made another one.
     virtual void OnConnected() {}
     // The head of a DATA frame arrived. Return an error as for OnFrame; after OK the bytes of the piece
     // follow.
     virtual absl::Status OnPiece(const Data& /*piece*/) {
-      return absl::InvalidArgumentError("the receiver sent DATA, which only a source sends");
+      return absl::InvalidArgumentError(
+          "the receiver sent DATA, which only a source sends; run one release on both nodes");
     }
     // The destination of these bytes of the piece: as many bytes, or none if they are not wanted any more.
     // `rest` describes the bytes that have not arrived.
@@ -89,7 +92,8 @@ class MessageChannel {
   virtual void End(std::optional<Frame> last, std::function<void()> ended) = 0;
 
   // The methods below are for a receiver's end.
-  // Begins to connect; OnConnected or OnLost follows, possibly before this returns.
+
+  // Begins to connect; OnConnected or OnLost follows, possibly before Connect returns.
   virtual void Connect(Handler* /*handler*/) {}
   // To be called when the source has welcomed the pull. An error ends the pull.
   virtual absl::Status Welcomed() { return absl::OkStatus(); }
@@ -97,7 +101,7 @@ class MessageChannel {
   virtual bool held_back() const { return false; }
   // Whether the pieces of a request arrive in the order of the image.
   virtual bool keeps_order() const { return true; }
-  // The longest piece that it can receive; 0: any.
+  // The longest piece that the channel can receive, in bytes; 0: any.
   virtual uint32_t max_piece_bytes() const { return 0; }
   // A new id, larger than that of every earlier request on this connection, earlier conversations included.
   virtual uint64_t NextRequestId() = 0;

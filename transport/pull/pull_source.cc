@@ -42,9 +42,9 @@ absl::Status PullSource::CheckImage(const RegisteredMemory& memory, const Served
   const auto availability = image.availability();
   if (availability == nullptr || availability->complete()) return absl::OkStatus();
   if (availability->image_bytes() != image.image_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("serve an image of ", image.image_bytes(), " bytes: its availability is of one of ",
-                     availability->image_bytes(), "; report this defect of the daemon"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "serve an image of ", image.image_bytes(), " bytes: the availability describes an image of ",
+        availability->image_bytes(), " bytes; report this defect of the daemon"));
   }
   const absl::Status filling = CheckFilling(image.image_bytes(), availability->chunk_bytes());
   return filling.ok() ? filling : absl::FailedPreconditionError(filling.message());
@@ -59,9 +59,9 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
   descriptor.image_bytes = serving->image_bytes();
   std::string bytes = EncodeDescriptor(descriptor);
   if (bytes.size() > kMaxDescriptorBytes) {
-    return absl::FailedPreconditionError(absl::StrCat("serve an image over the lane ", lane_, ": it is in ",
-                                                      descriptor.segments.size(),
-                                                      " pieces of memory, too many; use another lane"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("serve an image over the lane ", lane_, ": the image is in ", descriptor.segments.size(),
+                     " pieces of memory, more than a descriptor holds; use another lane"));
   }
   {
     absl::MutexLock lock(&mutex_);
@@ -92,16 +92,16 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
     if (found != servings_.end()) serving = found->second;
   }
   if (serving == nullptr) {
-    return absl::NotFoundError("open a pull: it is not served any more; ask for a new grant");
+    return absl::NotFoundError("open a pull: the source no longer serves this pull; ask for a new grant");
   }
   // A node with a good certificate and another node's pull id stole that, or was given it.
   if (!serving->receiver().empty() && peer != serving->receiver()) {
     otel::metrics::kP2pConnectionsRefused.Add(1, {lane_, "receiver"});
     LOG_EVERY_N_SEC(WARNING, kLogSeconds)
         << "open a pull: refuse " << peer << ", which knows the secret id of a pull of "
-        << serving->receiver() << "; find out how it got that id";
+        << serving->receiver() << "; find out how that node got the id";
     return absl::PermissionDeniedError(
-        absl::StrCat("open a pull: it was not granted to ", peer, "; ask for a grant"));
+        absl::StrCat("open a pull: the pull was not granted to ", peer, "; ask for a grant"));
   }
   SourceLimits limits = limits_;
   // The smaller of both ends' limits; 0 means that the receiver has none.

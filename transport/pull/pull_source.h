@@ -23,7 +23,7 @@ namespace tensorcast::transport::pull {
 
 class PullSource {
  public:
-  // `lane`: its name. REQUIRES: serving_threads >= 1.
+  // `lane`: the lane's name. REQUIRES: serving_threads >= 1.
   PullSource(std::string_view lane, const SourceLimits& limits, int serving_threads)
       : lane_(lane), limits_(limits), threads_(serving_threads) {}
 
@@ -38,12 +38,14 @@ class PullSource {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Admits a receiver to the pull that its HELLO names. The caller must start the returned connection on the
-  // owner thread of `queue`. `peer`: the name in the receiver's certificate; empty: it has none. The caller
-  // must send an error to the receiver.
+  // owner thread of `queue`. `peer`: the name in the receiver's certificate; empty: the receiver has none. If
+  // Admit fails, the caller must send the error to the receiver: FAILED_PRECONDITION for another protocol
+  // version, NOT_FOUND for an unknown pull, PERMISSION_DENIED for a pull of another receiver, or the errors
+  // of SourceServing::Join.
   absl::StatusOr<std::shared_ptr<SourceConnection>> Admit(const Hello& hello, std::string_view peer,
                                                           TaskQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends a serving: no connection finds it any more, and nothing reads its image when this returns.
+  // Ends a serving: no connection finds it any more, and nothing reads its image when Revoke returns.
   void Revoke(SourceServing& serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

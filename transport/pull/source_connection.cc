@@ -49,8 +49,9 @@ absl::Status SourceServing::Join(std::shared_ptr<SourceConnection> connection) {
   absl::MutexLock lock(&mutex_);
   if (revoked_) return Revoked();
   if (connections_.size() >= kMaxConnections) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("join a pull: it has its limit of ", kMaxConnections, " connections; use those"));
+    return absl::ResourceExhaustedError(absl::StrCat("join a pull: the pull has its limit of ",
+                                                     kMaxConnections,
+                                                     " connections; use the open connections"));
   }
   connections_.insert(std::move(connection));
   return absl::OkStatus();
@@ -72,7 +73,8 @@ absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes)
   absl::StatusOr<ServedPiece> piece = image_->Read(offset, bytes);
   if (piece.ok() && (piece->bytes.empty() || piece->bytes.size() > bytes)) {
     piece = absl::InternalError(
-        "read the served image: it gave too many bytes, or none; report this defect of the source's daemon");
+        "read the served image: the image gave too many bytes, or none; report this defect of the source's "
+        "daemon");
   }
   if (!piece.ok()) ReadReleased();
   return piece;
@@ -159,7 +161,7 @@ void SourceConnection::Close(std::optional<Frame> last) {
 void SourceConnection::OnLost(const absl::Status& why) {
   if (ended_) return;
   if (!requests_.empty() || absl::IsInvalidArgument(why)) {
-    LOG(WARNING) << "serve a pull to " << NameOf(*serving_) << ": it ended early: " << why;
+    LOG(WARNING) << "serve a pull to " << NameOf(*serving_) << ": the pull ended early: " << why;
   }
   End(why);
 }
@@ -229,34 +231,34 @@ absl::Status SourceConnection::OnFrame(const Frame& frame) {
   if (const auto* request = std::get_if<Request>(&frame)) return On(*request);
   if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
   if (const auto* follow = std::get_if<Follow>(&frame)) return On(*follow);
-  if (!std::holds_alternative<Bye>(frame)) return Violation("it sent a frame that no receiver sends here");
+  if (!std::holds_alternative<Bye>(frame)) return Violation("a frame that no receiver sends here");
   Close(Bye{});
   return absl::OkStatus();
 }
 
 absl::Status SourceConnection::CheckRange(const Request& request) const {
   if (request.offset > serving_->image_bytes() || request.bytes > serving_->image_bytes() - request.offset) {
-    return Violation(absl::StrCat("it asked for ", request.bytes, " bytes at ", request.offset,
+    return Violation(absl::StrCat("a REQUEST for ", request.bytes, " bytes at ", request.offset,
                                   " of an image of ", serving_->image_bytes()));
   }
   if (request.bytes > limits_.request_bytes) {
-    return Violation(absl::StrCat("it asked for ", request.bytes, " bytes, and at most ",
+    return Violation(absl::StrCat("a REQUEST for ", request.bytes, " bytes where at most ",
                                   limits_.request_bytes, " were offered"));
   }
   return absl::OkStatus();
 }
 
 absl::Status SourceConnection::On(const Request& request) {
-  if (limits_.one_sided) return Violation("it sent a REQUEST where it reads by itself");
+  if (limits_.one_sided) return Violation("a REQUEST on a lane where the receiver reads by itself");
   // Ids grow, so that a CANCEL of a request that is over is told from one of a request that was never made.
   if (request.id <= last_request_id_) {
-    return Violation(absl::StrCat("it sent REQUEST ", request.id, " after ", last_request_id_));
+    return Violation(absl::StrCat("REQUEST ", request.id, " after REQUEST ", last_request_id_));
   }
   if (requests_.size() >= kLateRequests * limits_.requests) {
-    return Violation(absl::StrCat("it sent more REQUESTs at a time than ", limits_.requests));
+    return Violation(absl::StrCat("more REQUESTs at a time than ", limits_.requests));
   }
   if (channel_->queued_frames() >= kMaxQueuedFrames) {
-    return Violation("it does not read the answers to its requests");
+    return Violation("the receiver does not read the answers to its requests");
   }
   last_request_id_ = request.id;
   // An error of this request alone: the receiver may have another idea of what was offered.
@@ -285,7 +287,7 @@ absl::Status SourceConnection::On(const Request& request) {
 // the receiver that no more bytes of it come.
 absl::Status SourceConnection::On(const Cancel& cancel) {
   if (cancel.id > last_request_id_) {
-    return Violation(absl::StrCat("it sent a CANCEL of REQUEST ", cancel.id, ", which was not made"));
+    return Violation(absl::StrCat("a CANCEL of REQUEST ", cancel.id, ", which was not made"));
   }
   if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("the receiver cancelled"));
   return absl::OkStatus();
@@ -293,7 +295,7 @@ absl::Status SourceConnection::On(const Cancel& cancel) {
 
 absl::Status SourceConnection::On(const Follow&) {
   if (!fills_ || announcer_.has_value()) {
-    return Violation("it sent a FOLLOW of what does not fill, or is followed already");
+    return Violation("a FOLLOW of an image that does not fill, or that is followed already");
   }
   announcer_.emplace(serving_->availability());
   has_news_ = true;

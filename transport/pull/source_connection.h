@@ -11,7 +11,8 @@
 //   leaving --(the receiver has closed, or took too long)--> ended
 //
 // While an image fills, the source answers requests for missing chunks with NOT_HERE. After a receiver's
-// FOLLOW, the source announces new chunks to it: the first at once, later ones once per announce_interval.
+// FOLLOW, the source announces new chunks to it: the first at once, later ones at most once per
+// announce_interval.
 //
 // Except for its constructor, a connection belongs to its channel's thread. SourceServing is thread-safe.
 #pragma once

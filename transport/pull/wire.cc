@@ -108,7 +108,7 @@ std::string Encode(const Follow&) { return MakeFrame(Type::kFollow, ""); }
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("decode a frame of the peer (", what,
-                                                 "): it is malformed; run one release on both nodes"));
+                                                 "): the frame is malformed; run one release on both nodes"));
 }
 
 // Each decoder reads all of its fields and then asks once: behind the end a ByteReader gives zeros.
@@ -273,16 +273,17 @@ absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) 
 absl::Status CheckVersion(const Hello& hello) {
   if (hello.version == kVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the receiver speaks version ", hello.version,
-                                                    " of the pull protocol, this source ", kVersion,
-                                                    "; upgrade the older daemon"));
+                                                    " of the pull protocol, and this source speaks version ",
+                                                    kVersion, "; upgrade the older daemon"));
 }
 
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {
   TC_RETURN_IF_ERROR(CheckChunkBytes(chunk_bytes, image_bytes));
   if (image_bytes == 0 || (image_bytes - 1) / chunk_bytes >= kMaxFillingChunks) {
-    return absl::InvalidArgumentError(absl::StrCat("serve an image of ", image_bytes, " bytes in chunks of ",
-                                                   chunk_bytes, " while it fills: it has none, or more than ",
-                                                   kMaxFillingChunks, "; serve it when it is whole"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("serve a filling image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
+                     " bytes: the image has no chunk, or more than ", kMaxFillingChunks,
+                     "; serve the image when it is complete"));
   }
   return absl::OkStatus();
 }
@@ -321,7 +322,7 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
   if (!reader.ok()) return MalformedDescriptor(reader.failure());
   // Before memory is taken for so many.
   if (reader.remaining() != segments * kSegmentBytes) {
-    return MalformedDescriptor("its segments do not end where it does");
+    return MalformedDescriptor("the segments do not end where the descriptor ends");
   }
   uint64_t total = 0;
   for (uint64_t i = 0; i < segments; ++i) {
@@ -331,12 +332,14 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
     segment.bytes = reader.Get<uint64_t>();
     // Neither the end of a segment nor the sum of all may wrap around.
     const bool wraps = segment.address + segment.bytes < segment.address || total + segment.bytes < total;
-    if (wraps || segment.rkey >= rkeys) return MalformedDescriptor("a segment is impossible");
+    if (wraps || segment.rkey >= rkeys) {
+      return MalformedDescriptor("a segment wraps around the address space, or its key is missing");
+    }
     total += segment.bytes;
     descriptor.segments.push_back(segment);
   }
   if (segments > 0 && total != descriptor.image_bytes) {
-    return MalformedDescriptor("its segments do not make up the image");
+    return MalformedDescriptor("the segments together do not have the size of the image");
   }
   return absl::OkStatus();
 }
@@ -346,13 +349,13 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
 absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_view bytes) {
   ByteReader reader(bytes);
   if (reader.GetBytes(kDescriptorMagic.size()) != kDescriptorMagic) {
-    return MalformedDescriptor("it does not start with TCPD");
+    return MalformedDescriptor("the descriptor does not start with TCPD");
   }
   const uint8_t version = reader.Get<uint8_t>();
   if (reader.ok() && version != kDescriptorVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("decode the descriptor of a pull: it has version ",
-                                                      version, ", this receiver reads ", kDescriptorVersion,
-                                                      "; upgrade the older daemon"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("decode the descriptor of a pull: the descriptor has version ", version,
+                     ", and this receiver reads version ", kDescriptorVersion, "; upgrade the older daemon"));
   }
   Descriptor descriptor;
   descriptor.lane = std::string(reader.GetString<uint8_t>());
@@ -367,7 +370,7 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_v
   TC_RETURN_IF_ERROR(DecodeSegments(reader, descriptor));
   if (descriptor.lane != lane) {
     return MalformedDescriptor(
-        absl::StrCat("it is of the lane \"", Printable(descriptor.lane), "\", not of ", lane));
+        absl::StrCat("the descriptor is for the lane \"", Printable(descriptor.lane), "\", not for ", lane));
   }
   descriptor.pull_id = PullIdFromBytes(id);
   return descriptor;
