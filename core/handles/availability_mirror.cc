@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
   if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMaxChunks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "follow the chunks of replica ", handles.replica_id, ": an image of ", handles.image_bytes,
-        " bytes in chunks of ", chunk_bytes, " has none, or too many", kOneRelease));
+        " bytes in chunks of ", chunk_bytes, " bytes has no chunk, or more than ", kMaxChunks, kOneRelease));
   }
   std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
   TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, {}, deadline));

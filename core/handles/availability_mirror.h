@@ -35,7 +35,7 @@ class AvailabilityMirror {
  private:
   AvailabilityMirror(ClientChannel* channel, const ReplicaHandles& handles, uint64_t chunk_bytes);
   absl::Status TakeFirst(const Frame& frame);
-  // After an error, no later frame counts.
+  // Applies a frame to the availability. After an error, the caller must pass no further frame.
   absl::Status Take(const Frame& frame);
   absl::Status Take(const HaveFrame& have);
   void Run();

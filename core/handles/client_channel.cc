@@ -21,13 +21,13 @@ namespace {
 
 absl::Status Late(const std::string& path) {
   return absl::DeadlineExceededError(absl::StrCat(
-      "ask the daemon at ", path, ": it did not answer in time; try again with a longer timeout"));
+      "ask the daemon at ", path, ": the daemon did not answer in time; try again with a longer timeout"));
 }
 
 absl::Status ConnectError(int error_number, const std::string& path) {
   if (error_number == ENOENT || error_number == ECONNREFUSED) {
     return absl::UnavailableError(
-        absl::StrCat("connect to ", path, ": no daemon listens there; start it, or check the path"));
+        absl::StrCat("connect to ", path, ": no daemon listens there; start the daemon, or check the path"));
   }
   // A connect that blocks says by these that its time is over.
   if (error_number == EAGAIN || error_number == EINPROGRESS) return Late(path);
@@ -120,7 +120,7 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
     }
     if (reader_.closed()) {
       return absl::UnavailableError(
-          absl::StrCat("read from the daemon at ", path_, ": it closed the connection; try again"));
+          absl::StrCat("read from the daemon at ", path_, ": the daemon closed the connection; try again"));
     }
     TC_RETURN_IF_ERROR(WaitFor(POLLIN, deadline));
   }

@@ -18,7 +18,7 @@ namespace tensorcast {
 
 class ClientChannel {
  public:
-  // During its lifetime the cancellation shuts the channel down.
+  // While this object exists, the cancellation shuts the channel down. The channel must outlive it.
   class EndedBy {
    public:
     EndedBy(ClientChannel& channel, const Cancellation& cancellation)
@@ -29,10 +29,10 @@ class ClientChannel {
   };
 
   // Connects to the daemon that listens on `path`. UNAVAILABLE if no daemon listens, or if the cancellation
-  // ends the wait for its answer; PERMISSION_DENIED if this user may not connect; FAILED_PRECONDITION if the
-  // daemon has another protocol version. If `groups` is not null, the server must run as this process's user,
-  // as root, or in one of these groups (CheckPeer); otherwise PERMISSION_DENIED, before anything is sent to
-  // the server.
+  // ends the wait for the daemon's answer; PERMISSION_DENIED if this user may not connect;
+  // FAILED_PRECONDITION if the daemon has another protocol version. If `groups` is not null, the server must
+  // run as this process's user, as root, or in one of these groups (CheckPeer); otherwise PERMISSION_DENIED,
+  // before anything is sent to the server.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);

@@ -118,14 +118,14 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
   writer.OneOf<kFirstType>(frame, "");
   if (!out.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "encode ", FrameName(frame), ": a name or a path has more than 65535 bytes; shorten it"));
+        "encode ", FrameName(frame), ": a name or a path has more than 65535 bytes; give a shorter one"));
   }
   // The length counts what is behind itself.
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame), ": it has ", length,
-                                                   " bytes, and a frame at most ", kMaxServerFrameBytes,
-                                                   "; send less at once"));
+    return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame), ": the frame has ", length,
+                                                   " bytes, and at most ", kMaxServerFrameBytes,
+                                                   " are allowed; send less at once"));
   }
   out.Overwrite(0, static_cast<uint32_t>(length));
   return out.Take();
@@ -136,8 +136,8 @@ absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefix
   ByteReader in(AsText(prefix));
   const size_t length = in.Get<uint32_t>();
   if (length == 0 || length > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("read a frame: it has ", length, " bytes, and 1 to ",
-                                                   max_bytes, " are allowed", kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "read a frame: the frame has ", length, " bytes, and 1 to ", max_bytes, " are allowed", kOneRelease));
   }
   return length;
 }

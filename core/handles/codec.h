@@ -81,7 +81,7 @@ struct StreamFrame {
   uint64_t image_bytes = 0;
 };
 // Sent before STREAM: names memory that has parts of the image. The memory is the replica `replica_id` of the
-// daemon; if that is empty, it is a memfd of `bytes` bytes, which comes with the frame.
+// daemon; if `replica_id` is empty, the memory is a memfd of `bytes` bytes, which comes with the frame.
 struct HandOverFrame {
   uint64_t bytes = 0;
   std::string pool_id;

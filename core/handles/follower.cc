@@ -68,9 +68,9 @@ std::optional<absl::Status> Follower::End(bool ended) const {
   // A partial replica that an ingest makes more of gets more memory, of which this client has no handle.
   const bool told_all_readable = !readable_.empty() && told == Count(readable_);
   if (!ended && !(told_all_readable && availability_->count() > told)) return std::nullopt;
-  return absl::UnavailableError(
-      absl::StrCat("follow a replica: ", told, " of its ", availability_->chunks(),
-                   " chunks lie in the memory that was attached to; attach to it again for the others"));
+  return absl::UnavailableError(absl::StrCat(
+      "follow a replica: ", told, " of the replica's ", availability_->chunks(),
+      " chunks are in the memory that the client attached; attach the replica again for the others"));
 }
 
 }  // namespace tensorcast

@@ -90,7 +90,7 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<co
   if (size >= 0) return static_cast<size_t>(size);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
   if (errno == EPIPE || errno == ECONNRESET) {
-    return absl::UnavailableError("send to the handle socket: its other end is closed; connect again");
+    return absl::UnavailableError("send to the handle socket: the other end is closed; connect again");
   }
   return ErrnoStatus(errno, "send to", "the handle socket");
 }
@@ -102,14 +102,13 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     for (UniqueFd& fd : received.fds) fds_.push_back(std::move(fd));
     // Checked before lost_fds: too many descriptors are the peer's fault, whatever this process could open.
     if (fds_.size() > max_fds_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it", kOneRelease));
+      return absl::InvalidArgumentError(absl::StrCat("read a frame: more than ", max_fds_,
+                                                     " descriptors came with the frame", kOneRelease));
     }
     if (received.lost_fds) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("read a frame: this process has no file descriptor left for those that came with it "
-                       "(its limit is ",
-                       DescriptorLimit(), "); raise its limit of open files"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "read a frame: this process has no file descriptor left for those that came with the frame (limit ",
+          DescriptorLimit(), "); raise the limit of open files"));
     }
     if (received.closed) closed_ = true;
     // Nothing more for now, or the end: what there is of the frame is kept for the next call.

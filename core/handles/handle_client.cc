@@ -26,7 +26,7 @@ uint64_t RoundUpToGranule(uint64_t bytes) {
 absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>& fds) {
   for (size_t i = 0; i < fds.size(); ++i) {
     TC_RETURN_IF_ERROR(Annotate(CheckPoolSegment(fds[i].get(), host.segments[i].bytes),
-                                absl::StrCat("claim a replica: segment ", host.segments[i].number)));
+                                absl::StrCat("claim a replica, segment ", host.segments[i].number)));
   }
   return absl::OkStatus();
 }
@@ -67,7 +67,7 @@ absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
   if (mirror_ != nullptr || !HasMemoryOf(*again)) {
     return absl::FailedPreconditionError(absl::StrCat("take over the lease of replica ", handles_.replica_id,
                                                       ": replica ", again->handles_.replica_id,
-                                                      " is not in the same memory; attach to it"));
+                                                      " is not in the same memory; attach to that replica"));
   }
   if (announced_) TC_RETURN_IF_ERROR(again->AnnounceOpening());
   {
@@ -124,7 +124,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
     for (UniqueFd& fd : more.fds) fds.push_back(std::move(fd));
   }
   if (fds.size() != expected) {
-    return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": its handles came with ",
+    return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": the handles came with ",
                                             fds.size(), " descriptors instead of ", expected, kOneRelease));
   }
   // Any process may listen on the path, so all is checked before any of it is mapped.
@@ -150,8 +150,9 @@ absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access a
 
 absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
   if (!std::holds_alternative<HostHandles>(handles_.memory)) {
-    return absl::FailedPreconditionError(absl::StrCat("map replica ", handles_.replica_id,
-                                                      ": it is not in host memory; open its device memory"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("map replica ", handles_.replica_id,
+                     ": the replica is not in host memory; open the device memory or the file"));
   }
   if (!image_.has_value()) {
     absl::StatusOr<ReservedRange> image =
@@ -172,10 +173,10 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
 absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint64_t chunk_bytes,
                                                                            SteadyTime deadline) {
   if (!std::holds_alternative<HostHandles>(handles_.memory) || mirror_ != nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("follow the chunks of replica ", handles_.replica_id,
-                     mirror_ != nullptr ? ": they are followed already; follow them once"
-                                        : ": it is not in host memory, and so complete; read it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "follow the chunks of replica ", handles_.replica_id,
+        mirror_ != nullptr ? ": the chunks are followed already; follow them once"
+                           : ": the replica is not in host memory, and so is complete; read the replica"));
   }
   // From here on the mirror reads the connection, until no more can come.
   TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
@@ -185,7 +186,8 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
 absl::Status ClaimedReplica::CheckIsDevice() const {
   if (std::holds_alternative<DeviceHandles>(handles_.memory)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("open replica ", handles_.replica_id, ": it is not in device memory; map its image"));
+      absl::StrCat("open replica ", handles_.replica_id,
+                   ": the replica is not in device memory; map the image or open the file"));
 }
 
 // Sent before the memory is opened: a daemon that sees the connection end after it keeps the memory until the
@@ -285,7 +287,7 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const s
                                                                          const Cancellation& cancellation) {
   if (fds.empty() || fds.size() > kMaxOfferedFiles) {
     return absl::InvalidArgumentError(absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles,
-                                                   " can be offered at once; offer them in turn"));
+                                                   " can be offered at once; offer the files in turn"));
   }
   return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }

@@ -44,7 +44,7 @@ class ClaimedReplica {
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;
 
   const ReplicaHandles& handles() const { return handles_; }
-  // The artifact of the lease: the one in the handles, or after TakeOver the one of that claim.
+  // The id of the leased artifact: the id in the handles; after TakeOver, the id in the handles of `again`.
   std::string artifact_id() const;
   // The pool's segments (host), in the order of the handles, or the packed file (disk); empty for device
   // memory. This object owns them.
@@ -63,9 +63,10 @@ class ClaimedReplica {
 
   // For a host replica that is filling or partial: the chunks, of `chunk_bytes` each, that may be read. The
   // set grows with the daemon's announcements, and has only chunks that the handles cover. It ends when all
-  // chunks are present, or with the reason why no more chunks will come. UNAVAILABLE means that the daemon is
-  // gone, or that the replica got memory for which these handles are not enough: claim it again. Waits for
-  // the first answer. FAILED_PRECONDITION for other kinds of replicas, and for a second call.
+  // chunks are present, or with the reason why no more chunks will come. The reason UNAVAILABLE means that
+  // the daemon is gone, or that the replica got memory for which these handles are not enough: claim the
+  // replica again. Waits for the daemon's first answer. FAILED_PRECONDITION for other kinds of replicas, and
+  // for a second call.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
   // For device memory; call it before OpenIpc. The daemon then keeps the memory until AcknowledgeClosed, or
@@ -84,14 +85,13 @@ class ClaimedReplica {
   // no lease until TakeOver.
   bool lost() const;
   // Continues with the lease of `again`: a claim on a restarted daemon, or on the new version of a replica
-  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same memory and
-  // Follow was not called on this one. May be called on any thread; with device memory, not at the same time
-  // as AnnounceOpening or AcknowledgeClosed. Device memory stays open: the daemon gets to know that the new
-  // lease has it open, and then that the earlier one does not.
+  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same extents of
+  // host memory and Follow was not called on this object. May be called on any thread.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
-  // An extent of host memory, identified by its file, independent of the process and of segment numbers.
+  // An extent of host memory. Names its file by device and inode, because descriptors and segment numbers
+  // differ between connections.
   struct Piece {
     uint64_t image_offset = 0;
     dev_t device = 0;

@@ -129,7 +129,7 @@ TEST_F(FollowedClaim, Follow_MirrorsOnlyChunksWithClaimedMemory) {
   ASSERT_TRUE(Eventually([&] { return (*mirror)->ended(); }));
   EXPECT_THAT((*mirror)->Words(), ElementsAre(~uint64_t{0}, 0, 0));
   EXPECT_EQ((*mirror)->end().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string((*mirror)->end().message()), HasSubstr("attach to it again"));
+  EXPECT_THAT(std::string((*mirror)->end().message()), HasSubstr("attach the replica again"));
 }
 
 TEST_F(FollowedClaim, LostDaemon_EndsFollowWithUnavailable) {

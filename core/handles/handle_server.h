@@ -43,11 +43,11 @@ class HandleServer {
     absl::Duration exchange_timeout = absl::Seconds(10);
     // Max memory of the rings of all puts together; further puts wait for their turn.
     uint64_t put_rings_bytes = uint64_t{256} << 20;
-    // A client loses its ring if it fills no slot for this time, or does not start its put within it.
+    // A client loses its ring if it fills no slot for this time, or does not start its put within this time.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;  // may be empty
-    // Further connections get RESOURCE_EXHAUSTED. So do connections for which only
-    // reserved descriptors are left (base/posix/process_limits.h).
+    // Further connections get RESOURCE_EXHAUSTED, as do connections for which only reserved descriptors are
+    // left (base/posix/process_limits.h).
     int max_connections = 16384;
 
     void FromConfig(ConfigReader& config) { config.Read("daemon.put_rings", put_rings_bytes); }
@@ -86,7 +86,7 @@ class HandleServer {
   int put_rings_awaited() const;    // puts that wait for a ring; may include puts that have just ended
   int connections() const;
   int leases() const;   // claimed tickets
-  int tickets() const;  // unclaimed ones
+  int tickets() const;  // unclaimed tickets
   HandleCounts counts() const;
 
  private:

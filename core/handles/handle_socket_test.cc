@@ -129,7 +129,7 @@ TEST_F(HandleSocket, Claim_RefusesExtentsWithoutMemory) {
       {one, {{kGranuleBytes, 0, 0, kGranuleBytes}, {0, 0, 0, kGranuleBytes}}, "overlap"},
       {{{0, kPoolBytes}, {0, kPoolBytes}}, {}, "twice"},
       {{{1, kPoolBytes}, {0, kPoolBytes}}, {}, "twice"},
-      {{{3, kPoolBytes + 1}}, {}, "segment 3: map a segment of a daemon's pool: it should have"},
+      {{{3, kPoolBytes + 1}}, {}, "segment 3: map a segment of a daemon's pool: the segment has"},
   };
   const int before = OpenDescriptors();
   for (const auto& [segments, extents, reason] : cases) {

@@ -37,8 +37,9 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
     }
   }
   if (image_bytes > kMaxImageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("claim a replica: the daemon says that its image has ",
-                                                   image_bytes, " bytes, too many to map", kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("claim a replica: the daemon names an image of ",
+                                                   image_bytes, " bytes, and at most ", kMaxImageBytes,
+                                                   " can be mapped", kOneRelease));
   }
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image

@@ -102,9 +102,9 @@ struct Claim {
   std::shared_ptr<const Availability> availability;
 };
 
-// Called with the client and its pidfd for each claim of a client on host memory, before the answer is sent.
-// Not called if there is no pidfd. The result lives as long as the lease. Runs on the server's thread; must
-// not block.
+// Called for each claim of a client on host memory, with the client's pid and pidfd, before the server sends
+// the answer. Not called if the server could not get a pidfd. The result lives as long as the lease. Runs on
+// the server's thread; must not block.
 using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd process, const Claim& claim)>;
 
 // Sets the claim's memory to a host replica's extents and the pool's segments that hold them.

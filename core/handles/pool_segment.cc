@@ -21,15 +21,16 @@ absl::Status CheckPoolSegment(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || (seals & kPageSeals) == 0) {
     return absl::InvalidArgumentError(
-        "map a segment of a daemon's pool: it is not a memfd sealed with F_SEAL_SHRINK | F_SEAL_GROW | "
-        "F_SEAL_FUTURE_WRITE, so that its memory may go while it is read; take the bytes over the network");
+        "map a segment of a daemon's pool: the descriptor is not a memfd sealed with F_SEAL_SHRINK | "
+        "F_SEAL_GROW | F_SEAL_FUTURE_WRITE, so the memory could vanish while it is read; run one release of "
+        "client and daemons on this host");
   }
   struct stat segment{};
   if (fstat(fd, &segment) != 0) return ErrnoStatus(errno, "fstat", "a segment of a daemon's pool");
   if (bytes == 0 || static_cast<uint64_t>(segment.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("map a segment of a daemon's pool: it should have ", bytes,
-                                                   " bytes but has ", segment.st_size,
-                                                   "; take the bytes over the network"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("map a segment of a daemon's pool: the segment has ", segment.st_size, " bytes, and ",
+                     bytes, " were announced; run one release of client and daemons on this host"));
   }
   return absl::OkStatus();
 }

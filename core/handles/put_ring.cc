@@ -37,8 +37,8 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   const DescriptorUser user = DescriptorUserAt(connection.get());
   if (!connection || IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("create the ring of a put: the daemon has no file descriptor left (its limit is ",
-                     DescriptorLimit(), "); raise its limit of open files"));
+        absl::StrCat("create the ring of a put: the daemon has no file descriptor left (limit ",
+                     DescriptorLimit(), "); raise the daemon's limit of open files"));
   }
   if (ftruncate(memory.get(), static_cast<off_t>(shape.bytes())) != 0) {
     return ErrnoStatus(errno, "size", "the ring of a put");
@@ -103,8 +103,8 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
                                                      " was due; use a client and a daemon of one release"));
     }
     if (closed_.load()) {
-      return absl::UnavailableError(
-          absl::StrCat(what, ": the client that puts it closed its connection; put it again"));
+      return absl::UnavailableError(absl::StrCat(
+          what, ": the client closed its connection in the middle of the put; put the artifact again"));
     }
     TC_RETURN_IF_ERROR(context.Check(what));
     // The client answers in any order, so an answer in any slot shows that it is alive. The time counts from
@@ -112,9 +112,9 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     const SteadyTime progress = made_ + absl::Nanoseconds(progress_ns_.load(std::memory_order_relaxed));
     const absl::Duration left = std::max(progress, ours.since) + stall_timeout_ - SteadyNow();
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          what, ": the client that puts it has filled nothing for ", absl::FormatDuration(stall_timeout_),
-          "; check why the client is stuck, and put it again"));
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, ": the client has filled nothing for ", absl::FormatDuration(stall_timeout_),
+                       "; check why the client is stuck, and put the artifact again"));
     }
     SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
   }

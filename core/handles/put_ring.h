@@ -3,8 +3,8 @@
 // image in any order, each in a slot; the client fills the slots (ring_filler.h).
 //
 // The client can write to the whole ring at any time. So no value in the ring decides where the daemon reads
-// or writes: the daemon keeps the requests in its own memory, and compares only one number of a slot with
-// them. Bytes in a slot are trusted only after they were copied and the copy was digested.
+// or writes. The daemon keeps its requests in its own memory, and reads only one number of a slot
+// (RingSlot::done). Bytes in a slot are trusted only after they were copied and the copy was digested.
 //
 // Thread-safe, except that one thread at a time may use a slot.
 #pragma once
@@ -31,8 +31,8 @@ namespace tensorcast {
 class PutRing {
  public:
   // `connection` is a duplicate of the client's socket; End shuts it down. If the client fills no requested
-  // slot for `stall_timeout`, Await fails. RESOURCE_EXHAUSTED if this process lacks memory or descriptors,
-  // also if `connection` is empty because it could not be duplicated.
+  // slot for `stall_timeout`, Await fails. RESOURCE_EXHAUSTED if this process lacks memory or descriptors. An
+  // empty `connection` means that the duplication failed, and is the same error.
   static absl::StatusOr<std::shared_ptr<PutRing>> Create(RingShape shape, absl::Duration stall_timeout,
                                                          RingRoom::Hold room, UniqueFd connection);
   // Gives the memory of the slots back to the system, even if the client still has it mapped.
@@ -53,7 +53,7 @@ class PutRing {
   // messages.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
-  // The client is gone: a running Await and later ones fail.
+  // Notes that the client is gone: a running Await and all later ones fail.
   void NoteClosed() { closed_.store(true); }
   // Ends the client's connection, which gives up the room.
   void End();

@@ -186,7 +186,7 @@ TEST_F(PutRingTest, StoppedClient_LosesItsPutRingAfterStallTimeout) {
   ring->Ask(0, 0, 4096);
   const absl::Status stalled = ring->Await(context_, 0, "chunk 7").status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(stalled)) << stalled;
-  EXPECT_THAT(stalled.message(), HasSubstr("chunk 7: the client that puts it has filled nothing for 1s"));
+  EXPECT_THAT(stalled.message(), HasSubstr("chunk 7: the client has filled nothing for 1s"));
   // As the ingest's source does at its end. The client has the memory mapped, and does not read its socket.
   ring->End();
   ring.reset();

@@ -36,9 +36,10 @@ class RingFiller {
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
   // Waits for a ring, at most until the deadline, because the daemon has room for only some rings at a time.
-  // The cancellation ends the wait with UNAVAILABLE. `handed` has parts of the image that the daemon can read
-  // from memory: at most kMaxHandedMemories memories with kMaxHandedParts parts (codec.h) in all. The daemon
-  // may still request these parts. INVALID_ARGUMENT if a memory lacks a seal.
+  // The cancellation ends the wait with UNAVAILABLE. `handed` has the parts of the image that the daemon can
+  // read from sealed memory or from its own replicas: at most kMaxHandedMemories memories with
+  // kMaxHandedParts parts (codec.h) in all. The daemon may still request these parts. INVALID_ARGUMENT if a
+  // memory lacks a seal.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},

@@ -32,7 +32,7 @@ struct RingShape {
 struct alignas(64) RingSlot {
   std::atomic<uint64_t> image_offset;
   std::atomic<uint32_t> bytes;
-  std::atomic<uint32_t> asked;  // the request's number: grows by one; written after the two above
+  std::atomic<uint32_t> asked;  // the request's number: grows by one; written after the two fields above
   std::atomic<uint32_t> done;   // the number of the last served request; the daemon sleeps on it (futex)
 };
 

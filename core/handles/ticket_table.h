@@ -46,7 +46,7 @@ class TicketTable {
   // The time at which the next ticket expires; InfiniteFuture if there is none.
   SteadyTime next_expiry() const;
   int size() const;
-  // By kind of memory, as HandleCounts has them.
+  // The numbers of tickets by kind of memory, in the order of HandleCounts.
   std::array<int, 3> Count() const;
 
  private:
@@ -65,7 +65,7 @@ class TicketTable {
 // Replicas with damaged bytes, for which tickets are refused.
 class FencedReplicas {
  public:
-  // `why` is not OK. Only the last kMax replicas are remembered; that is longer than a ticket lives.
+  // `why` is not OK. Remembers only the last kMax replicas; the tickets of earlier ones have expired by then.
   void Add(std::string_view replica_id, absl::Status why);
   // The status of Add for this replica; OK if it is not fenced.
   absl::Status Check(std::string_view replica_id) const;
