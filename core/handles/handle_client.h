@@ -85,8 +85,10 @@ class ClaimedReplica {
   // no lease until TakeOver.
   bool lost() const;
   // Continues with the lease of `again`: a claim on a restarted daemon, or on the new version of a replica
-  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same extents of
-  // host memory and Follow was not called on this object. May be called on any thread.
+  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same memory and
+  // Follow was not called on this object. May be called on any thread; with device memory, not at the same
+  // time as AnnounceOpening or AcknowledgeClosed. Device memory stays open: TakeOver tells the daemon that the
+  // new lease has it open, and then that the earlier lease does not.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
