@@ -5,65 +5,19 @@
 #include <string>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
-#include "base/steady_time.h"
 #include "core/artifact/object_uri.h"
 #include "core/safetensors/manifest_beside.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/service/promised_digests.h"
 #include "objects/client_credentials.h"
 #include "otel/api/metrics_catalogue.h"
-#include "rpc/convert/convert.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
-
-constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
-constexpr int kPackAgain = 3;
-
-// A put's hold on its artifact. The ingest takes it when it knows which artifact that is, before it makes a
-// replica ready or finds one; the put takes it over at the ingest's end. An ingest may go on for a moment
-// after its put has given up: then nothing is held any more.
-class EarlyHold {
- public:
-  EarlyHold(Publications* publications, StoreEngine* engine)
-      : publications_(*publications), engine_(*engine) {}
-
-  void Take(const std::string& artifact_id) {
-    auto hold = std::make_unique<Publications::Hold>(
-        &publications_, artifact_id, [&engine = engine_](const std::string& replica_id) {
-          const absl::Status dropped = engine.Evict(replica_id, /*force=*/true);
-          LOG_IF(WARNING, !dropped.ok())
-              << "drop replica " << replica_id << " of an artifact that was not published: " << dropped;
-        });
-    absl::MutexLock lock(&mutex_);
-    if (!left_) hold_ = std::move(hold);
-  }
-
-  // Null where the ingest ended before it knew its artifact. From here on none is taken.
-  std::unique_ptr<Publications::Hold> TakeOver() {
-    absl::MutexLock lock(&mutex_);
-    left_ = true;
-    return std::move(hold_);
-  }
-
- private:
-  Publications& publications_;
-  StoreEngine& engine_;
-  absl::Mutex mutex_;
-  bool left_ ABSL_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<Publications::Hold> hold_ ABSL_GUARDED_BY(mutex_);
-};
-
-void NoteMade(const PendingReplica& pending, const ReplicaLease& lease, Publications::Hold& hold) {
-  if (pending.made() && !pending.shared()) hold.Made(lease.replica_id());
-}
 
 absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   ImageLayout layout;
@@ -71,7 +25,7 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   for (const v1::PutArtifactRequest::TensorDescription& tensor : request.tensors()) {
     const DTypeInfo* dtype = FindDType(tensor.dtype());
     if (dtype == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("put tensor \"", tensor.name(), "\": its dtype \"",
+      return absl::InvalidArgumentError(absl::StrCat("put tensor \"", tensor.name(), "\": the dtype \"",
                                                      tensor.dtype(),
                                                      "\" is unknown; use a dtype of safetensors"));
     }
@@ -90,118 +44,23 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
 // What both kinds of new artifact have in common.
 struct Ingester::NewArtifact {
   IngestRequest ingest;
-  const v1::KeyBinding* binding = nullptr;  // null: no key
-  std::string asking;                       // the caller that binds the key
+  Publication publication;
   bool durable = false;
   bool pin = false;
   std::string archive;                       // the place; empty: none
   std::string path;                          // of an import
   std::string beside_uri;                    // where the manifest goes; empty: nowhere
   std::shared_ptr<const Manifest> beside;    // that lay beside the model; may be null
-  Origin origin;                             // of an import; empty for a put
   std::vector<PromisedObject> promised;      // of an import from a hub
   std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
   std::unique_ptr<NewArtifact> files;        // that the key binds with it; null: none
-  std::string files_id;                      // of these, once they are stored
   DifferencePlan difference;                 // what is published with it
-};
-
-// A replica that a put has made, or found with the same content.
-struct Ingester::Stored {
-  std::unique_ptr<Publications::Hold> hold;
-  std::unique_ptr<PendingReplica> pending;
-  std::unique_ptr<ReplicaLease> lease;
 };
 
 struct Ingester::Published {
   v1::PublishArtifactResponse response;
   v1::Difference difference;  // without an id: none
 };
-
-absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestContext& context,
-                                                              const NewArtifact& artifact,
-                                                              const ReplicaLease& lease,
-                                                              const v1::Replica& replica,
-                                                              const ReplicaLease* difference) const {
-  v1::PublishArtifactRequest first;
-  *first.mutable_node() = options_.link->identity();
-  *first.mutable_replica() = replica;
-  if (!artifact.origin.objects.empty()) *first.mutable_origin() = rpc::ToProto(artifact.origin);
-  if (artifact.binding != nullptr) {
-    first.set_key(artifact.binding->key());
-    if (artifact.binding->has_expected_revision()) {
-      first.set_expected_revision(artifact.binding->expected_revision());
-    }
-    if (artifact.binding->has_keep()) first.set_keep(artifact.binding->keep());
-    first.set_files_id(artifact.files_id);
-  }
-  if (difference != nullptr) {
-    TC_ASSIGN_OR_RETURN(*first.mutable_difference_replica(),
-                        DescribeReplica(*options_.engine, difference->replica_id()));
-  }
-  const auto publish = [&] {
-    GlobalStoreClient& global_store = *options_.global_store;
-    if (difference == nullptr) {
-      return global_store.PublishArtifact(context, *lease.manifest(), first, artifact.asking);
-    }
-    return global_store.PublishWithDifference(context, *lease.manifest(), *difference->manifest(), first,
-                                              artifact.asking);
-  };
-  const SteadyTime asked = SteadyNow();
-  absl::StatusOr<v1::PublishArtifactResponse> published = publish();
-  if (absl::IsNotFound(published.status()) || absl::IsAborted(published.status())) {
-    // The global store may have been restarted since the last heartbeat and not know this node yet.
-    const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kCheckInTimeout);
-    TC_RETURN_IF_ERROR(Annotate(options_.link->CheckIn(deadline), "put at this daemon"));
-    published = publish();
-  }
-  TC_ASSIGN_OR_RETURN(v1::PublishArtifactResponse response, std::move(published));
-  if (response.artifact_id() != lease.manifest()->id()) {
-    return absl::InternalError(absl::StrCat("publish ", lease.manifest()->id(),
-                                            ": the global store named it ", response.artifact_id(),
-                                            "; upgrade the older of daemon and global store"));
-  }
-  if (artifact.binding != nullptr) {
-    v1::Key bound;
-    bound.set_name(artifact.binding->key());
-    bound.set_artifact_id(response.artifact_id());
-    bound.set_revision(response.key_revision());
-    bound.set_files_id(response.files_id());
-    // After the store's own time of the binding, clocks being equal: where the store loses its database, a
-    // binding that it makes later at the same revision is newer, and one of a backup is not.
-    *bound.mutable_updated() = rpc::ToProto(absl::Now());
-    options_.known_keys->NotePut(bound, asked);
-  }
-  return response;
-}
-
-absl::Status Ingester::PackOnce(const RequestContext& context, const ReplicaLease& lease,
-                                Publications::Hold& hold) const {
-  const Location disk{LocationKind::kDisk};
-  IngestRequest pack{.manifest = lease.manifest(),
-                     .location = disk,
-                     .sources = options_.sources->Find({lease.manifest(), disk, ""}),
-                     .wait_for_space = true};
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      options_.engine->Ingest(context, std::move(pack)));
-  const absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = Await(context, *pending, nullptr);
-  if (!packed.ok()) {
-    return Annotate(packed.status(), absl::StrCat("pack ", lease.manifest()->id(), " to disk"));
-  }
-  NoteMade(*pending, **packed, hold);
-  return absl::OkStatus();
-}
-
-absl::Status Ingester::PackToDisk(const RequestContext& context, const ReplicaLease& lease,
-                                  Publications::Hold& hold) const {
-  if (lease.location().kind == LocationKind::kDisk) return absl::OkStatus();
-  // The packed file that was found ready may be evicted before it is leased: then it is packed anew.
-  absl::Status packed = PackOnce(context, lease, hold);
-  for (int again = 0; again < kPackAgain && absl::IsNotFound(packed); ++again) {
-    packed = PackOnce(context, lease, hold);
-  }
-  return packed;
-}
 
 absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
@@ -219,9 +78,9 @@ absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding,
 absl::Status Ingester::CheckArchive(const std::string& archive, const std::string& beside) const {
   if (archive.empty() && beside.empty()) return absl::OkStatus();
   if (options_.archiver == nullptr) {
-    return absl::PermissionDeniedError(absl::StrCat("archive to ", archive.empty() ? beside : archive,
-                                                    ": this daemon writes to no object ",
-                                                    "store; set daemon.archives"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("archive to ", archive.empty() ? beside : archive,
+                     ": this daemon writes to no object store; set daemon.archives"));
   }
   if (!archive.empty()) TC_RETURN_IF_ERROR(options_.archiver->CheckPlace(archive));
   return beside.empty() ? absl::OkStatus() : options_.archiver->CheckBeside(beside);
@@ -234,41 +93,24 @@ absl::Status Ingester::Archive(const RequestContext& context, const NewArtifact&
   }
   if (artifact.archive.empty()) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const Origin packed, options_.archiver->Archive(context, lease, artifact.archive));
-  v1::PublishArtifactRequest first;
-  *first.mutable_node() = options_.link->identity();
-  *first.mutable_origin() = rpc::ToProto(packed);
-  return options_.global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking).status();
+  return publisher_.AddOrigin(context, *lease.manifest(), packed, artifact.publication.asking);
 }
 
-absl::StatusOr<Ingester::Stored> Ingester::IngestNew(const RequestContext& context, IngestRequest request,
-                                                     const OnProgress& on_progress) const {
-  // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
-  const auto early_hold = std::make_shared<EarlyHold>(options_.publications, options_.engine);
-  request.on_identified = [early_hold](const std::string& artifact_id) { early_hold->Take(artifact_id); };
-  Stored stored;
-  TC_ASSIGN_OR_RETURN(stored.pending, options_.engine->Ingest(context, std::move(request)));
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *stored.pending, on_progress);
-  stored.hold = early_hold->TakeOver();
-  TC_ASSIGN_OR_RETURN(stored.lease, std::move(ingested));
-  NoteMade(*stored.pending, *stored.lease, *stored.hold);
-  return stored;
-}
-
-absl::StatusOr<Ingester::Stored> Ingester::StoreDifference(const RequestContext& context,
-                                                           NewArtifact& artifact,
-                                                           const ReplicaLease& target) const {
+absl::StatusOr<NewReplica> Ingester::StoreDifference(const RequestContext& context, NewArtifact& artifact,
+                                                     const ReplicaLease& target) const {
   DifferencePlan& plan = artifact.difference;
-  if (plan.base == nullptr) return Stored();
+  if (plan.base == nullptr) return NewReplica();
   TC_ASSIGN_OR_RETURN(std::unique_ptr<IngestRequest> request,
                       options_.differences->Encode(context, plan, target));
-  if (request == nullptr) return Stored();
-  absl::StatusOr<Stored> stored = IngestNew(context, std::move(*request), /*on_progress=*/nullptr);
+  if (request == nullptr) return NewReplica();
+  absl::StatusOr<NewReplica> stored =
+      new_replicas_.Make(context, std::move(*request), /*on_progress=*/nullptr);
   if (stored.ok()) return stored;
   // Whatever happened to the difference, the version itself is stored.
   TC_RETURN_IF_ERROR(context.Check("store the difference"));
   TC_RETURN_IF_ERROR(plan.GiveUp(
       "no_room", absl::StrCat("the difference could not be stored: ", stored.status().message())));
-  return Stored();
+  return NewReplica();
 }
 
 absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const RequestContext& context,
@@ -276,13 +118,13 @@ absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const Reques
                                                                     const ReplicaLease& lease) const {
   DifferencePlan& plan = artifact.difference;
   const std::string base_id = plan.base != nullptr ? plan.base->id() : "";
-  TC_ASSIGN_OR_RETURN(const Stored stored, StoreDifference(context, artifact, lease));
+  TC_ASSIGN_OR_RETURN(const NewReplica stored, StoreDifference(context, artifact, lease));
   // To encode takes a while: what was evicted by force meanwhile must not be what a key names.
   TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReady(lease));
   Published published;
   if (stored.lease != nullptr) {
     absl::StatusOr<v1::PublishArtifactResponse> both =
-        Publish(context, artifact, lease, replica, stored.lease.get());
+        publisher_.Publish(context, *lease.manifest(), replica, artifact.publication, stored.lease.get());
     if (both.ok()) {
       stored.hold->Published();
       otel::metrics::kDifferences.Add(1, {"made"});
@@ -298,21 +140,24 @@ absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const Reques
     // The base may have been deleted meanwhile; where it is the key that refuses, the artifact alone is, too.
     if (!absl::IsFailedPrecondition(both.status()) || plan.required) return both.status();
     TC_ASSIGN_OR_RETURN(published.response,
-                        Publish(context, artifact, lease, replica, /*difference=*/nullptr));
+                        publisher_.Publish(context, *lease.manifest(), replica, artifact.publication,
+                                           /*difference=*/nullptr));
     TC_RETURN_IF_ERROR(plan.GiveUp("not_published", std::string(both.status().message())));
     return published;
   }
-  TC_ASSIGN_OR_RETURN(published.response, Publish(context, artifact, lease, replica, /*difference=*/nullptr));
+  TC_ASSIGN_OR_RETURN(published.response, publisher_.Publish(context, *lease.manifest(), replica,
+                                                             artifact.publication, /*difference=*/nullptr));
   return published;
 }
 
-// The order of a put: IngestNew makes the replica and holds it, the bytes are checked against what their
+// The order of a put: NewReplicas makes the replica and holds it, the bytes are checked against what their
 // source promised, and Finish packs the replica, stores the files beside the tensors and the difference, and
 // publishes all of it. Until the publication a failure drops what this put made, by the holds. The steps
 // after the publication (archive, pin) leave the artifact stored when they fail.
 absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
                                                       const OnProgress& on_progress) const {
-  TC_ASSIGN_OR_RETURN(const Stored stored, IngestNew(context, std::move(artifact.ingest), on_progress));
+  TC_ASSIGN_OR_RETURN(const NewReplica stored,
+                      new_replicas_.Make(context, std::move(artifact.ingest), on_progress));
   const std::unique_ptr<ReplicaLease>& lease = stored.lease;
   TC_RETURN_IF_ERROR(CheckPromises(context, artifact.promised, *lease));
   if (artifact.beside != nullptr) {
@@ -332,14 +177,14 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
 absl::StatusOr<v1::Replica> Ingester::DescribeReady(const ReplicaLease& lease) const {
   TC_ASSIGN_OR_RETURN(v1::Replica replica, DescribeReplica(*options_.engine, lease.replica_id()));
   if (replica.state() == v1::REPLICA_STATE_READY) return replica;
-  return absl::UnavailableError(absl::StrCat("put ", lease.manifest()->id(), ": its replica ",
-                                             lease.replica_id(), " is being dropped; put it again"));
+  return absl::UnavailableError(absl::StrCat("put ", lease.manifest()->id(), ": replica ", lease.replica_id(),
+                                             " of the artifact is being dropped; put the artifact again"));
 }
 
 absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& context, NewArtifact& artifact,
                                                        const ReplicaLease& lease,
                                                        Publications::Hold& hold) const {
-  if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, lease, hold));
+  if (artifact.durable) TC_RETURN_IF_ERROR(new_replicas_.PackToDisk(context, lease, hold));
   v1::PutArtifactResult result;
   TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReady(lease));
   // The files come first, since the binding names them. Their lease keeps them until it does.
@@ -349,7 +194,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
         Store(context, std::move(*new_files), /*on_progress=*/nullptr);
     TC_RETURN_IF_ERROR(Annotate(files.status(), "store the files beside the tensors"));
     TC_ASSIGN_OR_RETURN(files_lease, options_.engine->LeaseReplica(files->replica().replica_id()));
-    artifact.files_id = files->artifact_id();
+    artifact.publication.files_id = files->artifact_id();
   }
   TC_ASSIGN_OR_RETURN(Published made, PublishWithDifference(context, artifact, lease));
   const v1::PublishArtifactResponse& published = made.response;
@@ -365,8 +210,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
                                 absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
     result.mutable_replica()->set_pinned(true);
   }
-  if (options_.comparer != nullptr && !artifact.origin.objects.empty() && !artifact.origin.untraceable) {
-    options_.comparer->Compare(published.artifact_id(), artifact.origin);
+  const Origin& origin = artifact.publication.origin;
+  if (options_.comparer != nullptr && !origin.objects.empty() && !origin.untraceable) {
+    options_.comparer->Compare(published.artifact_id(), origin);
   }
   result.set_artifact_id(published.artifact_id());
   result.set_existed(published.existed());
@@ -380,7 +226,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
 absl::Status Ingester::PlanDifference(const RequestContext& context, const v1::DifferenceRequest& request,
                                       NewArtifact& artifact) const {
   if (options_.differences == nullptr) return absl::OkStatus();
-  const std::string key = artifact.binding != nullptr ? artifact.binding->key() : "";
+  const v1::KeyBinding* binding = artifact.publication.binding;
+  const std::string key = binding != nullptr ? binding->key() : "";
   TC_ASSIGN_OR_RETURN(artifact.difference,
                       options_.differences->Plan(context, request, key, artifact.ingest));
   return absl::OkStatus();
@@ -403,9 +250,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::TakeMade(const RequestContext& c
   // What this node read of the objects itself.
   if (!SameImage(lease->manifest()->layout(), artifact.ingest.new_layout) ||
       lease->manifest()->metadata() != artifact.ingest.new_metadata) {
-    return absl::DataLossError(absl::StrCat("import the objects of ", artifact_id,
-                                            ": the artifact has other tensors than they have; import them "
-                                            "again"));
+    return absl::DataLossError(
+        absl::StrCat("import the objects of ", artifact_id,
+                     ": the artifact has other tensors than the objects; import the objects again"));
   }
   TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, hold));
   if (made.has_transfer()) *result.mutable_transfer() = std::move(*made.mutable_transfer());
@@ -425,15 +272,15 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
       options_.sessions->SourceOf(std::move(offer), layout.image_bytes, [&](std::string_view replica_id) {
         return options_.engine->LeaseReplica(replica_id);
       }));
-  NewArtifact artifact{.ingest = {.location = location,
-                                  .sources = MakeSingleSourceProvider(std::move(source)),
-                                  .wait_for_space = request.wait_for_space(),
-                                  .new_layout = std::move(layout),
-                                  .new_metadata = {request.metadata().begin(), request.metadata().end()}},
-                       .binding = request.has_binding() ? &request.binding() : nullptr,
-                       .asking = asking,
-                       .durable = request.durable(),
-                       .pin = request.pin()};
+  NewArtifact artifact{
+      .ingest = {.location = location,
+                 .sources = MakeSingleSourceProvider(std::move(source)),
+                 .wait_for_space = request.wait_for_space(),
+                 .new_layout = std::move(layout),
+                 .new_metadata = {request.metadata().begin(), request.metadata().end()}},
+      .publication = {.binding = request.has_binding() ? &request.binding() : nullptr, .asking = asking},
+      .durable = request.durable(),
+      .pin = request.pin()};
   artifact.archive = request.archive();
   TC_RETURN_IF_ERROR(PlanDifference(context, request.difference(), artifact));
   return Store(context, std::move(artifact), on_progress);
@@ -468,13 +315,13 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   if (!opened_model.ok()) return rpc::WithoutRetry(std::move(opened_model).status());
   OpenedModel& model = *opened_model;
   const auto to_store = [&](OpenedModel opened) {
-    NewArtifact artifact{.asking = asking,
+    NewArtifact artifact{.publication = {.asking = asking, .origin = std::move(opened.origin)},
                          .durable = request.durable(),
                          .pin = request.pin(),
-                         .origin = std::move(opened.origin),
                          .promised = std::move(opened.promised),
                          .second = std::move(opened.second)};
-    if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
+    Origin& origin = artifact.publication.origin;
+    if (!origin.objects.empty()) origin.node_id = options_.node->id();
     artifact.ingest = {.location = location,
                        .sources = std::move(opened.sources),
                        .wait_for_space = request.wait_for_space(),
@@ -488,7 +335,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   const std::shared_ptr<const Manifest> found_beside = std::move(model.beside);
   const std::string import_id = std::move(model.import_id);
   NewArtifact artifact = to_store(std::move(model));
-  if (request.has_binding()) artifact.binding = &request.binding();
+  if (request.has_binding()) artifact.publication.binding = &request.binding();
   artifact.archive = request.archive();
   artifact.path = request.path();
   artifact.beside_uri = beside_uri;
@@ -520,8 +367,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
       // again.
       const bool files_taken = has_files && artifact.files == nullptr;
       if (!gone || files_taken) return taken;
-      LOG(WARNING) << "This import reads its objects itself, since the artifact that another import made of "
-                      "them could not be had: "
+      LOG(WARNING) << "This import reads its objects itself, since the artifact of another import of these "
+                      "objects is not available: "
                    << taken.status();
     }
   }

@@ -22,7 +22,9 @@
 #include "daemon/service/import_joins.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/model_files.h"
+#include "daemon/service/new_replicas.h"
 #include "daemon/service/publications.h"
+#include "daemon/service/publisher.h"
 #include "daemon/service/replicas.h"
 #include "daemon/session/sessions.h"
 #include "daemon/sources/origin_comparer.h"
@@ -57,7 +59,10 @@ class Ingester {
     const DifferenceMaker* differences = nullptr;  // null: no difference is made, and none may be requested
   };
 
-  explicit Ingester(const Options& options) : options_(options) {}
+  explicit Ingester(const Options& options)
+      : options_(options),
+        new_replicas_(options.engine, options.publications, options.sources),
+        publisher_(options.engine, options.global_store, options.link, options.known_keys) {}
 
   // `request` is the first message of the stream, with the tensors of all messages added. `offer`: the offer
   // that the request's token names. `asking`: the caller, as in rpc::Caller.
@@ -76,7 +81,6 @@ class Ingester {
 
  private:
   struct NewArtifact;
-  struct Stored;
   struct Published;
 
   absl::Status CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const;
@@ -94,32 +98,22 @@ class Ingester {
   // Packs and publishes an artifact with a ready replica.
   absl::StatusOr<v1::PutArtifactResult> Finish(const RequestContext& context, NewArtifact& artifact,
                                                const ReplicaLease& lease, Publications::Hold& hold) const;
-  absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
-                          Publications::Hold& hold) const;
-  absl::Status PackOnce(const RequestContext& context, const ReplicaLease& lease,
-                        Publications::Hold& hold) const;
   // For a published artifact: a failure leaves it stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
-  // Makes the replica of a new artifact. The replica is dropped unless its hold learns of a publication.
-  absl::StatusOr<Stored> IngestNew(const RequestContext& context, IngestRequest request,
-                                   const OnProgress& on_progress) const;
   // Makes the difference that the artifact's plan asks for, and its replica. The lease is null if there is no
   // difference after all.
-  absl::StatusOr<Stored> StoreDifference(const RequestContext& context, NewArtifact& artifact,
-                                         const ReplicaLease& target) const;
+  absl::StatusOr<NewReplica> StoreDifference(const RequestContext& context, NewArtifact& artifact,
+                                             const ReplicaLease& target) const;
   // Publishes the artifact with its difference, if it has one.
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
                                                   const ReplicaLease& lease) const;
   // UNAVAILABLE if the leased replica is not ready any more.
   absl::StatusOr<v1::Replica> DescribeReady(const ReplicaLease& lease) const;
-  // `difference`: published in the same transaction; null: none.
-  absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,
-                                                      const NewArtifact& artifact, const ReplicaLease& lease,
-                                                      const v1::Replica& replica,
-                                                      const ReplicaLease* difference) const;
 
   const Options options_;
+  const NewReplicas new_replicas_;
+  const Publisher publisher_;
 };
 
 }  // namespace tensorcast::daemon

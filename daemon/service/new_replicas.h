@@ -1,0 +1,49 @@
+// Replicas of artifacts that are not published yet. Each belongs to a put, by the put's hold on the artifact
+// (publications.h): if the put fails, the end of the hold drops the replicas that the put made.
+//
+// Errors are those of the ingest, or of the context's end. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "core/engine/engine.h"
+#include "core/ingest/ingest_request.h"
+#include "daemon/service/publications.h"
+#include "daemon/service/replicas.h"
+#include "daemon/sources/source_finder.h"
+
+namespace tensorcast::daemon {
+
+// A replica that a put has made, or found with the same content.
+struct NewReplica {
+  std::unique_ptr<Publications::Hold> hold;
+  std::unique_ptr<PendingReplica> pending;
+  std::unique_ptr<ReplicaLease> lease;
+};
+
+class NewReplicas {
+ public:
+  // All must outlive this object, and `publications` also the engine. `sources`: for PackToDisk.
+  NewReplicas(StoreEngine* engine, Publications* publications, const SourceFinder* sources)
+      : engine_(*engine), publications_(*publications), sources_(*sources) {}
+
+  // Makes the replica of a new artifact. The replica is dropped unless its hold learns of a publication.
+  absl::StatusOr<NewReplica> Make(const RequestContext& context, IngestRequest request,
+                                  const OnProgress& on_progress) const;
+  // Packs the leased replica's artifact to this node's disk. `hold`: the put's; it gets the packed replica.
+  absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
+                          Publications::Hold& hold) const;
+
+ private:
+  absl::Status PackOnce(const RequestContext& context, const ReplicaLease& lease,
+                        Publications::Hold& hold) const;
+
+  StoreEngine& engine_;
+  Publications& publications_;
+  const SourceFinder& sources_;
+};
+
+}  // namespace tensorcast::daemon
