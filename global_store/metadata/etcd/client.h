@@ -3,7 +3,7 @@
 // A call that fails for a transient reason (a member is away or stopped, the cluster has no leader) is
 // retried on the next member until its deadline; then the last error is returned as UNAVAILABLE. So etcd may
 // make a change twice, or make it after the call returned an error. Callers must only make changes for which
-// both are harmless (see store.h). Other errors are etcd's own, as absl::Status. An exceeded quota is
+// both are harmless (see change_writer.h). Other errors are etcd's own, as absl::Status. An exceeded quota is
 // RESOURCE_EXHAUSTED with the remedy. Thread-safe; calls block. API reference:
 // https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/
 #pragma once

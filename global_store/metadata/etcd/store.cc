@@ -1,9 +1,7 @@
 #include "global_store/metadata/etcd/store.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,15 +10,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
-#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "etcd/records.pb.h"
-#include "global_store/metadata/etcd/counter.h"
+#include "global_store/metadata/etcd/change_writer.h"
 #include "global_store/metadata/etcd/keys.h"
+#include "global_store/metadata/etcd/operations.h"
 #include "global_store/metadata/fact_records.h"
 
 namespace tensorcast::global_store::etcd {
@@ -28,12 +26,6 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-// etcd's --max-txn-ops and --max-request-bytes, as they are by default. Operations may be nested, and count
-// against what the level above leaves: so many transactions of so many operations, and what raises the
-// sequence.
-constexpr size_t kTxnsInTxn = 63;
-constexpr size_t kOperations = 64;
-constexpr size_t kMaxRequestBytes = (size_t{3} << 19) - (size_t{64} << 10);
 constexpr size_t kPieceBytes = size_t{1} << 20;
 // Of which several go with one transaction, and leave room for all else.
 constexpr size_t kSmallManifestBytes = size_t{64} << 10;
@@ -41,84 +33,17 @@ constexpr int64_t kPage = 4096;
 // Changes are small, so a page of these is; of pieces it is not.
 constexpr int64_t kPiecesPage = 16;
 
-// How long what is asked of etcd is tried, unless its leadership ends before.
-constexpr absl::Duration kPatience = absl::Seconds(10);
-
-// The operations of one change. The last one of a key counts, as etcd takes one only.
-class Operations {
- public:
-  void Put(const std::string& key, std::string value) {
-    puts_[key] = std::move(value);
-    deletes_.erase(key);
-  }
-  void Delete(const std::string& key) {
-    puts_.erase(key);
-    deletes_.insert(key);
-  }
-  // All keys that begin with `folder`, also those of before in this change.
-  void DeleteFolder(const std::string& folder) {
-    puts_.erase(puts_.lower_bound(folder), puts_.lower_bound(EndOf(folder)));
-    folders_.insert(folder);
-  }
-  void Add(const Operations& other) {
-    for (const std::string& folder : other.folders_) DeleteFolder(folder);
-    for (const std::string& key : other.deletes_) Delete(key);
-    for (const auto& [key, value] : other.puts_) Put(key, value);
-  }
-
-  size_t count() const { return puts_.size() + deletes_.size() + folders_.size(); }
-  size_t bytes() const {
-    size_t bytes = 0;
-    for (const auto& [key, value] : puts_) bytes += key.size() + value.size() + kOverhead;
-    for (const std::string& key : deletes_) bytes += key.size() + kOverhead;
-    for (const std::string& folder : folders_) bytes += 2 * folder.size() + kOverhead;
-    return bytes;
-  }
-  bool fits() const { return count() <= kTxnsInTxn * kOperations && bytes() <= kMaxRequestBytes; }
-  // Whether both can be one transaction: etcd refuses one that puts what it deletes.
-  bool JoinsWith(const Operations& other) const {
-    return folders_.empty() && other.folders_.empty() && deletes_.empty() && other.deletes_.empty() &&
-           count() + other.count() <= kTxnsInTxn * kOperations && bytes() + other.bytes() <= kMaxRequestBytes;
-  }
-
-  // Deletions of folders first, each transaction with as many as it may have.
-  void AppendTo(pb::TxnRequest& txn) const {
-    pb::TxnRequest* inner = nullptr;
-    const auto next = [&]() -> pb::RequestOp* {
-      if (inner == nullptr || static_cast<size_t>(inner->success_size()) == kOperations) {
-        inner = txn.add_success()->mutable_request_txn();
-      }
-      return inner->add_success();
-    };
-    for (const std::string& folder : folders_) {
-      pb::DeleteRangeRequest& request = *next()->mutable_request_delete_range();
-      request.set_key(folder);
-      request.set_range_end(EndOf(folder));
-    }
-    for (const std::string& key : deletes_) next()->mutable_request_delete_range()->set_key(key);
-    for (const auto& [key, value] : puts_) {
-      pb::PutRequest& request = *next()->mutable_request_put();
-      request.set_key(key);
-      request.set_value(value);
-    }
-  }
-
- private:
-  static constexpr size_t kOverhead = 32;  // of an operation's encoding
-
-  std::map<std::string, std::string> puts_;
-  std::set<std::string> deletes_;
-  std::set<std::string> folders_;
-};
-
 // A change takes this way: Commit makes its operations, large manifests are written as pieces beforehand, and
-// Write queues the operations. One of the waiting callers becomes the writing caller. It sends its own and
-// the following operations as one transaction (WriteTogether), and tells each of them the outcome. No lock
-// but `commit_mutex_` is held while etcd is called.
+// the change writer queues the operations. One of the waiting callers becomes the writing caller. It sends
+// its own and the following operations as one transaction, and tells each of them the outcome. No lock but
+// `commit_mutex_` is held while etcd is called.
 class Store final : public MetadataStore {
  public:
   Store(Client* client, Leadership* leadership, const std::string& prefix)
-      : client_(*client), leadership_(*leadership), keys_(prefix) {}
+      : client_(*client),
+        leadership_(*leadership),
+        keys_(prefix),
+        writer_(client, leadership, keys_.Sequence()) {}
 
   std::string_view name() const override { return "etcd"; }
   absl::Status Commit(const WriteBatch& batch) override;
@@ -129,21 +54,11 @@ class Store final : public MetadataStore {
   absl::Status Check() const override { return leadership_.Check(); }
 
  private:
-  // A change that waits for its transaction.
-  struct Waiting {
-    const Operations* operations;
-    bool done = false;
-    absl::Status status;
-  };
   using EachPair = std::function<absl::Status(std::string_view name, const mvccpb::KeyValue& pair)>;
 
   Operations OperationsOf(const WriteBatch& batch) const;
   absl::Status AddManifest(const ManifestBlob& manifest, Operations& change)
       ABSL_SHARED_LOCKS_REQUIRED(commit_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Write(const Operations& operations) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status WriteTogether(const Operations& operations);
-  pb::TxnRequest ChangeOf(const Operations& operations, uint64_t own) const;
-  absl::Status EndLeadership(const absl::Status& why);
   absl::StatusOr<pb::RangeResponse> Range(const pb::RangeRequest& request);
   absl::Status ForEach(const std::string& folder, bool values, const EachPair& each);
   absl::StatusOr<std::optional<std::string>> Get(const std::string& key);
@@ -155,20 +70,16 @@ class Store final : public MetadataStore {
   Client& client_;
   Leadership& leadership_;
   const Keys keys_;
+  ChangeWriter writer_;
 
   // Shared by changes, alone for what drops facts by what it read before. Taken before the other.
   absl::Mutex commit_mutex_;
   absl::Mutex mutex_;
-  std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // one of the waiting callers writes, for several
   uint64_t writings_ ABSL_GUARDED_BY(mutex_) = 0;  // of manifests
   // By their hashes, the requests that were recorded: any other need not be asked for, since no other
   // store writes. Nothing until Load.
   std::optional<absl::flat_hash_set<size_t>> requests_ ABSL_GUARDED_BY(mutex_);
 
-  // The writing caller has these: the value of the sequence key, as far as is known, and the last one tried.
-  uint64_t sequence_ = 0;
-  uint64_t tried_ = 0;
   int64_t compact_next_ ABSL_GUARDED_BY(commit_mutex_) = 0;  // the revision at the purge before
 };
 
@@ -203,7 +114,7 @@ absl::Status Store::Commit(const WriteBatch& batch) {
   }
   absl::ReaderMutexLock lock(&commit_mutex_);
   for (const ManifestBlob& manifest : batch.manifests) TC_RETURN_IF_ERROR(AddManifest(manifest, operations));
-  return Write(operations);
+  return writer_.Write(operations);
 }
 
 // What does not go with the change itself is written here; only the change names it.
@@ -225,107 +136,12 @@ absl::Status Store::AddManifest(const ManifestBlob& manifest, Operations& change
     } else {
       Operations piece;
       piece.Put(key, std::move(bytes));
-      TC_RETURN_IF_ERROR(Write(piece));
+      TC_RETURN_IF_ERROR(writer_.Write(piece));
     }
     named.set_pieces(named.pieces() + 1);
   }
   change.Put(keys_.Manifests() + manifest.artifact_id, named.SerializeAsString());
   return absl::OkStatus();
-}
-
-// A caller that finds none writing writes what waits, as far as that fits into one transaction, until its
-// own is done.
-absl::Status Store::Write(const Operations& operations) {
-  if (!operations.fits()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("write a change to etcd: it has ", operations.count(), " operations and ",
-                     operations.bytes(), " bytes, more than etcd takes at once; ask for less in one call"));
-  }
-  Waiting self{.operations = &operations};
-  absl::MutexLock lock(&mutex_);
-  waiting_.push_back(&self);
-  const auto turn = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return self.done || !writing_; };
-  while (true) {
-    mutex_.Await(absl::Condition(&turn));
-    if (self.done) return self.status;
-    // The callers that came first; this one may not be among them.
-    writing_ = true;
-    // The first change is written however large it is. Further ones join it as long as etcd takes them
-    // together.
-    Operations together = *waiting_.front()->operations;
-    std::vector<Waiting*> those = {waiting_.front()};
-    waiting_.pop_front();
-    while (!waiting_.empty() && together.JoinsWith(*waiting_.front()->operations)) {
-      together.Add(*waiting_.front()->operations);
-      those.push_back(waiting_.front());
-      waiting_.pop_front();
-    }
-    mutex_.Unlock();
-    const absl::Status status = WriteTogether(together);
-    mutex_.Lock();
-    writing_ = false;
-    for (Waiting* one : those) {
-      one->status = status;
-      one->done = true;
-    }
-  }
-}
-
-// Repeats one change until its outcome is known: it happened, etcd refused it, or this store does not lead
-// any more. An outcome that stays unknown ends the leadership, since the next change could not be compared
-// with it.
-absl::Status Store::WriteTogether(const Operations& operations) {
-  while (true) {
-    TC_RETURN_IF_ERROR(leadership_.Check());
-    const uint64_t own = ++tried_;
-    const absl::StatusOr<pb::TxnResponse> answer =
-        client_.Txn(leadership_.While(kPatience), ChangeOf(operations, own));
-    if (answer.ok() && answer->succeeded()) {
-      sequence_ = own;
-      return absl::OkStatus();
-    }
-    if (!answer.ok()) {
-      if (absl::IsCancelled(answer.status())) return leadership_.Check();
-      if (!absl::IsUnavailable(answer.status())) return answer.status();  // etcd refused it
-      return EndLeadership(answer.status());
-    }
-    // The transaction's failure branch read the sequence, where the leader's entry is still this term's.
-    const pb::TxnResponse& seen = answer->responses(0).response_txn();
-    if (!seen.succeeded() || seen.responses(0).response_range().kvs_size() == 0) {
-      return EndLeadership(absl::UnavailableError("another global store leads"));
-    }
-    TC_ASSIGN_OR_RETURN(sequence_, DecodeCounter(seen.responses(0).response_range().kvs(0)));
-    // By an attempt with a lost answer. Else by a change before, of which etcd said at last that it was
-    // refused: then this one is still to be made.
-    if (sequence_ == own) return absl::OkStatus();
-  }
-}
-
-// Happens at most once: the change compares the sequence with its previous value and sets it to `own`. So an
-// attempt that is repeated, or that etcd carries out late, finds another value and changes nothing.
-pb::TxnRequest Store::ChangeOf(const Operations& operations, uint64_t own) const {
-  pb::TxnRequest txn;
-  *txn.add_compare() = leadership_.Fence();
-  pb::Compare& sequence = *txn.add_compare();
-  sequence.set_key(keys_.Sequence());
-  sequence.set_target(pb::Compare::VALUE);
-  sequence.set_result(pb::Compare::EQUAL);
-  sequence.set_value(EncodeCounter(sequence_));
-  pb::PutRequest& change = *txn.add_success()->mutable_request_put();
-  change.set_key(keys_.Sequence());
-  change.set_value(EncodeCounter(own));
-  operations.AppendTo(txn);
-  pb::TxnRequest& otherwise = *txn.add_failure()->mutable_request_txn();
-  *otherwise.add_compare() = leadership_.Fence();
-  otherwise.add_success()->mutable_request_range()->set_key(keys_.Sequence());
-  return txn;
-}
-
-absl::Status Store::EndLeadership(const absl::Status& why) {
-  leadership_.StepDown(
-      absl::UnavailableError(absl::StrCat("lead by etcd: this global store does not lead any more (",
-                                          why.message(), "); ask the one that leads now")));
-  return leadership_.Check();
 }
 
 absl::StatusOr<pb::RangeResponse> Store::Range(const pb::RangeRequest& request) {
@@ -388,8 +204,9 @@ absl::StatusOr<std::string> Store::ReadManifest(std::string_view artifact_id) {
                       Get(absl::StrCat(keys_.Manifests(), artifact_id)));
   if (!value.has_value()) return NoManifest(artifact_id);
   const auto lost = [&] {
-    return absl::DataLossError(absl::StrCat("read the manifest of ", artifact_id,
-                                            ": etcd has only a part; restore etcd from a snapshot"));
+    return absl::DataLossError(
+        absl::StrCat("read the manifest of ", artifact_id,
+                     ": etcd has only a part of the manifest; restore etcd from a snapshot"));
   };
   record::Manifest manifest;
   if (!manifest.ParseFromString(*value)) return lost();
@@ -452,7 +269,7 @@ absl::Status Store::PurgeRequests(absl::Time before) {
       absl::MutexLock lock(&mutex_);
       if (requests_.has_value()) requests_->erase(absl::HashOf(std::string_view(name)));
     }
-    if (drop.count() > 0) TC_RETURN_IF_ERROR(Write(drop));
+    if (drop.count() > 0) TC_RETURN_IF_ERROR(writer_.Write(drop));
     if (!page.more()) return absl::OkStatus();
   }
 }
@@ -471,7 +288,7 @@ absl::Status Store::PurgeFacts(const PurgeTimes& before) {
   for (size_t i = 0; i < old.size(); i += kOperations) {
     Operations drop;
     for (size_t j = i; j < std::min(old.size(), i + kOperations); ++j) drop.Delete(old[j]);
-    TC_RETURN_IF_ERROR(Write(drop));
+    TC_RETURN_IF_ERROR(writer_.Write(drop));
   }
   return absl::OkStatus();
 }
@@ -494,7 +311,7 @@ absl::Status Store::SweepPieces() {
   for (const std::string& folder : found) {
     Operations drop;
     drop.DeleteFolder(folder);
-    TC_RETURN_IF_ERROR(Write(drop));
+    TC_RETURN_IF_ERROR(writer_.Write(drop));
   }
   return absl::OkStatus();
 }

@@ -1,11 +1,7 @@
 // The metadata store on etcd (FORMAT.md), written by the leader.
 //
-// Each change is one transaction, which compares the leader key and the number of the previous change. So a
-// change happens once even if its call is repeated, and a call that etcd carries out late has no effect. The
-// outcome of a change is known before the next change is made. If the outcome stays unknown, or another store
-// leads, this leadership ends. Changes that wait for the previous one share a transaction. A manifest is
-// first written in pieces, below a new name. It exists once a transaction refers to that name; pieces without
-// such a transaction are deleted.
+// Each change is one transaction (change_writer.h). A manifest is first written in pieces, below a new name.
+// It exists once a transaction refers to that name; pieces without such a transaction are deleted.
 //
 // Errors besides those of MetadataStore: UNAVAILABLE once this process no longer leads; then it is unknown
 // whether the change happened. RESOURCE_EXHAUSTED for a change that is larger than etcd accepts.
