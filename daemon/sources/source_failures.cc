@@ -1,7 +1,9 @@
 #include "daemon/sources/source_failures.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -53,6 +55,15 @@ void SourceFailures::Note(const SourceFailure& failure) {
   }
 }
 
+void SourceFailures::NoteUnopened(SourceFailure failure) {
+  Note(failure);
+  unopened_.push_back(std::move(failure));
+}
+
+void SourceFailures::NoteUnopenedLanes(std::vector<SourceFailure> lanes) {
+  std::ranges::move(lanes, std::back_inserter(unopened_));
+}
+
 void SourceFailures::NoteAnswer(const v1::RequestReplicaTransportResponse& answer) {
   waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
   no_source_reason_ = answer.no_source_reason();
@@ -68,7 +79,7 @@ absl::Status SourceFailures::NothingLeft(const std::string& artifact_id, const s
   std::string message = absl::StrCat("bring ", artifact_id, ": no source is left");
   if (!lane.empty()) absl::StrAppend(&message, " over the lane ", lane);
   if (!no_source_reason_.empty()) absl::StrAppend(&message, ": ", no_source_reason_);
-  if (!waited_for_.empty()) absl::StrAppend(&message, "; not there: ", absl::StrJoin(waited_for_, ", "));
+  if (!waited_for_.empty()) absl::StrAppend(&message, "; away: ", absl::StrJoin(waited_for_, ", "));
   if (!waited_in_vain_.empty()) {
     absl::StrAppend(&message, "; waited in vain for ", absl::StrJoin(waited_in_vain_, ", "));
   }
@@ -79,7 +90,7 @@ absl::Status SourceFailures::NothingLeft(const std::string& artifact_id, const s
   }
   const bool waited = !waited_in_vain_.empty() || !waited_for_.empty();
   if (decisive == nullptr) {
-    if (waited) return absl::UnavailableError(absl::StrCat(message, "; start them, or try again"));
+    if (waited) return absl::UnavailableError(absl::StrCat(message, "; start these nodes, or try again"));
     return absl::NotFoundError(absl::StrCat(message, "; put the artifact again"));
   }
   absl::StrAppend(&message, "; ", NameOf(decisive->source));

@@ -1,9 +1,11 @@
-// The failures of one transfer's sources, and the error of the request when no source is left.
+// The failures of one transfer's sources, and the error of the request when no source is left. Sources that
+// could not be opened are also kept for the transfer's report, since the engine never had them.
 //
 // Thread-compatible.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +18,12 @@ class SourceFailures {
  public:
   // Keeps the last failure of each source, and whether its bytes were ever wrong.
   void Note(const SourceFailure& failure);
+  // A source that could not be opened: Note, and for the report.
+  void NoteUnopened(SourceFailure failure);
+  // Lanes that failed before another lane opened the same source: only for the report.
+  void NoteUnopenedLanes(std::vector<SourceFailure> lanes);
+  // The sources and lanes that could not be opened, since the last call.
+  std::vector<SourceFailure> TakeUnopened() { return std::exchange(unopened_, {}); }
   // Keeps the last answer of the global store.
   void NoteAnswer(const v1::RequestReplicaTransportResponse& answer);
   // Records that the transfer now waits for the sources that the last answer named, and describes them for
@@ -29,6 +37,7 @@ class SourceFailures {
 
  private:
   std::vector<SourceFailure> failures_;  // in the order of the sources' first failures
+  std::vector<SourceFailure> unopened_;  // since TakeUnopened
   std::string no_source_reason_;
   std::vector<std::string> waited_for_;
   std::vector<std::string> waited_in_vain_;

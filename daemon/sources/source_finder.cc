@@ -1,9 +1,6 @@
 #include "daemon/sources/source_finder.h"
 
 #include <algorithm>
-#include <cmath>
-#include <deque>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/artifact/object_uri.h"
 #include "core/ingest/progress_stall.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/sources/grant_requests.h"
 #include "daemon/sources/held_grants.h"
-#include "daemon/sources/origin_files.h"
+#include "daemon/sources/offered_grants.h"
+#include "daemon/sources/origin_sources.h"
 #include "daemon/sources/source_failures.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
@@ -27,14 +24,11 @@
 namespace tensorcast::daemon {
 namespace {
 
-// While no source answers, others are looked for after so long; each time after twice as long.
-constexpr absl::Duration kLookElsewhere = absl::Milliseconds(250);
 // While some are in use, those that are being opened are waited for so long at a time.
 constexpr absl::Duration kBesideWait = absl::Milliseconds(50);
 
-// Before a source that delivered nothing is asked again; longer each time.
-constexpr absl::Duration kFirstPause = absl::Milliseconds(250);
-constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// The shortest wait for a source that is to come soon, where the transfer has that much time.
+constexpr absl::Duration kMinWait = absl::Milliseconds(250);
 
 // Questions for more sources while there are some, so that the global store's work a transfer is bounded; and
 // so many since those in use gave nothing.
@@ -59,7 +53,7 @@ MoreSources One(Source source, absl::Duration look_again = absl::InfiniteDuratio
 //
 //   no source in use (Find): ask for grants - open them side by side - wait for the first that answers.
 //       None is offered: the files of the import, then a wait that the global store proposes, then again.
-//       None answers: every kLookElsewhere (doubled each time) the files, then more grants.
+//       None answers: after a while (doubled each time) the files, then more grants.
 //   some in use (FindBeside): take what has been opened meanwhile, end what is overtaken, and ask for more
 //       where the global store said so, where the engine saw a stall, or where hostmates give nothing.
 //   over (Finished): all grants end with the transfer's status.
@@ -72,7 +66,10 @@ class ReplicaSourceProvider : public SourceProvider {
       : parts_(parts),
         request_(std::move(request)),
         held_(parts.grants, request_.manifest, request_.lane),
-        requests_(parts.grants, &held_, Wanted()) {}
+        requests_(parts.grants, &held_, Wanted()),
+        offered_(&held_, &requests_),
+        origins_(parts.objects.get(), request_.manifest.get(),
+                 request_.lane.empty() || request_.lane == kDiskLane, &requests_, &failures_) {}
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
@@ -97,7 +94,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   // The transfer's report names these, too: sources that could not be opened, so the engine never had them.
-  std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
+  std::vector<SourceFailure> TakeUnopened() override { return failures_.TakeUnopened(); }
 
   void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
     for (const SourceFailure& failure : ended) NoteFailure(failure);
@@ -114,11 +111,10 @@ class ReplicaSourceProvider : public SourceProvider {
       if (offered_.empty() && !held_.IsOpening()) {
         TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrants(context, true));
         // Those that failed before are asked again only when this node has nothing itself.
-        if (std::ranges::all_of(offered_,
-                                [this](const auto& id) { return requests_.WasTried(ReplicaOf(id)); })) {
-          if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
+        if (offered_.WereAllTried()) {
+          if (Source source = origins_.TryFiles(context)) return InsteadOfOthers(std::move(source));
         }
-        if (offered_.empty() && !shared_.has_value()) {
+        if (offered_.empty() && !origins_.has_shared()) {
           failures_.NoteAnswer(answer);
           if (!answer.has_retry_after() || request_.lane == kDiskLane) {
             return failures_.NothingLeft(request_.manifest->id(), request_.lane);
@@ -127,32 +123,29 @@ class ReplicaSourceProvider : public SourceProvider {
           continue;
         }
         // Before a peer is opened that was overtaken lately, others are asked for.
-        if (!shared_.has_value() &&
-            std::ranges::all_of(offered_, [this](const auto& id) { return held_.Rests(id); })) {
+        if (!origins_.has_shared() && offered_.AllRest()) {
           TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
         }
       }
-      if (shared_.has_value()) {
-        OpenAll(context);
-        std::optional<Source> source = TryShared(context);
-        if (!source.has_value()) continue;
+      if (origins_.has_shared()) {
+        offered_.OpenAll(context);
+        Source source = origins_.TryShared(context);
+        if (source == nullptr) continue;
         std::vector<Source> opened = TakeOpened(context);
-        opened.push_back(*std::move(source));
+        opened.push_back(std::move(source));
         return With(std::move(opened));
       }
-      TC_RETURN_IF_ERROR(OpenOffered(context));
-      held_.AwaitOpening(context, look_elsewhere_at_);
+      TC_RETURN_IF_ERROR(offered_.OpenBest(context, observer_));
+      held_.AwaitOpening(context, offered_.look_elsewhere_at());
       if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
-      if (!held_.IsOpening() || SteadyNow() < look_elsewhere_at_) continue;
+      if (!held_.IsOpening() || SteadyNow() < offered_.look_elsewhere_at()) continue;
       // No source answers.
-      if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
+      if (Source source = origins_.TryFiles(context)) return InsteadOfOthers(std::move(source));
       if (held_.all().size() < GrantRequests::kMaxSources) {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
-      OpenAll(context);
-      // The pause grows each time, so that a cluster that hangs is not asked more and more often.
-      look_elsewhere_after_ *= 2;
-      look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
+      offered_.OpenAll(context);
+      offered_.NoteLookedElsewhere();
     }
   }
 
@@ -164,9 +157,7 @@ class ReplicaSourceProvider : public SourceProvider {
     const bool stalled = std::exchange(stalled_, false);
     if (stalled) {
       ++asked_stalled_;
-      if (std::optional<Source> source = TryOrigin(context)) {
-        return One(*std::move(source), LookAgain(look_again_));
-      }
+      if (Source source = origins_.TryFiles(context)) return One(std::move(source), LookAgain(look_again_));
     }
     if (offered_.empty() && (stalled || hostmates_.TakeStall(now))) {
       const uint32_t min = stalled ? 1 : kSourcesBesideHostmates;
@@ -184,12 +175,12 @@ class ReplicaSourceProvider : public SourceProvider {
       ++asked_beside_;
       TC_RETURN_IF_ERROR(AskForGrants(context, false).status());
     }
-    EndResting();
-    OpenAll(context);
+    offered_.EndResting();
+    offered_.OpenAll(context);
     held_.AwaitOpening(context, now + kBesideWait);
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("find another source of ", request_.manifest->id())));
     std::vector<Source> found = TakeOpened(context);
-    if (std::optional<Source> source = TryShared(context)) found.push_back(*std::move(source));
+    if (Source source = origins_.TryShared(context)) found.push_back(std::move(source));
     if (!found.empty()) return With(std::move(found));
     for (const std::string& id : held_.Overtaken()) NoteUnopened({}, id, held_.OvertakenStatus(), {});
     return MoreSources{.sources = {},
@@ -215,7 +206,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   MoreSources InsteadOfOthers(Source source) {
-    offered_.clear();
+    offered_.Clear();
     const absl::Status overtaken = absl::DeadlineExceededError(
         "the source was overtaken: before it answered, the files of the import were ready to be read");
     for (const std::string& id : held_.BeingOpened()) NoteUnopened({}, id, overtaken, {});
@@ -238,12 +229,12 @@ class ReplicaSourceProvider : public SourceProvider {
         other.reset();
         held_.End(id, instead);
       }
-      offered_.clear();
+      offered_.Clear();
       held_.EndUnused(instead);
       return Only(std::move(source));
     }
     may_look_beside_ = true;  // also after one of this host that failed
-    EndResting();
+    offered_.EndResting();
     WatchHostmates(SteadyNow());
     const bool more_to_open = !offered_.empty() || held_.IsOpening();
     return {.sources = std::move(opened),
@@ -255,68 +246,12 @@ class ReplicaSourceProvider : public SourceProvider {
     return has == nullptr || has->complete();
   }
 
-  bool IsWholeOnThisHost(const std::string& grant_id) const {
-    const v1::TransportGrant& grant = held_.all().at(grant_id).grant;
-    return grant.lane() == kLocalLane && grant.replica().state() == v1::REPLICA_STATE_READY;
-  }
-
-  std::string ReplicaOf(const std::string& grant_id) const { return held_.all().at(grant_id).replica_name(); }
-
-  // Of those that were offered: there is something better.
-  void EndResting() {
-    for (const std::string& id : std::exchange(offered_, {})) {
-      if (!held_.Rests(id)) {
-        offered_.push_back(id);
-        continue;
-      }
-      requests_.NoteRests(ReplicaOf(id));
-      held_.End(id, absl::CancelledError("the source was overtaken lately, and there is another"));
-    }
-  }
-
-  // Side by side: of those that were offered the ones of which nothing bad is known, else those that rest.
-  // One that gave nothing before is asked again alone, after a pause. The best is opened alone where it is a
-  // whole replica of this host: of several the one that opens first would be read, which need not be the
-  // best.
-  absl::Status OpenOffered(const RequestContext& context) {
-    const auto fruitless = [this](const std::string& id) { return requests_.Fruitless(ReplicaOf(id)); };
-    const auto is_fresh = [&](const std::string& id) { return fruitless(id) == 0 && !held_.Rests(id); };
-    if (std::ranges::any_of(offered_, is_fresh)) EndResting();
-    bool alone = false;
-    for (const std::string& id : std::exchange(offered_, {})) {
-      if (alone || fruitless(id) > 0) {
-        offered_.push_back(id);
-        continue;
-      }
-      alone = !held_.IsOpening() && IsWholeOnThisHost(id);
-      Open(context, id);
-    }
-    if (held_.IsOpening() || offered_.empty()) return absl::OkStatus();
-    const std::string first = offered_.front();
-    TC_RETURN_IF_ERROR(PauseBefore(context, first));
-    offered_.pop_front();
-    Open(context, first);
-    return absl::OkStatus();
-  }
-
-  void OpenAll(const RequestContext& context) {
-    for (const std::string& id : std::exchange(offered_, {})) Open(context, id);
-  }
-
-  void Open(const RequestContext& context, const std::string& grant_id) {
-    if (!held_.IsOpening()) {
-      look_elsewhere_after_ = kLookElsewhere;
-      look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
-    }
-    held_.Open(context, grant_id);
-  }
-
   std::vector<Source> TakeOpened(const RequestContext& context) {
     std::vector<Source> sources;
     for (GrantOpening& opened : held_.TakeOpened()) {
       const absl::Status& status = opened.source.status();
       if (status.ok()) {
-        std::ranges::move(opened.unopened, std::back_inserter(unopened_));
+        failures_.NoteUnopenedLanes(std::move(opened.unopened));
         sources.push_back(*std::move(opened.source));
       } else {
         NoteUnopened(context, opened.grant_id, status, std::move(opened.unopened));
@@ -328,33 +263,17 @@ class ReplicaSourceProvider : public SourceProvider {
   // `lanes`: what became of each that was tried; none where the grant's own did not come to an end.
   void NoteUnopened(const RequestContext& context, const std::string& grant_id, const absl::Status& status,
                     std::vector<SourceFailure> lanes) {
-    const v1::TransportGrant& grant = held_.all().at(grant_id).grant;
+    const HeldGrant& held = held_.all().at(grant_id);
+    const v1::TransportGrant& grant = held.grant;
     LOG(WARNING) << "open source " << grant.source().name() << " of " << request_.manifest->id() << ": "
                  << status;
     if (lanes.empty()) lanes.push_back(FailureToOpen(grant, grant.lane(), status));
-    for (SourceFailure& lane : lanes) {
-      failures_.Note(lane);
-      unopened_.push_back(std::move(lane));
-    }
-    requests_.NoteFruitless(ReplicaOf(grant_id), status);
+    for (SourceFailure& lane : lanes) failures_.NoteUnopened(std::move(lane));
+    requests_.NoteFruitless(held.replica_name(), status);
     // One that had no more time than the transfer has was not overtaken.
     const bool in_time = context.Check("open a source").ok();
     held_.End(grant_id,
               in_time ? status : absl::CancelledError("the transfer ended before this source was opened"));
-  }
-
-  // Before one that gave nothing when it was asked last is asked again.
-  absl::Status PauseBefore(const RequestContext& context, const std::string& grant_id) {
-    const int fruitless = requests_.Fruitless(ReplicaOf(grant_id));
-    const std::string& name = held_.all().at(grant_id).grant.source().name();
-    observer_(absl::StrCat(name, ", which gave nothing"));
-    const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
-    const absl::Status paused =
-        rpc::SleepFor(context, pause, absl::StrCat("ask source ", name, ", which gave nothing, again"));
-    if (paused.ok()) return paused;
-    offered_.clear();
-    held_.EndAll(paused);
-    return paused;
   }
 
   // Half of the time that is left at most, so that the last question is not asked when it is too late to use
@@ -362,7 +281,7 @@ class ReplicaSourceProvider : public SourceProvider {
   absl::Status Wait(const RequestContext& context, absl::Duration duration) {
     const std::string what = failures_.NoteWait();
     observer_(what);
-    return rpc::SleepFor(context, std::min(duration, std::max(kFirstPause, TimeLeft(context.deadline) / 2)),
+    return rpc::SleepFor(context, std::min(duration, std::max(kMinWait, TimeLeft(context.deadline) / 2)),
                          absl::StrCat("wait for a source of ", request_.manifest->id(), " (", what, ")"));
   }
 
@@ -384,12 +303,8 @@ class ReplicaSourceProvider : public SourceProvider {
                                                                    uint32_t beside_stalled = 0) {
     auto answer = requests_.Ask(context, again, beside_stalled);
     if (answer.ok()) {
-      origin_ = OwnOrigin(*answer);
-      shared_.reset();
-      if (answer->has_origin_to_read()) shared_ = *answer;
-      for (v1::TransportGrant& grant : *answer->mutable_grants()) {
-        offered_.push_back(held_.Add(std::move(grant)));
-      }
+      origins_.NoteAnswer(*answer, parts_.grants.link->node_id());
+      for (v1::TransportGrant& grant : *answer->mutable_grants()) offered_.Add(std::move(grant));
       look_again_ =
           answer->has_look_again() ? rpc::FromProto(answer->look_again()) : absl::InfiniteDuration();
       look_at_ = SteadyNow() + look_again_;
@@ -403,51 +318,9 @@ class ReplicaSourceProvider : public SourceProvider {
     return v1::RequestReplicaTransportResponse();
   }
 
-  // The files of the import on this node, once.
-  std::optional<Source> TryOrigin(const RequestContext& context) {
-    const bool wanted = request_.lane.empty() || request_.lane == kDiskLane;
-    if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) return std::nullopt;
-    absl::StatusOr<Source> source = OpenOriginSource(context, *parts_.objects, *origin_, *request_.manifest);
-    if (source.ok()) return *std::move(source);
-    const std::string uri = origin_->objects.empty() ? "origin" : origin_->objects.front().uri;
-    const std::string lane = IsObjectUri(uri) ? uri.substr(0, uri.find(':')) : std::string(kDiskLane);
-    unopened_.push_back({.source = {SourceType::kDisk, lane, uri}, .status = source.status()});
-    failures_.Note(unopened_.back());
-    return std::nullopt;
-  }
-
-  // The shared origin that the last answer had this node read, once.
-  std::optional<Source> TryShared(const RequestContext& context) {
-    const std::optional<v1::RequestReplicaTransportResponse> told = std::exchange(shared_, std::nullopt);
-    if (!told.has_value() || told->origin_to_read().objects().empty()) return std::nullopt;
-    const Origin origin = rpc::FromProto(told->origin_to_read());
-    const std::string& uri = origin.objects.front().uri;
-    absl::StatusOr<Source> source = OpenOriginSource(context, *parts_.objects, origin, *request_.manifest,
-                                                     told->origin_share(), told->origin_shares());
-    if (source.ok()) {
-      requests_.NoteOriginRead(uri);
-      reading_ = uri;
-      return *std::move(source);
-    }
-    unopened_.push_back(
-        {.source = {SourceType::kDisk, std::string(kDiskLane), uri}, .status = source.status()});
-    failures_.Note(unopened_.back());
-    requests_.NoteOriginFailed(uri);
-    return std::nullopt;
-  }
-
-  std::optional<Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
-    for (const v1::Origin& message : answer.origins()) {
-      if (message.node_id() != parts_.grants.link->node_id()) continue;
-      Origin origin = rpc::FromProto(message);
-      if (!IsShared(origin)) return origin;
-    }
-    return std::nullopt;
-  }
-
   void NoteFailure(const SourceFailure& failure) {
     failures_.Note(failure);
-    if (failure.source.outside) requests_.NoteOriginFailed(reading_);
+    if (failure.source.outside) origins_.NoteSharedFailed();
     const auto held = held_.all().find(failure.source.grant_id);
     if (held == held_.all().end()) return;
     requests_.NoteFailure(held->second.replica_name(), failure);
@@ -457,16 +330,11 @@ class ReplicaSourceProvider : public SourceProvider {
   const SourceFinder::Options parts_;
   const SourceRequest request_;
   WaitObserver observer_ = [](const std::string&) {};
-  std::optional<Origin> origin_;  // on this node, as the last answer named it
-  bool origin_tried_ = false;
-  std::optional<v1::RequestReplicaTransportResponse> shared_;  // has a shared origin to open
-  std::string reading_;  // the shared origin that was opened last, by its first URI
   HeldGrants held_;
   GrantRequests requests_;
-  std::deque<std::string> offered_;  // of those held, the best first
-  // While no source that is being opened answers.
-  SteadyTime look_elsewhere_at_;
-  absl::Duration look_elsewhere_after_;
+  SourceFailures failures_;
+  OfferedGrants offered_;
+  OriginSources origins_;
   absl::Duration look_again_ = absl::InfiniteDuration();  // as the global store said last...
   SteadyTime look_at_ = SteadyTime::InfiniteFuture();     // ...from then on
   ProgressStall hostmates_;
@@ -474,8 +342,6 @@ class ReplicaSourceProvider : public SourceProvider {
   int asked_beside_ = 0;
   bool stalled_ = false;  // said since Next was called last
   int asked_stalled_ = 0;
-  SourceFailures failures_;
-  std::vector<SourceFailure> unopened_;  // since TakeUnopened
 };
 
 }  // namespace

@@ -1,0 +1,60 @@
+// The objects of the import as sources of one transfer: the files on this node, and a shared origin where the
+// global store had this node read it. The files are opened at most once in a transfer, a shared origin once
+// for each answer that names it.
+//
+// An origin that cannot be opened is kept as a failure of the transfer's sources; there are no other errors.
+// Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/request_context.h"
+#include "core/artifact/manifest.h"
+#include "core/artifact/origin.h"
+#include "core/source/chunk_source.h"
+#include "core/source/object_reader.h"
+#include "daemon/sources/grant_requests.h"
+#include "daemon/sources/source_failures.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::daemon {
+
+class OriginSources {
+ public:
+  // All must outlive this object. `store` may be null if no answer names an origin. `reads_files`: whether
+  // the transfer may read this node's files at all.
+  OriginSources(const ObjectStore* store, const Manifest* manifest, bool reads_files, GrantRequests* requests,
+                SourceFailures* failures)
+      : store_(store),
+        manifest_(*manifest),
+        reads_files_(reads_files),
+        requests_(*requests),
+        failures_(*failures) {}
+
+  // The origins that this answer names replace those of the previous one.
+  void NoteAnswer(const v1::RequestReplicaTransportResponse& answer, const std::string& node_id);
+  // Whether the last answer had this node read a shared origin that was not tried since.
+  bool has_shared() const { return shared_.has_value(); }
+
+  // The files of the import on this node, once. Null: there are none, or they cannot be read.
+  std::unique_ptr<ChunkSource> TryFiles(const RequestContext& context);
+  // The shared origin that the last answer had this node read, once. Null as for TryFiles.
+  std::unique_ptr<ChunkSource> TryShared(const RequestContext& context);
+  // The source of TryShared failed.
+  void NoteSharedFailed() { requests_.NoteOriginFailed(reading_); }
+
+ private:
+  const ObjectStore* const store_;
+  const Manifest& manifest_;
+  const bool reads_files_;
+  GrantRequests& requests_;
+  SourceFailures& failures_;
+  std::optional<Origin> files_;  // on this node, as the last answer named them
+  bool files_tried_ = false;
+  std::optional<v1::RequestReplicaTransportResponse> shared_;  // has a shared origin to open
+  std::string reading_;  // the shared origin that was opened last, by its first URI
+};
+
+}  // namespace tensorcast::daemon
