@@ -109,10 +109,11 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   if (kept != nullptr) {
     // The segments that were kept decide the size of segments, and which of them this pool begins with. Room
     // for new memory is left beside them, since kept segments cannot be written to.
-    pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
+    PreviousPool& previous = kept->previous();
+    pool.segment_bytes = previous.SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
     from_before.segments =
-        kept->TakeSegments(pool.bytes, pool.segment_bytes,
-                           pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
+        previous.TakeSegments(pool.bytes, pool.segment_bytes,
+                              pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
     // The pool replaces a kept segment when its last replica has gone. The old one must not stay page-locked,
     // and the new one is locked and told to the keeper.
     from_before.before_replaced = [storage = storage.get()](const PoolSegment& gone) {
@@ -131,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(pool, std::move(from_before)));
   // The keeper has everything still, so a start that is refused here loses nothing.
   if (kept != nullptr && !options.keeper.discard_kept) {
-    TC_RETURN_IF_ERROR(kept->CheckTakesAll(*storage->pool_));
+    TC_RETURN_IF_ERROR(kept->previous().CheckTakesAll(*storage->pool_));
   }
   TC_RETURN_IF_ERROR(storage->PageLockAll());
   if (options.disk.keep_artifacts) {

@@ -8,34 +8,15 @@
 #include <variant>
 
 #include "absl/log/log.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "daemon/keeper/kept_record.h"
 
 namespace tensorcast::daemon {
-namespace {
-
-// With the version of what is in them.
-constexpr std::string_view kReplicaPrefix = "replica1/";
-constexpr std::string_view kGpuPrefix = "gpu1/";
-constexpr std::string_view kSizePrefix = "size1/";  // of the pool, in bytes
-
-// Kept segments keep their size where the pool has at least kMinSegments of that size and, below
-// kSegmentBytes, at most kMaxSmallSegments.
-constexpr uint64_t kMinSegments = 4;
-constexpr uint64_t kMaxSmallSegments = 32;
-
-constexpr size_t kNamedInErrors = 10;
-
-std::string ReplicaName(std::string_view artifact_id) { return absl::StrCat(kReplicaPrefix, artifact_id); }
-
-}  // namespace
 
 // The start of a daemon goes through these steps once, on one thread: Open reads what the keeper holds,
-// TakeSegments chooses the segments that the new pool maps, Attach adopts the replicas in them and has the
+// PreviousPool chooses the segments that the new pool maps, Attach adopts the replicas in them and has the
 // keeper drop the rest, and TakeReplicas gives the replicas to the engine. The engine compares each of them
 // with its digests and calls OnSettled. Until then the keeper holds everything that is taken back, so a
 // daemon that dies on the way leaves it to the next one.
@@ -43,124 +24,12 @@ absl::StatusOr<std::unique_ptr<KeptPool>> KeptPool::Open(const std::string& sock
                                                          std::vector<std::string> argv) {
   std::unique_ptr<KeptPool> pool(new KeptPool(socket, std::move(argv)));
   TC_ASSIGN_OR_RETURN(std::vector<KeptDescriptor> all, pool->keeper_.Open());
-  for (const KeptDescriptor& kept : all) pool->names_.push_back(kept.name);
-  pool->holders_ = TakeAttachments(all);
-  for (KeptDescriptor& kept : all) pool->Add(std::move(kept));
+  pool->previous_ = PreviousPool(std::move(all));
+  {
+    absl::MutexLock lock(&pool->mutex_);
+    pool->status_.set_gone_on_gpus(pool->previous_.gone_on_gpus());
+  }
   return pool;
-}
-
-// A name without one of these prefixes is of another version, and is dropped in Attach.
-void KeptPool::Add(KeptDescriptor kept) {
-  std::string_view name = kept.name;
-  if (absl::ConsumePrefix(&name, kSegmentPrefix)) {
-    segments_.push_back({std::string(name), std::move(kept.fd)});
-  } else if (absl::ConsumePrefix(&name, kReplicaPrefix)) {
-    AddReplica(name, kept.fd.get());
-  } else if (absl::ConsumePrefix(&name, kSizePrefix)) {
-    if (uint64_t bytes = 0; absl::SimpleAtoi(name, &bytes)) {
-      previous_bytes_ = std::max(previous_bytes_, bytes);
-    }
-  } else if (absl::ConsumePrefix(&name, kGpuPrefix)) {
-    absl::MutexLock lock(&mutex_);
-    status_.set_gone_on_gpus(status_.gone_on_gpus() + 1);
-  }
-}
-
-void KeptPool::AddReplica(std::string_view name, int record_file) {
-  const auto read = [&]() -> absl::Status {
-    TC_ASSIGN_OR_RETURN(const std::string bytes, ReadKept(record_file));
-    TC_ASSIGN_OR_RETURN(KeptRecord record, DecodeRecord(bytes));
-    absl::StatusOr<std::shared_ptr<const Manifest>> decoded = Manifest::Decode(record.manifest);
-    if (!decoded.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(decoded.status().message(), "; get the artifact again"));
-    }
-    std::shared_ptr<const Manifest> manifest = *std::move(decoded);
-    if (manifest->id() != name) {
-      return absl::InvalidArgumentError(absl::StrCat("read a kept record of ", name, ": it is of ",
-                                                     manifest->id(), "; get the artifact again"));
-    }
-    found_.push_back({std::move(record), std::move(manifest)});
-    return absl::OkStatus();
-  };
-  const absl::Status status = read();
-  LOG_IF(WARNING, !status.ok()) << "drop the kept memory of " << name << ": " << status.message();
-}
-
-uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
-  // The most frequent size counts: the pool's last segment may be a smaller one.
-  absl::flat_hash_map<uint64_t, int> segments;
-  for (const KeptSegment& segment : segments_) ++segments[KeptBytes(segment.fd.get())];
-  const auto max = std::ranges::max_element(segments, {}, [](const auto& size) { return size.second; });
-  if (max == segments.end()) return otherwise;
-  const uint64_t bytes = max->first;
-  const bool good = bytes > 0 && bytes % kGranuleBytes == 0 && bytes <= kSegmentBytes &&
-                    pool_bytes / bytes >= kMinSegments && pool_bytes / bytes <= kMaxSmallSegments;
-  return good ? bytes : otherwise;
-}
-
-std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes,
-                                                uint64_t max_bytes) {
-  absl::flat_hash_map<std::string, uint64_t> bytes;
-  // The work has three steps, each with the bytes that the one before left: segments that processes map, room
-  // for those which are mapped and do not fit, and then whole replicas.
-  for (const KeptSegment& segment : segments_) bytes[segment.name] = KeptBytes(segment.fd.get());
-  std::set<std::string> wanted;
-  uint64_t wanted_bytes = 0;
-  // What is mapped is memory of this host anyway.
-  for (const Attachment& holder : holders_) {
-    for (const std::string& name : holder.segments) {
-      const uint64_t here = bytes[name];
-      if (here == 0 || wanted.contains(name)) continue;
-      const bool fits = here == segment_bytes || here == pool_bytes % segment_bytes;
-      if (!fits || here > max_bytes - wanted_bytes) {
-        outside_.emplace(name, here);
-        continue;
-      }
-      wanted.insert(name);
-      wanted_bytes += here;
-    }
-  }
-  std::vector<KeptSegment> room = TakeRoom(segment_bytes, max_bytes - wanted_bytes);
-  wanted_bytes += room.size() * segment_bytes;
-
-  const auto needs = [](const Found& found) {
-    std::set<std::string> names;
-    for (const NamedExtent& extent : found.record.extents) names.insert(extent.segment);
-    return names;
-  };
-  // By the number of segments, so that a replica which is spread over many leaves no room for the others.
-  std::ranges::stable_sort(found_, {}, [&](const Found& found) { return needs(found).size(); });
-  for (const Found& found : found_) {
-    uint64_t more = 0;
-    const std::set<std::string> names = needs(found);
-    for (const std::string& name : names) more += wanted.contains(name) ? 0 : bytes[name];
-    if (more > max_bytes - wanted_bytes) continue;
-    wanted.insert(names.begin(), names.end());
-    wanted_bytes += more;
-  }
-  std::vector<KeptSegment> taken;
-  for (KeptSegment& segment : segments_) {
-    if (wanted.contains(segment.name)) taken.push_back(std::move(segment));
-  }
-  segments_.clear();
-  std::ranges::move(room, std::back_inserter(taken));
-  return taken;
-}
-
-// Segments without memory, as many as hold what is mapped outside of this pool: the host has that much less.
-std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t max_bytes) {
-  uint64_t outside = 0;
-  for (const auto& [name, bytes] : outside_) outside += bytes;
-  std::vector<KeptSegment> room;
-  uint64_t taken = 0;
-  for (; taken < outside && segment_bytes <= max_bytes - taken; taken += segment_bytes) {
-    room_.push_back(NewUuid());
-    room.push_back({room_.back(), UniqueFd()});
-  }
-  LOG_IF(WARNING, taken < outside) << "Processes still map " << outside
-                                   << " bytes of the previous daemon's host pool; until these processes end, "
-                                   << outside - taken << " of these bytes come on top of daemon.host_pool";
-  return room;
 }
 
 void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
@@ -170,59 +39,25 @@ void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
   keeper_.Put(SegmentName(made_name), Duplicate(made.fd));
 }
 
-std::vector<const KeptPool::Found*> KeptPool::FindWithoutRoom(const HostPool& pool) const {
-  std::set<std::string> taken;
-  for (size_t i = 0; i < pool.segments().size(); ++i) {
-    if (pool.kind(i) == SegmentKind::kKept) taken.insert(pool.segment_name(i));
-  }
-  std::vector<const Found*> without_room;
-  for (const Found& found : found_) {
-    const auto is_taken = [&](const NamedExtent& extent) { return taken.contains(extent.segment); };
-    if (!std::ranges::all_of(found.record.extents, is_taken)) without_room.push_back(&found);
-  }
-  return without_room;
-}
-
-absl::Status KeptPool::CheckTakesAll(const HostPool& pool) const {
-  const std::vector<const Found*> lost = FindWithoutRoom(pool);
-  // A pool that is as large as before may lack room, too: for what processes still map, and since new staging
-  // buffers cannot lie in kept segments. Then the daemon starts, as an unattended restart has to.
-  if (lost.empty() || pool.bytes() >= previous_bytes_) return absl::OkStatus();
-  uint64_t bytes = 0;
-  std::vector<std::string> names;
-  for (const Found* found : lost) {
-    bytes += found->manifest->layout().image_bytes;
-    if (names.size() < kNamedInErrors) names.push_back(found->manifest->id());
-  }
-  if (lost.size() > names.size()) names.push_back(absl::StrCat(lost.size() - names.size(), " more"));
-  return absl::FailedPreconditionError(absl::StrCat(
-      "take back the kept host pool: ", pool.bytes(), " bytes instead of ", previous_bytes_,
-      " have no room for ", lost.size(), " of ", found_.size(), " kept replicas (", bytes,
-      " bytes: ", absl::StrJoin(names, ", "),
-      "), and each may be the last copy of its artifact; set daemon.host_pool to what it was before, or "
-      "start with "
-      "--discard-kept to let them go"));
-}
-
 void KeptPool::Attach(HostPool* pool) {
   pool_ = pool;
-  for (const Found* found : FindWithoutRoom(*pool)) {
+  for (const PreviousPool::Replica* found : previous_.FindWithoutRoom(*pool)) {
     LOG(WARNING) << "discard the kept replica of " << found->manifest->id()
-                 << ": the host pool has no room for it; get the artifact again";
+                 << ": the host pool has no room for the replica; get the artifact again";
   }
+  PreviousPool::Contents previous = previous_.TakeContents();
   std::set<std::string> stay;
   // Everything that is taken back is named in `stay`; at the end the keeper is told to drop the rest.
-  for (Found& found : found_) {
+  for (PreviousPool::Replica& found : previous.replicas) {
     absl::StatusOr<HostAllocation> memory =
         pool->Adopt(found.manifest->layout().image_bytes, found.record.extents);
     if (!memory.ok()) {
       LOG(INFO) << "drop the kept memory of " << found.manifest->id() << ": " << memory.status().message();
       continue;
     }
-    stay.insert(ReplicaName(found.manifest->id()));
+    stay.insert(RecordName(found.manifest->id()));
     replicas_.push_back({std::move(found.manifest), *std::move(memory)});
   }
-  found_.clear();
   const std::string size = absl::StrCat(kSizePrefix, pool->bytes());
   stay.insert(size);
   keeper_.Put(size, WriteKept(""));
@@ -232,20 +67,19 @@ void KeptPool::Attach(HostPool* pool) {
       keeper_.Put(SegmentName(pool->segment_name(i)), Duplicate(pool->segments()[i].fd));
     }
   }
-  AttachHolders(stay);
-  for (const std::string& name : names_) {
+  AttachHolders(previous, stay);
+  for (const std::string& name : previous.names) {
     if (!stay.contains(name)) keeper_.Drop(name);
   }
-  names_.clear();
   // A kept segment without a replica makes way for a writable one.
   pool->DropUnusedKept();
 }
 
 // Processes that are attached to replicas which are taken back wait for the outcome. Others map memory in
 // which nothing is served.
-void KeptPool::AttachHolders(std::set<std::string>& stay) {
+void KeptPool::AttachHolders(PreviousPool::Contents& previous, std::set<std::string>& stay) {
   std::vector<HostAllocation> room;
-  for (const std::string& name : room_) {
+  for (const std::string& name : previous.room) {
     for (size_t i = 0; i < pool_->segments().size(); ++i) {
       if (pool_->segment_name(i) != name) continue;
       const uint64_t bytes = pool_->segments()[i].bytes;
@@ -255,21 +89,21 @@ void KeptPool::AttachHolders(std::set<std::string>& stay) {
       if (taken.ok()) room.push_back(*std::move(taken));
     }
   }
-  for (const auto& [segment, bytes] : outside_) stay.insert(SegmentName(segment));
-  unserved_.Open(pool_, std::move(outside_), std::move(room));
+  for (const auto& [segment, bytes] : previous.outside) stay.insert(SegmentName(segment));
+  unserved_.Open(pool_, std::move(previous.outside), std::move(room));
   // A live commit attaches its process anew to the same memory, which is of another artifact then. Where the
   // daemon was killed before it dropped the earlier attachment, the later one counts alone.
   const auto is_here = [&](const Attachment& holder) {
-    return stay.contains(ReplicaName(holder.artifact_id));
+    return stay.contains(RecordName(holder.artifact_id));
   };
   std::set<std::pair<pid_t, std::vector<std::string>>> here;
-  for (const Attachment& holder : holders_) {
+  for (const Attachment& holder : previous.holders) {
     if (holder.pid > 0 && is_here(holder)) here.insert({holder.pid, holder.segments});
   }
-  std::erase_if(holders_, [&](const Attachment& holder) {
+  std::erase_if(previous.holders, [&](const Attachment& holder) {
     return !is_here(holder) && here.contains({holder.pid, holder.segments});
   });
-  for (Attachment& holder : holders_) {
+  for (Attachment& holder : previous.holders) {
     const std::vector<std::string> names = NamesOf(holder);
     stay.insert(names.begin(), names.end());
     if (!is_here(holder)) {
@@ -279,7 +113,6 @@ void KeptPool::AttachHolders(std::set<std::string>& stay) {
     absl::MutexLock lock(&mutex_);
     held_[holder.artifact_id].holders.push_back(std::move(holder));
   }
-  holders_.clear();
   absl::MutexLock lock(&mutex_);
   status_.set_replicas(static_cast<uint32_t>(replicas_.size()));
   status_.set_waiting(status_.replicas());
@@ -327,7 +160,7 @@ void KeptPool::OnSettled(const std::string& artifact_id, std::unique_ptr<Replica
   }
   // The mutex is not held over calls of the keeper, which may wait for its socket.
   if (matched) return;
-  keeper_.Drop(ReplicaName(artifact_id));
+  keeper_.Drop(RecordName(artifact_id));
   for (Attachment& holder : unserved) unserved_.Add(std::move(holder));
 }
 
@@ -441,10 +274,10 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
     }
   }
   // Without the lock: the lease keeps the replica in its place until its record is with the keeper.
-  if (engine == nullptr) return keeper_.Drop(ReplicaName(manifest.id()));
+  if (engine == nullptr) return keeper_.Drop(RecordName(manifest.id()));
   const absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine->LeaseReplica(replica.id);
   if (!lease.ok() || replica.image_bytes == 0) return;  // it is on its way out; or there is nothing to keep
-  keeper_.Put(ReplicaName(manifest.id()),
+  keeper_.Put(RecordName(manifest.id()),
               WriteKept(EncodeRecord(
                   {.manifest = manifest.bytes(), .extents = pool_->Named(*(*lease)->memory().host)})));
 }

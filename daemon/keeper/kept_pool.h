@@ -2,12 +2,12 @@
 // ready replica in them, and the processes attached to these replicas. When a daemon starts, it takes back
 // what the previous daemon left.
 //
-// A replica to which a process of the previous daemon is still attached stays leased until that process ends
-// or gets a new lease: its memory is not given away while it is read.
+// If a client of the previous daemon is still attached to a replica, the replica stays leased until that
+// client ends or gets a new lease. So the memory is not given away while the client reads it.
 //
-// Call in this order: Open, TakeSegments, OnReplaced from the pool, Attach with that pool, SetEngine,
-// TakeReplicas for the engine. From then on this object is the engine's listener, and passes notifications
-// on. Thread-safe.
+// Call in this order: Open, the functions of `previous`, OnReplaced from the pool, Attach with that pool,
+// SetEngine, TakeReplicas for the engine. From then on this object is the engine's listener, and passes
+// notifications on. Thread-safe, except `previous`.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,7 +31,7 @@
 #include "core/replicas/replica_lease.h"
 #include "daemon/keeper/attachments.h"
 #include "daemon/keeper/keeper.h"
-#include "daemon/keeper/kept_record.h"
+#include "daemon/keeper/previous_pool.h"
 #include "daemon/keeper/unserved_segments.h"
 #include "proto/daemon.pb.h"
 
@@ -44,17 +43,10 @@ class KeptPool final : public ReplicaListener {
   static absl::StatusOr<std::unique_ptr<KeptPool>> Open(const std::string& socket,
                                                         std::vector<std::string> argv);
 
-  // The size of the kept segments, if it suits a pool of `pool_bytes`; else `otherwise`.
-  uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
-  // The kept segments to reuse, at most `max_bytes`. Segments that processes map come first, then those of
-  // whole replicas; replicas that need few segments precede those that need many. Adds new segments, without
-  // a descriptor, to reserve room for mapped memory that does not fit in the pool.
-  std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
+  // What the previous daemon left, until Attach.
+  PreviousPool& previous() { return previous_; }
+  // The pool made the segment `made` in place of the kept segment `gone_name`: the keeper swaps them.
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
-  // FAILED_PRECONDITION, with the names of the replicas, if `pool` is smaller than the kept one and has no
-  // room for all kept replicas: Attach would release the others, and each may be the last copy. REQUIRES:
-  // before Attach.
-  absl::Status CheckTakesAll(const HostPool& pool) const;
   // Adopts the kept replicas that lie in `pool`, and lets the keeper release everything else. `pool` must
   // outlive the notifications.
   void Attach(HostPool* pool);
@@ -79,13 +71,6 @@ class KeptPool final : public ReplicaListener {
   void OnTransferEnded(const TransferReport& report) override;
 
  private:
-  struct Found {
-    KeptRecord record;
-    std::shared_ptr<const Manifest> manifest;
-  };
-  // The kept replicas that lie, at least in part, in segments which the pool did not take.
-  std::vector<const Found*> FindWithoutRoom(const HostPool& pool) const;
-
   // The processes that were attached to one artifact in the previous daemon, and the lease that keeps the
   // replica in place for them; the lease is null until the replica is verified.
   struct Held {
@@ -95,10 +80,8 @@ class KeptPool final : public ReplicaListener {
 
   KeptPool(const std::string& socket, std::vector<std::string> argv)
       : keeper_(socket, std::move(argv)), unserved_(&keeper_) {}
-  void Add(KeptDescriptor kept);
-  void AddReplica(std::string_view artifact_id, int record_file);
-  std::vector<KeptSegment> TakeRoom(uint64_t segment_bytes, uint64_t max_bytes);
-  void AttachHolders(std::set<std::string>& stay);
+  // Adds the names of what stays with the keeper to `stay`.
+  void AttachHolders(PreviousPool::Contents& previous, std::set<std::string>& stay);
   void Record(const ReplicaInfo& replica, const Manifest& manifest);
   void RecordOnGpu(const ReplicaInfo& replica);
   // Drops the holders for which `goes` is true, and then the leases of artifacts that have no holder left.
@@ -106,17 +89,8 @@ class KeptPool final : public ReplicaListener {
 
   KeeperClient keeper_;
   UnservedSegments unserved_;
-  // Used at the start.
-  std::vector<std::string> names_;
-  std::vector<KeptSegment> segments_;
-  std::vector<Found> found_;
-  uint64_t previous_bytes_ = 0;  // size of the kept pool; 0: not known
-  std::vector<KeptReplica> replicas_;
-  std::vector<Attachment> holders_;
-  absl::flat_hash_map<std::string, uint64_t> outside_;  // mapped segments outside the pool -> bytes
-
-  std::vector<std::string> room_;  // names of new segments that reserve room
-
+  PreviousPool previous_;              // used at the start
+  std::vector<KeptReplica> replicas_;  // from Attach to TakeReplicas
   HostPool* pool_ = nullptr;
   ReplicaListener* next_ = nullptr;
   mutable absl::Mutex mutex_;

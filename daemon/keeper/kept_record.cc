@@ -29,7 +29,7 @@ std::string Checksum(std::string_view bytes) {
 }
 
 absl::Status Unreadable(std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("read a kept record: ", why, "; get its artifact again"));
+  return absl::InvalidArgumentError(absl::StrCat("read a kept record: ", why, "; get the artifact again"));
 }
 
 }  // namespace
@@ -46,19 +46,19 @@ std::string EncodeRecord(const KeptRecord& record) {
 }
 
 absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes) {
-  if (bytes.size() < kChecksumBytes) return Unreadable("it was cut short");
+  if (bytes.size() < kChecksumBytes) return Unreadable("the record was cut short");
   const std::string_view checksum = bytes.substr(bytes.size() - kChecksumBytes);
   bytes.remove_suffix(kChecksumBytes);
-  if (Checksum(bytes) != checksum) return Unreadable("it was changed");
+  if (Checksum(bytes) != checksum) return Unreadable("the record was changed");
   FieldReader<uint16_t> reader(bytes);
   ByteReader& in = reader.bytes();
   if (in.GetBytes(kMagic.size()) != kMagic || in.Get<uint16_t>() != kVersion) {
-    return Unreadable("it is of another version");
+    return Unreadable("the record is of another version");
   }
   KeptRecord record;
   reader(record.extents);
   record.manifest = std::string(in.GetString<uint32_t>());
-  if (!in.AtEnd()) return Unreadable("it has too few bytes or too many");
+  if (!in.AtEnd()) return Unreadable("the record has too few bytes or too many");
   return record;
 }
 
@@ -77,7 +77,7 @@ absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes) {
 
 absl::StatusOr<std::string> ReadKept(int fd) {
   const uint64_t size = KeptBytes(fd);
-  if (size > kMaxRecordBytes) return Unreadable("it is too large");
+  if (size > kMaxRecordBytes) return Unreadable("the record is too large");
   std::string bytes(size, '\0');
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t read = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
@@ -92,6 +92,8 @@ uint64_t KeptBytes(int fd) {
   struct stat file{};
   return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
 }
+
+std::string RecordName(std::string_view artifact_id) { return absl::StrCat(kReplicaPrefix, artifact_id); }
 
 std::string SegmentName(std::string_view name) { return absl::StrCat(kSegmentPrefix, name); }
 

@@ -30,8 +30,12 @@ absl::StatusOr<std::string> ReadKept(int fd);
 // The size of the file; 0 if it is not a file.
 uint64_t KeptBytes(int fd);
 
-// The keeper's name for a segment.
+// The keeper's names, with the version of what is in them.
 inline constexpr std::string_view kSegmentPrefix = "segment1/";
+inline constexpr std::string_view kReplicaPrefix = "replica1/";  // and the artifact's id
+inline constexpr std::string_view kGpuPrefix = "gpu1/";          // and the replica's id
+inline constexpr std::string_view kSizePrefix = "size1/";        // of the pool, in bytes
 std::string SegmentName(std::string_view name);
+std::string RecordName(std::string_view artifact_id);
 
 }  // namespace tensorcast::daemon

@@ -1,0 +1,71 @@
+// The host pool of the previous daemon, as the keeper holds it: segments, records of replicas, and the
+// processes that still map them. Decides which of the segments the new pool begins with. It only reads what
+// the keeper gave; the keeper goes on holding all of it until KeptPool::Attach.
+//
+// Call in this order: TakeSegments, CheckTakesAll, TakeContents. A record that cannot be read is dropped with
+// a warning; the only error is that of CheckTakesAll. Thread-compatible: only the start of a daemon uses it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "core/artifact/manifest.h"
+#include "core/memory/host_pool.h"
+#include "daemon/keeper/attachments.h"
+#include "daemon/keeper/keeper.h"
+#include "daemon/keeper/kept_record.h"
+
+namespace tensorcast::daemon {
+
+class PreviousPool {
+ public:
+  struct Replica {
+    KeptRecord record;
+    std::shared_ptr<const Manifest> manifest;
+  };
+  // What there is besides the kept segments.
+  struct Contents {
+    std::vector<std::string> names;  // of everything that the keeper holds
+    std::vector<Replica> replicas;
+    std::vector<Attachment> holders;                     // processes that have not ended
+    absl::flat_hash_map<std::string, uint64_t> outside;  // mapped segments outside the new pool -> bytes
+    std::vector<std::string> room;                       // names of new segments that reserve room
+  };
+
+  PreviousPool() = default;  // nothing was kept
+  explicit PreviousPool(std::vector<KeptDescriptor> all);
+
+  // The size of the kept segments, if it suits a pool of `pool_bytes`; else `otherwise`.
+  uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
+  // The kept segments to reuse, at most `max_bytes`. Segments that processes map come first, then those of
+  // whole replicas; replicas that need few segments precede those that need many. Adds new segments, without
+  // a descriptor, to reserve room for mapped memory that does not fit in the pool.
+  std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
+  // The kept replicas that lie, at least in part, in segments which the pool did not take.
+  std::vector<const Replica*> FindWithoutRoom(const HostPool& pool) const;
+  // FAILED_PRECONDITION, with the names of the replicas, if `pool` is smaller than the kept pool and has no
+  // room for all kept replicas. KeptPool::Attach would release the others, and each of them may be the last
+  // copy.
+  absl::Status CheckTakesAll(const HostPool& pool) const;
+  Contents TakeContents() { return std::exchange(contents_, {}); }
+  // The number of replicas on GPUs, which ended with the previous daemon.
+  uint32_t gone_on_gpus() const { return gone_on_gpus_; }
+
+ private:
+  void Add(KeptDescriptor kept);
+  void AddReplica(std::string_view artifact_id, int record_file);
+  std::vector<KeptSegment> TakeRoom(uint64_t segment_bytes, uint64_t max_bytes);
+
+  uint64_t bytes_ = 0;  // size of the kept pool; 0: not known
+  uint32_t gone_on_gpus_ = 0;
+  std::vector<KeptSegment> segments_;
+  Contents contents_;
+};
+
+}  // namespace tensorcast::daemon
