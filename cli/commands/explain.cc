@@ -15,6 +15,7 @@
 #include "cli/output/output.h"
 #include "core/artifact/manifest.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::cli {
 namespace {

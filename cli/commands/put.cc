@@ -9,7 +9,7 @@
 #include "cli/output/output.h"
 #include "core/artifact/object_uri.h"
 #include "proto/daemon.pb.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::cli {

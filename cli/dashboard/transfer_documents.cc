@@ -13,6 +13,7 @@
 #include "cli/explain/hops.h"
 #include "cli/explain/source_details.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::dashboard {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/wall_time.h"
 #include "cli/output/output.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain {
 namespace {
@@ -18,14 +18,6 @@ constexpr std::string_view kThisNode = "this node";
 constexpr double kMaxShare = 0.98;
 // Chunks under way when a pull ends are counted by one end and not by the other.
 constexpr double kSameBytes = 0.9;
-// Of two causes this close the one that an end recorded is named before cores, since a busy thread may do
-// what the other cause makes it do.
-constexpr double kCloseCauses = 0.1;
-// Reading a disk, an object store or memory takes time where nothing is wrong with it, too. So what an end
-// recorded of itself is named before it where it is this close.
-constexpr double kCloseToReading = 0.2;
-// Other receivers that cost more than this share are named in place of the link that they share.
-constexpr double kMostlyOthers = 0.55;
 // A thread waits for about a quarter of the time for the thread that hands bytes to it or takes them. So
 // without what holds it back a transfer takes this much longer than its busiest thread.
 constexpr double kHandOver = 1.3;
@@ -121,7 +113,7 @@ class Causes {
     AddOwn("no cpu",
            CostOfWaitingForCpu(Own(TimeUse::kWorking), Own(TimeUse::kNoCpu), 1 - Own(TimeUse::kStopped)),
            Own(TimeUse::kNoCpu));
-    if (stage != Stage::kFetch) return MajorityCause();
+    if (stage != Stage::kFetch) return MajorityOf(causes_);
     double sources_stopped = 0;
     for (const SourceDetails& detail : details_) {
       const std::optional<Account> account = AccountOf(detail);
@@ -143,7 +135,7 @@ class Causes {
     AddOwn("cores", CostWhereBusy(working, working + no_cpu, unheld), working);
     for (const SourceDetails& detail : details_) AddSource(detail);
     // Too short for figures of threads: what is left may be work as well as waiting.
-    if (working + no_cpu <= 0) return MajorityCause();
+    if (working + no_cpu <= 0) return MajorityOf(causes_);
     AddCoresOfSources();
     const auto waited = [&](double busy) {
       return std::max(1 - OfTheRest(busy, runs) - held - short_of_buffers, 0.0) * moving_;
@@ -152,7 +144,7 @@ class Causes {
     // only begun by threads.
     AddWaiting(waited(working + CostOfWaitingForCpu(working, no_cpu, 1 - Own(TimeUse::kStopped))),
                waited(working + no_cpu));
-    return Max();
+    return CauseToName(causes_);
   }
 
  private:
@@ -208,48 +200,6 @@ class Causes {
   // their own tools.
   void AddOwn(std::string_view name, double share, double recorded) {
     Add(name, "", share, EndWhy(name, kThisNode, recorded, "the time", "daemon.limits.receive"));
-  }
-
-  static bool IsReading(const Cause& cause) {
-    return cause.name == "disk" || cause.name == "object store" || cause.name == "memory";
-  }
-
-  // Inferred from time that no end accounts for, or from threads that are busy for whatever reason.
-  static bool IsInferred(const Cause& cause) {
-    return cause.name == "network" || cause.name == "cores" || IsReading(cause);
-  }
-
-  Cause Max() const {
-    const auto max = std::ranges::max_element(causes_, {}, &Cause::share);
-    if (max == causes_.end()) return {};
-    if (max->name == "network") return LinkOrOthers(*max);
-    if (!IsInferred(*max)) return *max;
-    const double close = IsReading(*max) ? kCloseToReading : kCloseCauses;
-    const Cause* recorded = nullptr;
-    for (const Cause& cause : causes_) {
-      if (IsInferred(cause) || cause.share < max->share - close) continue;
-      if (recorded == nullptr || cause.share > recorded->share) recorded = &cause;
-    }
-    return recorded == nullptr ? *max : *recorded;
-  }
-
-  // A slow link and those that share it cost the same bytes. A faster link would help all of them, so its
-  // share is the larger one; but a receiver that alone would have more than twice the rate is told of the
-  // others.
-  Cause LinkOrOthers(Cause link) const {
-    for (const Cause& cause : causes_) {
-      if (cause.name != "other receivers" || cause.grant_id != link.grant_id) continue;
-      if (cause.share > kMostlyOthers) return cause;
-      absl::StrAppend(&link.why, " ", cause.why);
-    }
-    return link;
-  }
-
-  // Where not every candidate is among them, only what took more than half of the time is sure to be the
-  // largest.
-  Cause MajorityCause() const {
-    Cause cause = Max();
-    return cause.share > 0.5 ? cause : Cause();
   }
 
   void AddSource(const SourceDetails& detail) {

@@ -8,24 +8,14 @@
 // cause is "unknown".
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "cli/explain/named_cause.h"
 #include "cli/explain/source_details.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
-
-struct Cause {
-  // "stopped", "no cpu", "limiter", "cores", "buffers", "space": at one node. "reading", "other receivers":
-  // at a source. "network": between a source and this node. "memory", "disk", "object store": of a source
-  // that is not a node. "unknown". Empty: nothing was recorded.
-  std::string name;
-  std::string grant_id;  // the grant of the source that has or hides the cause; empty: this node
-  double share = 0;      // of the transfer's wall time, 0 to 1
-  std::string why;       // sentences for people: the evidence, then what would help
-};
 
 // The cause with the largest share of `total`, the transfer's wall time; `moving`: the part of `total` in
 // which a stage worked. `stage`: the stage that bounds the transfer; for stages other than kFetch, only

@@ -6,7 +6,7 @@
 #include "cli/explain/explain.h"
 #include "cli/explain/hops.h"
 #include "cli/explain/test_reports.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain::cause_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/output/output.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::explain {

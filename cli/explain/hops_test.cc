@@ -4,7 +4,7 @@
 
 #include "cli/explain/explain.h"
 #include "cli/explain/test_reports.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain::hops_test {
 namespace {

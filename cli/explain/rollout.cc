@@ -12,6 +12,7 @@
 #include "cli/explain/hops.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain {
 namespace {
@@ -133,7 +134,7 @@ std::string WorstText(const v1::ExplainRolloutResponse& rollout) {
 
 SlowCause CauseOf(const v1::ExplainTransferResponse& response) {
   if (response.hops().empty() || !response.hops(0).has_transfer()) {
-    return {.name = "", .at = "", .why = "", .problem = "its daemon remembers no such transfer"};
+    return {.name = "", .at = "", .why = "", .problem = "the node's daemon remembers no such transfer"};
   }
   const absl::StatusOr<TransferReport> report = rpc::FromProto(response.hops(0).transfer());
   if (!report.ok()) {

@@ -6,6 +6,7 @@
 
 #include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain {
 namespace {
@@ -53,7 +54,7 @@ v1::ExplainRolloutResponse MakeRollout() {
 
 const std::vector<SlowCause> kCauses = {
     {.name = "limiter", .at = "node-c", .why = "daemon.limits.receive holds it back.", .problem = ""},
-    {.name = "", .at = "", .why = "", .problem = "its daemon does not tell: connection refused"}};
+    {.name = "", .at = "", .why = "", .problem = "the node's daemon does not tell: connection refused"}};
 
 TEST(ExplainRollout, Page_ShowsTreePathSlowestAndWorstHop) {
   EXPECT_EQ(ExplainRollout("llama/prod", MakeRollout(), kCauses), R"(rollout of llama/prod, revision 3
@@ -75,7 +76,7 @@ node    labels   from    lane      bytes  seconds  cause
 node-c  zone=z1  node-a  tcp   61.04 MiB    3.900  limiter (node-c)
 node-b           node-a  tcp   61.04 MiB    1.000  unknown
 node-c: daemon.limits.receive holds it back.
-node-b: its daemon does not tell: connection refused
+node-b: the node's daemon does not tell: connection refused
 
 The hop that costs most: node-a -> node-c. As fast as the median hop, it would end the rollout 2.900 s sooner.
 )");

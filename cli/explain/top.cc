@@ -11,6 +11,7 @@
 #include "cli/explain/hops.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain {
 namespace {
