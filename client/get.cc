@@ -26,6 +26,7 @@
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "rpc/pieces.h"
 #include "tensorcast/client.h"
 

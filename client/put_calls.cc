@@ -12,6 +12,7 @@
 #include "core/handles/handle_client.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::client {
 namespace {

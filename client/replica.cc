@@ -11,6 +11,7 @@
 #include "client/replica_state.h"
 #include "core/artifact/digest.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::client {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/explain/test_reports.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::explain::top_test {
 namespace {

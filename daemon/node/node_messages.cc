@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::daemon {
 namespace {

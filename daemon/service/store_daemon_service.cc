@@ -17,6 +17,7 @@
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call_contexts.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "rpc/handlers.h"
 #include "rpc/pieces.h"
 #include "rpc/retry.h"

@@ -10,6 +10,7 @@
 #include "base/steady_time.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/lanes/lanes.h"
 

@@ -7,7 +7,6 @@
 #include "absl/time/time.h"
 #include "core/artifact/origin.h"
 #include "core/replica/replica.h"
-#include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
 #include "proto/types.pb.h"
 
@@ -15,7 +14,7 @@ namespace tensorcast::rpc {
 
 // In both directions, times are clamped to the years 1 to 9999.
 google::protobuf::Timestamp ToProto(absl::Time time);
-// At most 100 years, which also stands for infinity.
+// At most 100 years; infinity becomes 100 years.
 google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Time FromProto(const google::protobuf::Timestamp& time);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
@@ -36,20 +35,9 @@ absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica);
 v1::Origin ToProto(const Origin& origin);
 Origin FromProto(const v1::Origin& origin);
 
-v1::Progress ToProto(const TransferProgress& progress);
-// An unknown source type (of a newer daemon) becomes remote.
-TransferProgress FromProto(const v1::Progress& progress);
-
 // The first sixteen payloads become details under their type URLs. Bytes of the message that are not UTF-8
 // become question marks, and an unknown code becomes UNKNOWN.
 v1::Status ToProto(const absl::Status& status);
 absl::Status FromProto(const v1::Status& status);
-
-v1::WallTime ToProto(const WallTime& time);
-WallTime FromProto(const v1::WallTime& message);
-
-// Only the id of the trace is sent.
-v1::TransferReport ToProto(const TransferReport& report);
-absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report);
 
 }  // namespace tensorcast::rpc

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/steady_time.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::rpc {
 namespace {

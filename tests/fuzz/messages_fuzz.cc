@@ -4,6 +4,7 @@
 #include "base/steady_time.h"
 #include "google/protobuf/stubs/logging.h"
 #include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tensorcast::fuzz {

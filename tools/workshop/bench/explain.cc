@@ -21,7 +21,7 @@
 #include "base/wall_time.h"
 #include "cli/explain/hops.h"
 #include "objects/testing/fake_s3.h"
-#include "rpc/convert/convert.h"
+#include "rpc/convert/transfer_reports.h"
 #include "tools/workshop/bench/bench.h"
 #include "tools/workshop/bench/bench_cluster.h"
 #include "tools/workshop/bench/bottlenecks.h"
