@@ -23,70 +23,29 @@ bool MayGoBetterAgain(const absl::Status& error) {
   }
 }
 
-// Refuses what cannot succeed, before the node tries: a GPU that the node does not have, or a pool that is
-// smaller than the image.
-absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pools, const Location& location,
-                       uint64_t image_bytes) {
-  const auto is_it = [&](const DeviceFacts& device) { return device.ordinal == location.device; };
-  if (location.kind == LocationKind::kGpu && std::ranges::none_of(node.devices, is_it)) {
-    return absl::InvalidArgumentError(absl::StrCat("make a replica on node ", node.name, ": it has no ",
-                                                   location.ToString(), ", only ", node.devices.size(),
-                                                   " GPUs; name another location"));
-  }
-  const auto pool = std::ranges::find(pools, location, &PoolFacts::location);
-  if (pool == pools.end() || pool->capacity_bytes >= image_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "make a replica on node ", node.name, ": it has ", pool->capacity_bytes, " bytes for replicas at ",
-      location.ToString(), ", and the artifact takes ", image_bytes, "; name another node or location"));
-}
-
 }  // namespace
-
-// Every node that is known at this moment, alive or not, by id and by name. Made once for all targets of a
-// request. Find returns NOT_FOUND for a node that was never heard of.
-class Tasks::NodeNames {
- public:
-  explicit NodeNames(const Tasks& tasks) {
-    // Nodes that are alive last: they have the names that others had.
-    for (const auto& [place, task] : tasks.tasks_) Add(task.record.node_id, task.record.node_name);
-    for (const auto& [node_id, name] : tasks.nodes_.bound_names()) Add(node_id, name);
-    for (const auto& [node_id, away] : tasks.inventory_.away()) Add(node_id, away.name);
-    for (const auto& [node_id, node] : tasks.nodes_.nodes()) Add(node_id, node.facts.name);
-  }
-
-  using Node = NamedNode;
-  absl::StatusOr<Node> Find(const std::string& node) const {
-    const auto named = ids_.find(node);
-    const std::string& id = named != ids_.end() ? named->second : node;
-    const auto found = names_.find(id);
-    if (found != names_.end()) return Node{.id = id, .name = found->second};
-    return absl::NotFoundError(
-        absl::StrCat("find node ", node, ": no node has this name or id; see tensorcast node ls"));
-  }
-
- private:
-  void Add(const std::string& id, const std::string& name) {
-    ids_[name] = id;
-    names_[id] = name;
-  }
-  absl::flat_hash_map<std::string, std::string> ids_;    // by name
-  absl::flat_hash_map<std::string, std::string> names_;  // by id
-};
 
 std::string TaskKeyOf(const TaskRecord& task) {
   return absl::StrCat(task.artifact_id, "\n", task.node_id, "\n", task.location.ToString());
 }
 
+TargetNodes Tasks::KnownNodes() const {
+  TargetNodes nodes;
+  for (const auto& [place, task] : tasks_) nodes.Add(task.record.node_id, task.record.node_name);
+  nodes.AddKnown(nodes_, inventory_);
+  return nodes;
+}
+
 TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& target, uint64_t image_bytes,
-                             const NodeNames& names, absl::Time now, TaskPlan& plan) const {
+                             const TargetNodes& nodes, absl::Time now, TaskPlan& plan) const {
   TaskPlacement place{.node_id = target.node};
-  const absl::StatusOr<NodeNames::Node> node = names.Find(target.node);
+  const absl::StatusOr<NamedNode> node = nodes.Find(target.node);
   place.error = node.status();
   if (!node.ok()) return place;
   place.node_id = node->id;
   // A node that is away is not checked: the task waits until the node is back.
   if (const Node* alive = nodes_.Find(node->id)) {
-    place.error = CheckRoom(alive->facts, alive->pools, target.location, image_bytes);
+    place.error = CheckRoom(*alive, target.location, image_bytes);
   }
   if (!place.error.ok()) return place;
   if (const HeldReplica* replica =
@@ -122,15 +81,13 @@ TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& targe
 absl::StatusOr<TaskPlan> Tasks::Prepare(const TaskRequest& request, absl::Time now) const {
   TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, catalog_.Get(request.artifact_id));
   const uint64_t image_bytes = artifact->record.image_bytes;
-  const NodeNames names(*this);
+  const TargetNodes nodes = KnownNodes();
   TaskPlan plan;
   std::map<std::string, size_t> planned;  // what is named twice is one
   for (const TaskTarget& target : request.targets) {
-    const auto [first, is_new] =
-        planned.emplace(absl::StrCat(names.Find(target.node).value_or(NodeNames::Node{.id = target.node}).id,
-                                     "\n", target.location.ToString()),
-                        plan.places.size());
-    plan.places.push_back(is_new ? PlanOne(request, target, image_bytes, names, now, plan)
+    const auto [first, is_new] = planned.emplace(
+        absl::StrCat(nodes.IdOf(target.node), "\n", target.location.ToString()), plan.places.size());
+    plan.places.push_back(is_new ? PlanOne(request, target, image_bytes, nodes, now, plan)
                                  : plan.places[first->second]);
   }
   TC_ASSIGN_OR_RETURN(plan.group, groups_.Plan(request, image_bytes, plan.facts.tasks));
@@ -138,15 +95,15 @@ absl::StatusOr<TaskPlan> Tasks::Prepare(const TaskRequest& request, absl::Time n
 }
 
 std::vector<absl::StatusOr<NamedNode>> Tasks::FindNodes(const std::vector<TaskTarget>& targets) const {
-  const NodeNames names(*this);
+  const TargetNodes nodes = KnownNodes();
   std::vector<absl::StatusOr<NamedNode>> found;
   for (const TaskTarget& target : targets) {
-    absl::StatusOr<NamedNode>& node = found.emplace_back(names.Find(target.node));
+    absl::StatusOr<NamedNode>& node = found.emplace_back(nodes.Find(target.node));
     if (!node.ok()) continue;
     const Node* alive = nodes_.Find(node->id);
     if (alive == nullptr) continue;
     // Of no particular size: whether there is room is seen with each version.
-    const absl::Status there = CheckRoom(alive->facts, alive->pools, target.location, /*image_bytes=*/0);
+    const absl::Status there = CheckRoom(*alive, target.location, /*image_bytes=*/0);
     if (!there.ok()) node = there;
   }
   return found;
@@ -187,11 +144,9 @@ void Tasks::SettleFollowed(SteadyTime now) {
 
 CancelPlan Tasks::PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
                                 absl::Time now) const {
-  const NodeNames names(*this);
+  const TargetNodes nodes = KnownNodes();
   std::set<std::pair<std::string, Location>> places;
-  for (const TaskTarget& target : targets) {
-    places.emplace(names.Find(target.node).value_or(NodeNames::Node{.id = target.node}).id, target.location);
-  }
+  for (const TaskTarget& target : targets) places.emplace(nodes.IdOf(target.node), target.location);
   CancelPlan plan;
   for (TaskView& view : List(artifact_id, "", tasks_.size())) {
     const bool open = view.progress == TaskProgress::kWaiting || view.progress == TaskProgress::kRunning;

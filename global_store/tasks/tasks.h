@@ -23,6 +23,7 @@
 #include "base/steady_time.h"
 #include "global_store/inventory/inventory.h"
 #include "global_store/tasks/groups.h"
+#include "global_store/tasks/target_nodes.h"
 #include "global_store/tasks/task.h"
 
 namespace tensorcast::global_store {
@@ -110,7 +111,6 @@ class Tasks {
     SteadyTime due = SteadyTime::InfinitePast();  // after a failure: not given to the node before this time
     std::optional<absl::Status> ended;            // how the attempt ended, until that is durable
   };
-  class NodeNames;
 
   void Erase(const std::string& place);
   void CloseAt(const TaskRecord& record, const std::string& place);
@@ -124,9 +124,11 @@ class Tasks {
   HeldTask* FindById(std::string_view task_id);
   // The task after the end of its attempt is made durable.
   TaskRecord Settled(const HeldTask& task, absl::Time now) const;
+  // Every node that is known now, also by an earlier task.
+  TargetNodes KnownNodes() const;
   // The result for one target of Prepare; adds new tasks to the plan.
   TaskPlacement PlanOne(const TaskRequest& request, const TaskTarget& target, uint64_t image_bytes,
-                        const NodeNames& names, absl::Time now, TaskPlan& plan) const;
+                        const TargetNodes& nodes, absl::Time now, TaskPlan& plan) const;
 
   const TaskOptions options_;
   const Membership& nodes_;
