@@ -1,7 +1,5 @@
 #include "global_store/coordinator/coordinator.h"
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,8 +9,6 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "otel/api/metrics_catalogue.h"
-#include "otel/api/span.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -197,57 +193,19 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
   // The receiver did not hear the answer. Other grants would count against their sources until they expire.
-  if (std::optional<GrantOffer> repeated = RepeatedOffer(request, now)) return *std::move(repeated);
+  if (std::optional<GrantOffer> repeated =
+          grant_askers_.RepeatedOffer(request, directory_.transfers(), now)) {
+    return *std::move(repeated);
+  }
   TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(wanted, now));
-  for (const OfferedGrant& granted : offer.granted) {
-    otel::metrics::kGlobalGrantsIssued.Add(1);
-    const std::string& grant_id = granted.grant.grant_id;
-    if (!request.empty()) grants_of_request_[request].push_back(grant_id);
-    asker_of_grant_[grant_id] = {.request = std::string(request), .trace = otel::CurrentContext()};
-  }
-  return offer;
-}
-
-// The offer again, with the grants of the request that still live; nullopt when none of them lives.
-std::optional<GrantOffer> Coordinator::RepeatedOffer(std::string_view request, SteadyTime now) {
-  const auto known = grants_of_request_.find(request);
-  if (request.empty() || known == grants_of_request_.end()) return std::nullopt;
-  std::optional<GrantOffer> offer;
-  for (const std::string& grant_id : known->second) {
-    std::optional<GrantOffer> one = directory_.transfers().RepeatOffer(grant_id, now);
-    if (!one.has_value()) continue;
-    if (offer.has_value()) {
-      std::ranges::move(one->granted, std::back_inserter(offer->granted));
-    } else {
-      offer = std::move(one);
-    }
-  }
+  grant_askers_.NoteGranted(request, offer);
   return offer;
 }
 
 // Called after whatever may end a grant: the directory, which keeps no log, has noted those that ended until
 // they are taken here.
 void Coordinator::NoteEndedGrants() {
-  for (const EndedGrant& ended : directory_.transfers().grants().TakeEnded()) {
-    otel::metrics::kGlobalGrantsEnded.Add(1, {GrantEndName(ended.end)});
-    Asker asker;
-    if (auto known = asker_of_grant_.find(ended.grant.grant_id); known != asker_of_grant_.end()) {
-      asker = std::move(known->second);
-      asker_of_grant_.erase(known);
-      ForgetGrant(asker.request, ended.grant.grant_id);
-    }
-    const otel::Scope scope(asker.trace);  // whatever ended it, the line is about that request
-    LOG(INFO) << "grant " << ended.grant.grant_id << " of " << ended.grant.artifact_id << " from node "
-              << ended.grant.source_node << " to " << ended.grant.receiver_node << " over "
-              << ended.grant.lane << " " << GrantEndName(ended.end);
-  }
-}
-
-void Coordinator::ForgetGrant(const std::string& request, const std::string& grant_id) {
-  const auto grants = grants_of_request_.find(request);
-  if (grants == grants_of_request_.end()) return;
-  std::erase(grants->second, grant_id);
-  if (grants->second.empty()) grants_of_request_.erase(grants);
+  for (const EndedGrant& ended : directory_.transfers().grants().TakeEnded()) grant_askers_.NoteEnded(ended);
 }
 
 uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
@@ -308,18 +266,19 @@ void Coordinator::Tick(bool behind) {
     // No node was heard because none was listened to: the process was stopped, or the machine asleep.
     const absl::Duration gap = now - last_tick_;
     const bool stopped = gap > options_.directory.membership.node_ttl / 2;
-    LOG_IF(WARNING, stopped) << "the global store was not running for " << gap
-                             << ", so it gives nodes that time again to be heard; check its host's load";
+    LOG_IF(WARNING, stopped) << "the global store's process did not run for " << gap
+                             << ", so nodes get that much more time to report; check the load of this host";
     // A node may have spoken in time, and wait.
     LOG_IF_EVERY_N_SEC(WARNING, behind, 10)
-        << "the global store is behind with the reports of nodes, so it drops no silent node meanwhile; "
-           "check its host's load and its metadata store";
+        << "the global store is behind with the reports of nodes, so no silent node is dropped meanwhile; "
+           "check the load of this host and the metadata store";
     if (stopped || behind) directory_.ExtendLiveness(gap);
     last_tick_ = now;
     for (const NodeView& node : directory_.Tick(now)) {
       LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") was not heard for "
                    << node.since_heartbeat
-                   << ", so the global store offers its replicas no longer; check its daemon and the network";
+                   << ", so the global store no longer offers the node's replicas; check the node's daemon "
+                      "and the network";
     }
     NoteEndedGrants();
     purge = now >= next_purge_;

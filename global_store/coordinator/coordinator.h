@@ -3,8 +3,8 @@
 // order, and expires silent nodes. Knows nothing of protobuf or gRPC. Thread-safe.
 //
 // Four locks, taken in this order:
-//   key_tell_mutex_  for calls of the watchers of keys: one thread at a time, so that each watcher hears of
-//                 changes in their order. A thread that finds the mutex taken leaves its change to the thread
+//   key_tell_mutex_  for calls of the watchers of keys: one thread at a time, so that each watcher gets the
+//                 changes in order. A thread that finds the mutex taken leaves its change to the thread
 //                 that holds it, so that a key with many watchers delays only that thread;
 //   write_mutex_  for planning and applying a durable change. Not held during the commit, when the change's
 //                 names are claimed instead (claims.h), nor during calls of the watchers of keys;
@@ -15,21 +15,19 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
-#include "base/trace_context.h"
 #include "global_store/coordinator/claims.h"
+#include "global_store/coordinator/grant_askers.h"
 #include "global_store/coordinator/watches.h"
 #include "global_store/directory/directory.h"
 #include "global_store/metadata/metadata_store.h"
@@ -146,14 +144,10 @@ class Coordinator {
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
   // Logs once when the store stops being usable, before it refuses a caller's change.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the watchers of the key must hear of this change. Call this before the change is applied. False
+  // Whether the watchers of the key must get this change. Call this before the change is applied. False
   // for a key that only loses an earlier version.
   bool IsNews(const KeyRecord& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<GrantOffer> RepeatedOffer(std::string_view request, SteadyTime now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetGrant(const std::string& request, const std::string& grant_id)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;
   MetadataStore* const store_;
@@ -175,13 +169,7 @@ class Coordinator {
   SteadyTime last_tick_ ABSL_GUARDED_BY(mutex_);
   SteadyTime next_purge_ ABSL_GUARDED_BY(mutex_);
   bool store_usable_ ABSL_GUARDED_BY(mutex_) = true;
-  struct Asker {
-    std::string request;  // may be empty
-    TraceContext trace;
-  };
-  // Requests with a live grant, and the inverse.
-  absl::flat_hash_map<std::string, std::vector<std::string>> grants_of_request_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Asker> asker_of_grant_ ABSL_GUARDED_BY(mutex_);
+  GrantAskers grant_askers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::global_store
