@@ -21,8 +21,9 @@ struct Beyond {
 // `bar_width` is the chart's width in characters; at least 10.
 std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond = {}, int bar_width = 50);
 
-// The same facts for programs, as JSON: {"bound": {"part", "cause", "share", "why"}, "seconds": {"total",
-// "queue", "start", "moving", "starved", "gaps", "finish"},
+// The same facts for programs, as JSON:
+// {"bound": {"part", "cause", "share", "why"},
+//  "seconds": {"total", "queue", "start", "moving", "starved", "gaps", "finish"},
 //  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}],
 //  "sources": [{"source", "lane", "mapped", "known", "bytes", "requests", "reading_share", "problem"}],
 //  "bounding_hop": {"from", "to", "lane", "part", "cause", "why", "silent", "steps"} or null,

@@ -49,9 +49,9 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
   const std::string& node = status.node().name();
   const std::vector<FoundTransfer> all = AllOf(status);
   if (all.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("explain ", wanted, ": daemon ", node,
-                     " has received nothing since it started; ask the daemon that received it (--daemon)"));
+    return absl::NotFoundError(absl::StrCat(
+        "explain ", wanted, ": daemon ", node,
+        " has received nothing since its start; ask the daemon that received the artifact (--daemon)"));
   }
   // The last that ended: one that is under way has no verdict yet, and is shown only where none has ended.
   if (wanted == "last") {
@@ -68,12 +68,12 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("explain ", wanted, ": the ids of several transfers begin with it: ", Ids(found),
-                     "; give more of the id"));
+        absl::StrCat("explain ", wanted, ": several transfers match: ", Ids(found), "; give more of the id"));
   }
   return absl::NotFoundError(absl::StrCat(
       "explain ", wanted, ": daemon ", node, " remembers no such transfer, replica or artifact",
-      "; ask the daemon that received it (--daemon), or choose one of these, newest first: ", Ids(all)));
+      "; ask the daemon that received the artifact (--daemon), or choose one of these, newest first: ",
+      Ids(all)));
 }
 
 }  // namespace tensorcast::explain

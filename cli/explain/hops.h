@@ -20,7 +20,7 @@ namespace tensorcast::explain {
 struct Hop {
   std::string node;
   std::string replica_id;
-  std::optional<TransferReport> transfer;  // it made the replica there; nullopt: unknown or none
+  std::optional<TransferReport> transfer;  // the one that made the replica; nullopt: unknown or none
   bool under_way = false;
   std::vector<v1::ServeReport> servings;
   v1::Limits limits;

@@ -11,7 +11,7 @@
 
 namespace tensorcast::explain {
 
-// The newest version of the key of which a node has a ready replica.
+// A node, and the newest version of the key with a ready replica on it.
 struct NodeVersion {
   std::string node;  // its name
   uint64_t revision = 0;

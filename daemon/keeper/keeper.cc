@@ -235,7 +235,9 @@ absl::Status KeeperClient::Connect() {
 
 absl::Status KeeperClient::Send(char what, std::string_view name, int fd) {
   if (!socket_) {
-    return absl::UnavailableError("send to the keeper: it is not connected; the daemon starts it again soon");
+    return absl::UnavailableError(
+        "send to the keeper: the keeper is not connected; no action is needed, the daemon starts the keeper "
+        "again");
   }
   absl::Status sent = SendMessage(socket_.get(), what, name, fd);
   // Mend finds the socket closed, connects again and tells everything anew.
@@ -253,7 +255,8 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
     if (message.what == 'E') return kept;
     if (message.what != 'N' || !message.fd) {
       return absl::UnavailableError(
-          "take what the keeper holds: it did not send all of it; raise the limit of open files");
+          "take back the memory that the keeper holds: the keeper did not send all of the memory; raise the "
+          "daemon's limit of open files");
     }
     // The client keeps a descriptor of its own, so that another keeper can be told of it.
     TC_ASSIGN_OR_RETURN(UniqueFd again, Duplicate(message.fd.get()));

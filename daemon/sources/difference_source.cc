@@ -126,7 +126,7 @@ class DifferenceSource final : public ChunkSource {
         context, devices, std::move(target), std::move(leased), std::move(decoders), std::move(wrong)));
     if (source->has_->count() == 0) {
       return absl::FailedPreconditionError(
-          "open the differences: they contain no chunk; each comes whole from the other sources");
+          "open the differences: the differences contain no chunk; all chunks come from the other sources");
     }
     return source;
   }

@@ -1,6 +1,6 @@
 // A source of chunks that this node makes itself. It reads a replica of an earlier version (the base), in
-// host memory or on a GPU of this node, and the differences that lead from the base to the wanted version, in
-// host memory.
+// host memory or on a GPU of this node. It also reads the differences that lead from the base to the wanted
+// version; they are in host memory.
 //
 //   base ──d1──► version ──d2──► wanted      each chunk: the base's bytes with all changes, in one pass
 //

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   transport::Transport* transport = transport::FindTransport(options_.transports, lane);
   if (transport == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("pull over the lane ", lane, ": this node does not run it; choose another lane"));
+        absl::StrCat("pull over the lane ", lane, ": this node does not run that lane; choose another lane"));
   }
   RequestContext open = context.Child();
   open.deadline = std::min(context.deadline, SteadyNow() + options_.peer_timeout);

@@ -27,7 +27,7 @@ namespace tensorcast::daemon {
 struct GrantOpening {
   std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
-  bool pull_opened = false;                             // at the source, perhaps: it then needs a ClosePull
+  bool pull_opened = false;                   // the source may have opened a pull, which needs a ClosePull
   std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: the source cannot count its bytes
   std::vector<SourceFailure> unopened;        // each failed lane, in the order of the attempts
 };

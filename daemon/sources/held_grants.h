@@ -118,7 +118,7 @@ class HeldGrants {
   // Ends a grant. `status` is DEADLINE_EXCEEDED if the source was overtaken: it delivered nothing although
   // chunks were requested. `status` is CANCELLED if the grant ends for a reason of this node. `corrupt`: the
   // source's bytes were wrong. If the transfer succeeds while a source is still being opened, the opening
-  // continues in the background until it ends or counts as overtaken. An overtaken one is noted in
+  // continues in the background until it ends or counts as overtaken. An overtaken opening is noted in
   // OvertakenPeers.
   void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
   // Ends all grants that are offered or being opened.

@@ -46,7 +46,7 @@ class AttachedDevice {
     absl::Status status = devices_->CloseIpc(memory_);
     if (status.ok()) status = claim_->AcknowledgeClosed();
     LOG_IF(WARNING, !status.ok()) << "give device memory back to a daemon of this host: " << status
-                                  << "; that daemon keeps the memory until this one ends";
+                                  << "; that daemon keeps the memory until this daemon ends";
   }
 
  private:
@@ -62,9 +62,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverHost(std::unique_ptr<ClaimedRep
                                                       uint64_t image_bytes,
                                                       std::shared_ptr<const Availability> availability) {
   if (availability == nullptr && !handles.Covers(0, image_bytes)) {
-    return absl::UnavailableError(absl::StrCat("attach to ", info.name, ": it has no memory for some of the ",
-                                               image_bytes, " bytes of replica ", info.replica_id,
-                                               "; take another source"));
+    return absl::UnavailableError(
+        absl::StrCat("attach to ", info.name, ": the source handed over no memory for some of the ",
+                     image_bytes, " bytes of replica ", info.replica_id, "; take another source"));
   }
   auto attached = std::make_shared<AttachedHost>();
   TC_ASSIGN_OR_RETURN(attached->segments, pools->Get(peer, handles, claim->fds()));
@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
                                                         const DeviceHandles& handles, DeviceRuntime* devices,
                                                         SourceInfo info, uint64_t image_bytes) {
   if (handles.ipc.bytes < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("attach to ", info.name, ": its allocation has ",
-                                                   handles.ipc.bytes, " bytes, fewer than the image's ",
+    return absl::InvalidArgumentError(absl::StrCat("attach to ", info.name, ": the source's allocation has ",
+                                                   handles.ipc.bytes, " bytes, and the image has ",
                                                    image_bytes, "; take another source"));
   }
   // The source is told before the memory is opened here: the source may free the memory only after
@@ -123,9 +123,10 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   // The path is the one it registered with, and no other: a peer is not to choose, call by call, to which
   // sockets of this host the daemon connects.
   if (response.handle_socket() != grant.source().handle_socket()) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "attach to ", grant.source().name(), ": it names the handle socket ", response.handle_socket(),
-        ", but registered with ", grant.source().handle_socket(), "; start that daemon again"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("attach to ", grant.source().name(), ": the source names the handle socket ",
+                     response.handle_socket(), ", but registered with ", grant.source().handle_socket(),
+                     "; restart the daemon of the source"));
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,
                       ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline,
@@ -134,9 +135,10 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   const ReplicaHandles handles = claim->handles();
   const uint64_t image_bytes = manifest.layout().image_bytes;
   if (handles.artifact_id != manifest.id() || handles.image_bytes != image_bytes) {
-    return absl::DataLossError(absl::StrCat("attach to ", grant.source().name(), ": its replica is of ",
-                                            handles.artifact_id, " and has ", handles.image_bytes,
-                                            " bytes, not of ", manifest.id(), "; take another source"));
+    return absl::DataLossError(absl::StrCat("attach to ", grant.source().name(),
+                                            ": the source's replica is of ", handles.artifact_id, " with ",
+                                            handles.image_bytes, " bytes, not of ", manifest.id(), " with ",
+                                            image_bytes, " bytes; take another source"));
   }
   SourceInfo info{.type = SourceType::kLocal,
                   .lane = std::string(kLocalLane),

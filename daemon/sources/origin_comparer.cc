@@ -171,7 +171,8 @@ void OriginComparer::Step(const std::string& artifact_id, Task task) {
   const bool differs = absl::IsDataLoss(task.error) && task.right == nullptr;
   LOG_IF(INFO, over && task.error.ok()) << "The origin " << task.origin.objects[0].uri << " of "
                                         << artifact_id << " was compared and is what was imported";
-  LOG_IF(ERROR, differs) << "The origin of " << artifact_id << " is not a copy of it: " << task.error;
+  LOG_IF(ERROR, differs) << "The origin of " << artifact_id
+                         << " is not a copy of the artifact: " << task.error;
   LOG_IF(WARNING, !over && !differs && !absl::IsCancelled(task.error))
       << "compare the origin of " << artifact_id << ": " << task.error << "; this daemon tries again later";
   absl::MutexLock lock(&mutex_);

@@ -22,7 +22,8 @@ namespace {
 absl::StatusOr<ObjectReaders> OpenOrigin(const RequestContext& context, const ObjectStore& store,
                                          const Origin& origin) {
   if (origin.objects.empty()) {
-    return absl::FailedPreconditionError("open the origin: it names no file; import the artifact again");
+    return absl::FailedPreconditionError(
+        "open the origin: the origin names no file; import the artifact again");
   }
   ObjectReaders objects;
   for (const ObjectIdentity& object : origin.objects) {
@@ -48,9 +49,8 @@ template <class Opened>
 absl::StatusOr<OriginExtents> ExtentsOf(Opened opened, const Origin& origin, const Manifest& manifest) {
   if (!SameImage(opened.layout, manifest.layout())) {
     return absl::DataLossError(
-        absl::StrCat("open ", origin.objects[0].uri, ": the ",
-                     manifest.kind() == ArtifactKind::kFiles ? "files beside the tensors" : "tensors",
-                     " of the model changed after the import; import the model again"));
+        absl::StrCat("open ", origin.objects[0].uri,
+                     ": the tensors of the model changed after the import; import the model again"));
   }
   return OriginExtents{.objects = std::move(opened.objects), .extents = std::move(opened.extents)};
 }
@@ -71,8 +71,9 @@ absl::StatusOr<OriginExtents> OpenPacked(const RequestContext& context, const Ob
       DecodePackedHeader(std::as_bytes(std::span(bytes)), origin.objects[0].bytes);
   if (!header.ok()) return Annotate(header.status(), absl::StrCat("open ", origin.objects[0].uri));
   if (header->image_bytes != manifest.layout().image_bytes) {
-    return absl::DataLossError(absl::StrCat("open ", origin.objects[0].uri, ": it is not the pack of ",
-                                            manifest.id(), "; archive it again"));
+    return absl::DataLossError(absl::StrCat("open ", origin.objects[0].uri,
+                                            ": the object is not the pack of ", manifest.id(),
+                                            "; archive the artifact again"));
   }
   return OriginExtents{.objects = std::move(objects),
                        .extents = {{.object_offset = header->image_offset, .bytes = header->image_bytes}}};
@@ -122,8 +123,9 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext
   // Before the count is raised: the refusal below gives its own count back as well.
   const absl::Cleanup ended = [this] { running_.fetch_sub(1); };
   if (const int others = running_.fetch_add(1); others >= kMaxChecksAtOnce) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "check imported files: ", others, " checks are under way; see whether their disk still answers"));
+    return absl::ResourceExhaustedError(absl::StrCat("check imported files: ", others,
+                                                     " other checks are under way, which is the limit; look "
+                                                     "whether the disks of the imports still answer"));
   }
   if (IsShared(origin)) return CheckShared(context, origin);
   const absl::Status looked = ReadFirstBytes(context, *store_, origin);

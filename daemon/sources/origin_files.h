@@ -20,7 +20,7 @@
 
 namespace tensorcast::daemon {
 
-// Whether the error is about the files, or only about the attempt to read them.
+// True: the error is about the files. False: the error is only about the attempt to read them.
 bool IsAboutOriginFiles(const absl::Status& error);
 
 // The open objects of an origin, and the places of the artifact's image in them.
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestConte
 // Checks the objects of an origin for the global store, before the store counts them as a copy. Thread-safe.
 class OriginChecker {
  public:
-  // Whether the version of a shared object that was read cannot change.
+  // Whether this version of a shared object is immutable.
   using IsImmutable = std::function<bool(const ObjectIdentity&)>;
 
   OriginChecker(std::shared_ptr<const ObjectStore> store, IsImmutable is_immutable)

@@ -56,8 +56,8 @@ absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> PeerPools::Get(cons
       made.push_back(i);
     } else if (mappings[i]->bytes().size() < bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "map segment ", handles.segments[i].number, " of a source's pool: it had ",
-          mappings[i]->bytes().size(), " bytes before and ", bytes, " now; take another source"));
+          "map segment ", handles.segments[i].number, " of a source's pool: the segment had ",
+          mappings[i]->bytes().size(), " bytes before and has ", bytes, " now; take another source"));
     }
   }
   if (made.empty()) return mappings;

@@ -123,7 +123,7 @@ class PullSource : public ChunkSource {
       return absl::AbortedError(absl::StrCat("pull from ", info_.name, ": the grant was revoked (",
                                              result.status().message(), "); request another grant"));
     }
-    return Annotate(result.status(), absl::StrCat("pull from ", info_.name));
+    return Annotate(result.status(), absl::StrCat("source ", info_.name));
   }
 
   const SourceInfo info_;

@@ -23,7 +23,7 @@ struct KeyWatcher {
   std::string key;     // watches this key; if empty, see `prefix`
   std::string prefix;  // if `key` is empty: watches the keys with this prefix
   std::function<void(const KeyRecord&)> on_change;
-  std::function<void()> on_listed;             // called when all current keys were told; changes follow
+  std::function<void()> on_listed;             // called after all current keys; changes follow
   std::function<void(absl::Status)> on_close;  // called when the global store ends the watch
 
   bool Matches(const KeyRecord& record) const {
@@ -73,7 +73,7 @@ class Watches {
   template <class Change>
   void Tell(const Change& change) {
     // Called without the lock, by shared pointers: a watcher that is removed meanwhile lives until its call
-    // has returned, and may be told one more change.
+    // has returned, and may get one more change.
     std::vector<std::shared_ptr<const Watcher>> told;
     {
       absl::MutexLock lock(&mutex_);

@@ -27,15 +27,16 @@ absl::Status Groups::CheckMayBroadcast(std::string_view node_id) const {
   const auto refuse = [&](std::string_view why) {
     return absl::FailedPreconditionError(absl::StrCat("node ", node->facts.name, ": ", why));
   };
-  if (node->draining) return refuse("it drains; undrain it");
+  if (node->draining) return refuse("the node drains; undrain the node with `tensorcast node undrain`");
   const BroadcastAbility& ability = node->facts.broadcasts;
   if (ability.nccl_version.empty()) {
-    return refuse(ability.why_not.empty() ? "it has not said that it can broadcast; see its log"
-                                          : ability.why_not);
+    return refuse(ability.why_not.empty()
+                      ? "the daemon has not reported whether it can broadcast; see the log of the daemon"
+                      : ability.why_not);
   }
   for (const auto& [group_id, group] : groups_) {
     if (group.over.ok() && group.Has(node_id)) {
-      return refuse(absl::StrCat("it takes part in the broadcast of ", group.plan.artifact_id,
+      return refuse(absl::StrCat("the node takes part in the broadcast of ", group.plan.artifact_id,
                                  "; try again when that broadcast ends"));
     }
   }
@@ -84,8 +85,8 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
       if (version.empty()) version = has;
       if (has != version) {
         fits = absl::FailedPreconditionError(absl::StrCat("node ", task.node_name, " has NCCL ", has,
-                                                          ", and others have ", version,
-                                                          "; install one version"));
+                                                          ", and other nodes have ", version,
+                                                          "; install one version on all nodes"));
       }
     }
     if (!fits.ok()) {
@@ -107,8 +108,8 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
   if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;
   if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
-        "broadcast by nccl: it needs GPUs of two nodes or more; name another node's GPU, or leave out the "
-        "lane");
+        "broadcast by nccl: the named GPUs are on fewer than two nodes; name a GPU of another node, or leave "
+        "out the lane");
   }
   std::ranges::sort(group.ranks, {},
                     [](const GroupPlan::Rank& rank) { return std::pair(rank.node_id, rank.location); });
@@ -158,23 +159,19 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
   const auto found = groups_.find(group_id);
   if (found == groups_.end() || !found->second.Has(identity.node_id)) {
     return absl::NotFoundError(
-        absl::StrCat("join group ", group_id, ": no group of this id has this node; pull instead"));
+        absl::StrCat("join group ", group_id, ": no group with this id contains this node; pull instead"));
   }
   Group& group = found->second;
   const bool is_root = group.plan.root_node == identity.node_id;
-  // The other nodes receive from this rank, so it must not be one of a third node.
-  const auto& ranks = group.plan.ranks;
-  const bool is_own =
-      root.has_value() && root->rank < ranks.size() && ranks[root->rank].node_id == identity.node_id;
-  if (is_root ? !is_own : root.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "join group ", group_id,
-        ": its root comes from the root's node alone, and is one of its ranks; ask for the plan again"));
+  if (is_root != root.has_value() || (is_root && root->rank >= group.plan.ranks.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("join group ", group_id,
+                                                   ": only the root's node names the root, and the root is a "
+                                                   "rank of the group; ask for the plan again"));
   }
   // The first call after the time ends the group. Every later one gets the same answer.
   if (group.over.ok() && !group.nodes.empty() && group.forms_until.has_value() && now >= *group.forms_until) {
     group.over = absl::AbortedError(absl::StrCat("join group ", group_id, ": ", group.nodes.size(),
-                                                 " of its nodes did not come in time; pull instead"));
+                                                 " nodes of the group did not join in time; pull instead"));
   }
   TC_RETURN_IF_ERROR(group.over);
   group.nodes.erase(identity.node_id);
@@ -194,8 +191,8 @@ absl::Status Groups::End(const NodeIdentity& identity, std::string_view group_id
   Group& group = found->second;
   // The other nodes hear the reason from their next call of Join.
   group.over = absl::AbortedError(absl::StrCat("join group ", group_id, ": node ",
-                                               nodes_.Find(identity.node_id)->facts.name, " ended it (",
-                                               why.ToString(), "); pull instead"));
+                                               nodes_.Find(identity.node_id)->facts.name,
+                                               " ended the group (", why.ToString(), "); pull instead"));
   // A group that a node cancelled is not a failed one.
   if (group.nodes.empty() && !absl::IsCancelled(why)) {
     FailedGroup failed{.nodes = {}, .until = now + options_.pause};

@@ -114,7 +114,7 @@ TEST_F(Groups, NodeWithoutBroadcasts_IsLeftOutAndNcclLaneSaysWhy) {
   directory_.membership().SetBroadcasts("d", {.why_not = "security.trusted_fabric is not set"});
   EXPECT_THAT(WhyNot({"a", "d"}), HasSubstr("name-d: security.trusted_fabric is not set"));
   EXPECT_THAT(WhyNot({"a", "b"}, {{}}), HasSubstr("is not a GPU"));
-  EXPECT_THAT(WhyNot({"a"}), HasSubstr("two nodes or more"));
+  EXPECT_THAT(WhyNot({"a"}), HasSubstr("fewer than two nodes"));
   directory_.membership().SetBroadcasts("c", {.nccl_version = "2.20.5"});
   EXPECT_THAT(WhyNot({"a", "c"}), HasSubstr("NCCL 2.20.5"));
   directory_.membership().SetBroadcasts("c", {.nccl_version = "2.28.9"});
@@ -175,7 +175,7 @@ TEST_F(Groups, GroupMemberThatLeaves_AbortsGroupForAll) {
   EXPECT_TRUE(
       directory_.tasks().groups().End(Id("c"), first, absl::UnavailableError("no helper"), now_).ok());
   EXPECT_THAT(std::string(Join("b", first).status().message()),
-              HasSubstr("name-c ended it (UNAVAILABLE: no helper"));
+              HasSubstr("name-c ended the group (UNAVAILABLE: no helper"));
   const std::string second = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu1});
   ASSERT_NE(second, "") << "no node is in one any more";
   Register("c", 2);

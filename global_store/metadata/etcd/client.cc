@@ -59,10 +59,10 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const Cl
 absl::Status ToStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   if (absl::StrContains(status.error_message(), "database space exceeded")) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "write to etcd: its quota is full (", status.error_message(),
-        "); compact and defragment it, or raise --quota-backend-bytes, then disarm its NOSPACE alarm "
-        "(etcdctl alarm disarm)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("write to etcd: the quota of etcd is full (", status.error_message(),
+                     "); compact and defragment etcd, or raise --quota-backend-bytes, then disarm the "
+                     "NOSPACE alarm (etcdctl alarm disarm)"));
   }
   return {static_cast<absl::StatusCode>(status.error_code()),
           absl::StrCat("call etcd: ", status.error_message(), "; see etcd's log")};
@@ -171,8 +171,8 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
     if (absl::Status wanted = context.Check(what); !wanted.ok()) {
       if (absl::IsCancelled(wanted)) return wanted;
       return absl::UnavailableError(absl::StrCat(what, " of etcd at ", absl::StrJoin(options.endpoints, ", "),
-                                                 ": it did not answer (", last.message(),
-                                                 "); start etcd, or see why it is slow"));
+                                                 ": etcd did not answer (", last.message(),
+                                                 "); start etcd, or find out why etcd is slow"));
     }
     const size_t index = current.load();
     const Member& member = members[index];
@@ -301,7 +301,7 @@ absl::StatusOr<absl::Duration> Client::KeepAlive(const RequestContext& context, 
         return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended") : ended;
       }));
   if (response.ttl() > 0) return absl::Seconds(response.ttl());
-  return absl::NotFoundError("renew the lease in etcd: it has ended; lead again");
+  return absl::NotFoundError("renew the lease in etcd: the lease has ended; take the lead again");
 }
 
 absl::Status Client::Revoke(const RequestContext& context, int64_t lease) {

@@ -22,7 +22,7 @@ inline absl::StatusOr<uint64_t> DecodeCounter(const mvccpb::KeyValue& pair) {
   record::Counter counter;
   if (counter.ParseFromString(pair.value())) return counter.value();
   return absl::DataLossError(absl::StrCat(
-      "read counter ", pair.key(), " of etcd: its value cannot be read; restore etcd from a snapshot"));
+      "read counter ", pair.key(), " of etcd: the value cannot be read; restore etcd from a snapshot"));
 }
 
 }  // namespace tensorcast::global_store::etcd

@@ -67,7 +67,7 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
     record::Leader found;
     found.ParseFromString(leader.kvs(0).value());
     other = {.name = found.name(), .address = found.address()};
-    return absl::AbortedError("lead by etcd: another global store leads; wait until its lease ends");
+    return absl::AbortedError("lead by etcd: another global store leads; wait until the leader's lease ends");
   }
   uint64_t epoch = 1;
   if (counter.kvs_size() > 0) {
@@ -105,7 +105,8 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
     // Unless it is this one's own, of an attempt with a lost answer.
     const auto& now = taken.responses(0).response_range();
     if (now.kvs_size() == 0 || now.kvs(0).lease() != term.lease) {
-      return absl::AbortedError("lead by etcd: another global store was faster; wait until its lease ends");
+      return absl::AbortedError(
+          "lead by etcd: another global store was faster; wait until the leader's lease ends");
     }
     term.created = now.kvs(0).create_revision();
   }
@@ -162,8 +163,8 @@ Leadership::~Leadership() {
   // The keepalive stops first: it could otherwise report the end of a lease that is revoked here on purpose.
   keep_alive_.reset();
   OnLost(nullptr);  // the caller that ends it knows
-  StepDown(
-      absl::UnavailableError("lead by etcd: this global store has resigned; ask the one that leads now"));
+  StepDown(absl::UnavailableError(
+      "lead by etcd: this global store has resigned; ask the global store that leads now"));
   client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
 }
 
@@ -180,7 +181,7 @@ absl::Status Leadership::Check() const {
   if (!over_.ok()) return over_;
   return absl::UnavailableError(
       "lead by etcd: this global store does not lead any more, since etcd did not answer in time; ask the "
-      "one that leads now");
+      "global store that leads now");
 }
 
 // Ends once, for the first reason. Calls to etcd that are under way are cancelled, and `lost` is called
@@ -243,7 +244,7 @@ void Leadership::KeepAlive() {
   if (absl::IsNotFound(ttl.status())) {
     StepDown(
         absl::UnavailableError("lead by etcd: this global store does not lead any more, since its lease has "
-                               "ended; ask the one that leads now"));
+                               "ended; ask the global store that leads now"));
   } else if (const absl::Status leads = Check(); !leads.ok()) {
     StepDown(leads);
   }
