@@ -49,7 +49,11 @@ void PreviousPool::AddReplica(std::string_view name, int record_file) {
   const auto read = [&]() -> absl::Status {
     TC_ASSIGN_OR_RETURN(const std::string bytes, ReadKept(record_file));
     TC_ASSIGN_OR_RETURN(KeptRecord record, DecodeRecord(bytes));
-    TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(record.manifest));
+    absl::StatusOr<std::shared_ptr<const Manifest>> decoded = Manifest::Decode(record.manifest);
+    if (!decoded.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(decoded.status().message(), "; get the artifact again"));
+    }
+    std::shared_ptr<const Manifest> manifest = *std::move(decoded);
     if (manifest->id() != name) {
       return absl::InvalidArgumentError(absl::StrCat("read a kept record of ", name, ": the record is of ",
                                                      manifest->id(), "; get the artifact again"));

@@ -49,8 +49,9 @@ template <class Opened>
 absl::StatusOr<OriginExtents> ExtentsOf(Opened opened, const Origin& origin, const Manifest& manifest) {
   if (!SameImage(opened.layout, manifest.layout())) {
     return absl::DataLossError(
-        absl::StrCat("open ", origin.objects[0].uri,
-                     ": the tensors of the model changed after the import; import the model again"));
+        absl::StrCat("open ", origin.objects[0].uri, ": the ",
+                     manifest.kind() == ArtifactKind::kFiles ? "files beside the tensors" : "tensors",
+                     " of the model changed after the import; import the model again"));
   }
   return OriginExtents{.objects = std::move(opened.objects), .extents = std::move(opened.extents)};
 }

@@ -163,10 +163,14 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
   }
   Group& group = found->second;
   const bool is_root = group.plan.root_node == identity.node_id;
-  if (is_root != root.has_value() || (is_root && root->rank >= group.plan.ranks.size())) {
+  // The other nodes receive from this rank, so it must not be one of a third node.
+  const auto& ranks = group.plan.ranks;
+  const bool is_own =
+      root.has_value() && root->rank < ranks.size() && ranks[root->rank].node_id == identity.node_id;
+  if (is_root ? !is_own : root.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("join group ", group_id,
                                                    ": only the root's node names the root, and the root is a "
-                                                   "rank of the group; ask for the plan again"));
+                                                   "rank of that node; ask for the plan again"));
   }
   // The first call after the time ends the group. Every later one gets the same answer.
   if (group.over.ok() && !group.nodes.empty() && group.forms_until.has_value() && now >= *group.forms_until) {
