@@ -51,7 +51,7 @@ class ScriptedGuard final : public EvictionGuard {
   absl::Status MayEvict(const ReplicaInfo& replica) override;
 
   void Refuse(const std::string& artifact_id);
-  void SetUndecided(bool undecided);  // true: the guard cannot ask, and says so of each replica
+  void SetUndecided(bool undecided);       // true: the guard cannot ask, and says so of each replica
   std::vector<std::string> asked() const;  // artifact ids
 
  private:
