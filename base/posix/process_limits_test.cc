@@ -32,7 +32,7 @@ TEST(ProcessLimits, TooFewDescriptors_ErrorNamesRequiredNumber) {
   const absl::Status status =
       CheckProcessLimits({.who = "a test", .descriptors = std::numeric_limits<int>::max()});
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("start a test: it needs 2147483647 open files"));
+  EXPECT_THAT(status.message(), HasSubstr("start a test: 2147483647 open files are needed"));
 }
 
 TEST(ProcessLimits, TooLittleAddressSpace_ErrorNamesLimit) {

@@ -26,8 +26,9 @@ absl::Status CheckSizes(DecoderPath path, uint32_t chunk, uint64_t base_bytes, u
   const uint64_t bytes = path.front()->geometry().chunk(chunk).bytes;
   if (base_bytes == bytes && target_bytes == bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("rebuild the chunk: the chunk has ", bytes,
-                                                 " bytes, but the base gave ", base_bytes, " and the target ",
-                                                 target_bytes, "; give the chunk's memory"));
+                                                 " bytes, but the base gave ", base_bytes,
+                                                 " bytes and the target ", target_bytes,
+                                                 " bytes; pass all bytes of the chunk"));
 }
 
 // Elements of one width, in a part of a chunk.

@@ -12,7 +12,7 @@ absl::Status CheckGeometry(DecoderPath path) {
   for (const DifferenceDecoder* const difference : path) {
     if (difference == path.front() || difference->geometry() == path.front()->geometry()) continue;
     return absl::InvalidArgumentError(
-        "rebuild the chunk: the differences are not of one geometry; pull the whole target");
+        "rebuild the chunk: the differences are not of images of one layout; pull the whole target");
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/service/service_fixture.h"
+#include "rpc/convert/transfer_reports.h"
 
 namespace tensorcast::daemon::transfer_explainer_test {
 namespace {
