@@ -38,7 +38,10 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
         return absl::DeadlineExceededError(
             "the replica that is sent got no more chunks in time; check the transfer into that replica");
       }
-      if (stopped_) return absl::UnavailableError("a receiving GPU left the group; get the artifact again");
+      if (stopped_) {
+        return absl::UnavailableError(
+            "a receiving GPU left the group; no action is needed, the other GPUs pull the rest");
+      }
       news_ = false;
     }
     // Before the chunks are looked at: what came before the end is seen.

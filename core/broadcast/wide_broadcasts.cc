@@ -216,7 +216,10 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const size_t expected = plan.ranks.size() - (root == nullptr ? 0 : 1);
     const auto gathered = [&] { return group.members.size() >= expected || group.left; };
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
-    if (group.left) return absl::CancelledError("a receiving GPU left the group; get the artifact again");
+    if (group.left) {
+      return absl::CancelledError(
+          "a receiving GPU left the group; no action is needed, the other GPUs pull the rest");
+    }
     if (!in_time) {
       return absl::DeadlineExceededError(absl::StrCat(
           "only ", group.members.size(), " of ", expected,
@@ -226,7 +229,8 @@ absl::Status WideBroadcasts::Gather(Group& group) {
   }
   if (plan.has_root && root == nullptr) root = table_->LeaseEarliest(replicas);
   if (plan.has_root && root == nullptr) {
-    return absl::UnavailableError("the replica to send is gone; get the artifact again");
+    return absl::UnavailableError(
+        "the replica to send is gone; no action is needed, the GPUs pull the artifact");
   }
   absl::MutexLock lock(&mutex_);
   group.state = State::kMeeting;
@@ -277,9 +281,12 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   // would wait for itself.
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
-    return absl::InvalidArgumentError(absl::StrCat("the sender gave rank ", root.rank,
-                                                   ", which is a rank of this node or not below ",
-                                                   plan.world_size, "; run one release on all nodes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the sender gave rank ", root.rank,
+                     root.rank >= plan.world_size
+                         ? absl::StrCat(", and the group has only ", plan.world_size, " ranks, from 0 on")
+                         : absl::StrCat(", which is a rank of this node and not of the sender"),
+                     "; run one release on all nodes"));
   }
   world.id = root.communicator_id;
   world.root = root.rank;
@@ -332,7 +339,8 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
       absl::MutexLock lock(&mutex_);
       // A member that has all leaves, too; then only the end is to come.
       if (group.left && missing > 0) {
-        return absl::CancelledError("a receiving GPU left the group; get the artifact again");
+        return absl::CancelledError(
+            "a receiving GPU left the group; no action is needed, the other GPUs pull the rest");
       }
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
@@ -350,8 +358,9 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     NoteArrived(group, chunks);
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the sender stopped, and ", missing, " of ", has.size(),
-                                             " chunks are missing; get the artifact again"));
+  return absl::UnavailableError(
+      absl::StrCat("the sender stopped, and ", missing, " of ", has.size(),
+                   " chunks are missing; no action is needed, the GPUs pull the rest"));
 }
 
 // The lock is not held while chunks are added, since that calls observers.

@@ -119,7 +119,7 @@ absl::Status CheckChanges(int device, std::span<const ElementChanges> blocks, co
     // To a GPU such an address is a fault that breaks its context.
     if (block.begin.address % block.width != 0 || (values && operands % block.width != 0) ||
         places % sizeof(uint16_t) != 0) {
-      return refuse("an address is not a multiple of what is there", "align it");
+      return refuse("an address is not a multiple of the size of the elements there", "align the address");
     }
     if (block.places.empty()) continue;
     const uint64_t operand_bytes = block.places.size() * (values ? block.width : 1);

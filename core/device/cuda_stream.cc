@@ -23,8 +23,8 @@ absl::Status EnablePeer(int device, int other) {
   TC_RETURN_IF_ERROR(guard.status());
   TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "ask for", which));
   if (can == 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("enable ", which, ": the hardware does not connect the two devices"));
+    return absl::UnimplementedError(absl::StrCat(
+        "enable ", which, ": the hardware does not connect the two devices; copy through host memory"));
   }
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
@@ -200,10 +200,10 @@ class CudaStream final : public Stream {
  private:
   absl::Status CheckRunsKernels(std::string_view operation) const {
     if (runs_kernels_) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrCat(operation, " on device ", device_,
-                     ": no kernel for it was built; install nvcc, configure and build again, or use a newer "
-                     "device"));
+    return absl::UnimplementedError(absl::StrCat(
+        operation, " on device ", device_,
+        ": this binary has no kernel for this device; install nvcc, configure and build again, or "
+        "use a newer device"));
   }
 
   absl::Status Enqueue(void* destination, const void* source, uint64_t bytes, cudaMemcpyKind kind) {

@@ -269,14 +269,16 @@ class FakeRuntime final : public DeviceRuntime {
           "register host memory: the memory has no bytes; pass at least 1 byte");
     }
     if (!locked_.Add(base, bytes, access)) {
-      return absl::AlreadyExistsError("register host memory: it is registered already; register it once");
+      return absl::AlreadyExistsError(
+          "register host memory: the memory is registered already; register each memory once");
     }
     return absl::OkStatus();
   }
 
   absl::Status UnregisterHost(std::byte* base) override {
     if (!locked_.Remove(base)) {
-      return absl::NotFoundError("unregister host memory: it is not registered; register it first");
+      return absl::NotFoundError(
+          "unregister host memory: no registered memory begins there; pass the address that was registered");
     }
     return absl::OkStatus();
   }

@@ -12,7 +12,8 @@ absl::Status CheckGeometry(DecoderPath path) {
   for (const DifferenceDecoder* const difference : path) {
     if (difference == path.front() || difference->geometry() == path.front()->geometry()) continue;
     return absl::InvalidArgumentError(
-        "rebuild the chunk: the differences are not of images of one layout; pull the whole target");
+        "rebuild the chunk: the differences are for images that differ in size, chunk size or element "
+        "widths; pull the whole target");
   }
   return absl::OkStatus();
 }
@@ -46,8 +47,8 @@ absl::Status ChunkRecords::Read(DecoderPath path, uint32_t chunk) {
 
 absl::Status WrongNumberOfValues() {
   return absl::InvalidArgumentError(
-      "rebuild the chunk: a record of the difference has too few or too many values for its steps; pull the "
-      "whole chunk");
+      "rebuild the chunk: a record of the difference has another number of values than its steps need; pull "
+      "the whole chunk");
 }
 
 }  // namespace tensorcast

@@ -21,7 +21,10 @@ absl::Status Refuse(std::string_view what) {
 absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& layout,
                                                           std::span<const std::span<std::byte>> image,
                                                           DifferenceGeometry target) {
-  if (layout.tensors.size() != 2) return Refuse("the layout is not that of an index and records");
+  if (layout.tensors.size() != 2) {
+    return Refuse(absl::StrCat("the layout has ", layout.tensors.size(),
+                               " tensors, but a difference has two, index and records"));
+  }
   const Tensor& index_tensor = layout.tensors[0];
   const Tensor& records_tensor = layout.tensors[1];
   DifferenceDecoder decoder;

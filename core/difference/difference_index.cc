@@ -60,13 +60,17 @@ absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const Differ
     // An encoder takes kWhole for a record that is not shorter than the chunk.
     if (HasRecord(mode) != (record > 0) || record >= geometry.chunk_bytes) {
       return Refuse("chunk ", chunk, " has mode ", RecordModeName(mode), " and a record of ", record,
-                    " bytes");
+                    " bytes, ",
+                    HasRecord(mode) == (record > 0) ? "and a record is shorter than a chunk"
+                    : HasRecord(mode)               ? "and a record of this mode has bytes"
+                                                    : "and this mode has no records");
     }
     sum += record;
   }
   // No overflow: at most 2^32 records of less than 2^32 bytes.
   if (sum != records_bytes) {
-    return Refuse("the index is of ", sum, " bytes of records, but the records have ", records_bytes);
+    return Refuse("the index lists ", sum, " bytes of records, but the records have ", records_bytes,
+                  " bytes");
   }
   return index;
 }

@@ -358,7 +358,7 @@ TEST(DifferenceIndex, OtherFormatOrGeometry_IsRejected) {
   ExpectIndexRejected(patched(22, "00"), "mode same and a record of 38 bytes");
   ExpectIndexRejected(patched(22, "04"), "mode whole and a record of 38 bytes");
   ExpectIndexRejected(patched(23, "00"), "mode sparse and a record of 0 bytes");
-  ExpectIndexRejected(patched(23, "27"), "of 39 bytes of records, but the records have 38");
+  ExpectIndexRejected(patched(23, "27"), "lists 39 bytes of records, but the records have 38 bytes");
   ExpectIndexRejected(patched(23, "ffffffff"), "a record of 4294967295 bytes");
   ExpectIndexRejected(Unhex(kIndexHex) + '\0', "the index has 6 bytes for 1 chunks");
 }

@@ -115,10 +115,14 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
 }
 
 absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const {
-  if (path.empty() || path.size() >= PATH_MAX || path.find('\0') != std::string::npos) {
+  if (path.empty() || path.size() >= PATH_MAX) {
     return absl::InvalidArgumentError(absl::StrCat("open a path of ", path.size(),
                                                    " bytes: a path must have 1 to ", PATH_MAX - 1,
-                                                   " bytes, none of them NUL; give another path"));
+                                                   " bytes; give another path"));
+  }
+  if (const size_t nul = path.find('\0'); nul != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("open a path of ", path.size(), " bytes: byte ", nul,
+                                                   " is NUL; give a path without NUL bytes"));
   }
   if (!tells_why_ && path.front() != '/') {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -262,9 +266,9 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenFile(
   // with the folder.
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
-    return Refuse(path, absl::InvalidArgumentError(
-                            absl::StrCat("open ", path, ": the path leads to ", real, ", outside of ",
-                                         absl::StrJoin(folders, " and "), "; put the file itself there")));
+    return Refuse(path, absl::InvalidArgumentError(absl::StrCat(
+                            "open ", path, ": the path leads to ", real, ", outside of ",
+                            absl::StrJoin(folders, " and "), "; replace the link by the file itself")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());

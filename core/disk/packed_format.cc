@@ -31,9 +31,15 @@ absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
   }
   if (header.image_offset % kPackedAlignment != 0) return Malformed("the image is not aligned");
   // Each sum has only terms that were found to be inside the file.
-  if (header.image_offset > file_bytes || header.image_offset < header.manifest_offset ||
+  if (header.image_offset > file_bytes) {
+    return Malformed(absl::StrCat("the file has ", file_bytes,
+                                  " bytes, but its header names an image at offset ", header.image_offset));
+  }
+  if (header.image_offset < header.manifest_offset ||
       header.manifest_bytes > header.image_offset - header.manifest_offset) {
-    return Malformed("the manifest reaches into the image, or the image begins past the end");
+    return Malformed(absl::StrCat("the manifest of ", header.manifest_bytes, " bytes at offset ",
+                                  header.manifest_offset, " reaches into the image at offset ",
+                                  header.image_offset));
   }
   if (header.image_bytes > file_bytes - header.image_offset || header.file_bytes() != file_bytes) {
     return Malformed(absl::StrCat("the file has ", file_bytes, " bytes, but its header names an image of ",
@@ -78,13 +84,18 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   if (!std::ranges::equal(std::as_bytes(std::span(digest.bytes)), stored)) {
     return Malformed("the header is damaged");
   }
-  if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
-    return Malformed("this build does not know the file's format or the length of the header");
+  if (version != kPackedVersion) {
+    return Malformed(absl::StrCat("the packed file has format ", version, ", and this build reads format ",
+                                  kPackedVersion));
+  }
+  if (const auto header_bytes = reader.Get<uint32_t>(); header_bytes != kPackedHeaderBytes) {
+    return Malformed(absl::StrCat("the header says that it has ", header_bytes, " bytes, and a header has ",
+                                  kPackedHeaderBytes));
   }
   // What this version does not use is zero, so that a later version can give it a meaning.
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
   if (std::ranges::any_of(reserved, [](std::byte b) { return b != std::byte{0}; })) {
-    return Malformed("the header has bytes where this version has none");
+    return Malformed("the unused bytes of the header are not zero");
   }
   PackedHeader header;
   header.manifest_offset = reader.Get<uint64_t>();

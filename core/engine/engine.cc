@@ -101,10 +101,16 @@ struct StoreEngine::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOptions& options) {
-  if (options.host_pool == nullptr || options.max_concurrent_ingests < 1 || options.staging_buffers < 0) {
-    return absl::InvalidArgumentError(
-        "open the store engine: a host pool, at least one concurrent ingest and no negative number of "
-        "staging buffers are needed; correct the options");
+  if (options.host_pool == nullptr) {
+    return absl::InvalidArgumentError("open the store engine: no host pool was given; give one");
+  }
+  if (options.max_concurrent_ingests < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("open the store engine: ", options.max_concurrent_ingests,
+                                                   " concurrent ingests are allowed; allow at least 1"));
+  }
+  if (options.staging_buffers < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("open the store engine: ", options.staging_buffers,
+                                                   " staging buffers were asked for; ask for 0 or more"));
   }
   // Only chunks on their way to a device or a file are staged.
   const bool stages = options.artifact_store != nullptr ||

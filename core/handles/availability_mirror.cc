@@ -27,9 +27,10 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
                                                                                uint64_t chunk_bytes,
                                                                                SteadyTime deadline) {
   if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMaxChunks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "follow the chunks of replica ", handles.replica_id, ": an image of ", handles.image_bytes,
-        " bytes in chunks of ", chunk_bytes, " bytes has no chunk, or more than ", kMaxChunks, kOneRelease));
+    return absl::InvalidArgumentError(
+        absl::StrCat("follow the chunks of replica ", handles.replica_id, ": an image of ",
+                     handles.image_bytes, " bytes in chunks of ", chunk_bytes,
+                     " bytes was announced, and an image has 1 to ", kMaxChunks, " chunks", kOneRelease));
   }
   std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
   TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, {}, deadline));
@@ -67,8 +68,8 @@ absl::Status AvailabilityMirror::TakeFirst(const Frame& frame) {
   const size_t words = (availability_->chunks() + kWordBits - 1) / kWordBits;
   if (const auto* have = std::get_if<HaveFrame>(&frame)) {
     if (have->first_chunk != 0 || have->words.size() != words) {
-      return NotAllowed(absl::StrCat(have->words.size(), " words of chunks from ", have->first_chunk,
-                                     " on first, where there are ", words));
+      return NotAllowed(absl::StrCat("first ", have->words.size(), " words from chunk ", have->first_chunk,
+                                     " on, where ", words, " words from chunk 0 on were due"));
     }
   } else if (const auto* end = std::get_if<HaveEndFrame>(&frame)) {
     TC_RETURN_IF_ERROR(end->status);
@@ -99,8 +100,9 @@ absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
   // To read a chunk without memory behind it would be a SIGSEGV here, so a daemon's claim is not believed.
   for (size_t i = 0; !readable_.empty() && i < have.words.size(); ++i) {
     if ((have.words[i] & ~readable_[have.first_chunk / kWordBits + i]) != 0) {
-      return NotAllowed(
-          absl::StrCat("a chunk behind ", have.first_chunk + i * kWordBits, " without memory for it"));
+      return NotAllowed(absl::StrCat("a chunk among the ", kWordBits, " from chunk ",
+                                     have.first_chunk + i * kWordBits,
+                                     " on, and gave no memory for that chunk"));
     }
   }
   availability_->AddWords(have.first_chunk, have.words);

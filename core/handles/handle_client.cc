@@ -65,9 +65,12 @@ ClientChannel* ClaimedReplica::channel() const {
 
 absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
   if (mirror_ != nullptr || !HasMemoryOf(*again)) {
-    return absl::FailedPreconditionError(absl::StrCat("take over the lease of replica ", handles_.replica_id,
-                                                      ": replica ", again->handles_.replica_id,
-                                                      " is not in the same memory; attach to that replica"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("take over the lease of replica ", handles_.replica_id, ": ",
+                     mirror_ != nullptr
+                         ? absl::StrCat("the chunks of the replica are followed")
+                         : absl::StrCat("replica ", again->handles_.replica_id, " is not in the same memory"),
+                     "; attach to replica ", again->handles_.replica_id));
   }
   if (announced_) TC_RETURN_IF_ERROR(again->AnnounceOpening());
   {

@@ -49,7 +49,8 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
     const bool small = image_bytes <= kMaxSmallBytes && extent.bytes < kGranuleBytes;
     if (extent.bytes == 0 || (small ? extent.image_offset != 0 || !WholePages(extent.offset | extent.bytes)
                                     : !WholeGranules(extent.image_offset | extent.offset | extent.bytes))) {
-      return BadExtents("are not whole granules, or whole pages of a small image");
+      return BadExtents(
+          "are neither whole granules nor, for a small image, whole pages from the start of the image");
     }
     if (extent.segment >= host.segments.size()) {
       return BadExtents("lie in a segment that the daemon did not name");

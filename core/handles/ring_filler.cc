@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
   if (absl::IsDeadlineExceeded(answer.status())) {
     return absl::DeadlineExceededError(
         absl::StrCat("open the ring of a put at ", socket_path,
-                     ": the daemon gave no ring until the deadline, mostly since other puts have all the "
-                     "room; raise the timeout, or daemon.put_rings"));
+                     ": the daemon gave no ring before the deadline, most likely because other puts use all "
+                     "rings; raise the timeout, or daemon.put_rings"));
   }
   TC_RETURN_IF_ERROR(answer.status());
   auto* frame = std::get_if<RingFrame>(&answer->frame);
@@ -158,10 +158,9 @@ absl::Status RingFiller::Check(const Task& task) const {
   const bool in_slot = task.bytes <= shape_.slot_bytes;
   const bool in_image = task.image_offset <= image_bytes_ && task.bytes <= image_bytes_ - task.image_offset;
   if (in_slot && in_image) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("fill the ring of a put: the daemon asked for ", task.bytes,
-                                          " bytes from byte ", task.image_offset, " on of an image of ",
-                                          image_bytes_, " bytes, in a slot of ", shape_.slot_bytes, " bytes",
-                                          kOneRelease));
+  return absl::InternalError(absl::StrCat(
+      "fill the ring of a put: the daemon asked for ", task.bytes, " bytes at offset ", task.image_offset,
+      ", but the image has ", image_bytes_, " bytes and a slot has ", shape_.slot_bytes, kOneRelease));
 }
 
 void RingFiller::Work(int thread) {

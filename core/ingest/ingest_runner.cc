@@ -308,15 +308,25 @@ absl::Status CheckChunks(const IngestRequest& request) {
   if (request.manifest == nullptr || request.location.kind != LocationKind::kCpu) {
     return absl::InvalidArgumentError(
         absl::StrCat("ingest a part of ", request.subject(), " to ", request.location.ToString(),
-                     ": only a published artifact can be partial, and only in host memory; get those tensors "
-                     "to cpu, or get the whole artifact"));
+                     request.manifest == nullptr
+                         ? ": the artifact is new, and only a published artifact can be partial; ingest the "
+                           "whole artifact"
+                         : ": only a replica in host memory can be partial; get those tensors to cpu, or get "
+                           "the whole artifact"));
   }
   const std::vector<uint32_t>& chunks = *request.chunks;
   const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
-  if (!ascending || (!chunks.empty() && chunks.back() >= request.layout().chunk_count())) {
-    return absl::InvalidArgumentError(absl::StrCat("ingest a part of ", request.subject(),
-                                                   ": the wanted chunks are not ascending numbers below ",
-                                                   request.layout().chunk_count(), "; sort the numbers"));
+  if (!ascending) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ingest a part of ", request.subject(),
+                     ": the numbers of the wanted chunks are not in ascending order, or one is given twice; "
+                     "sort the numbers, and give each once"));
+  }
+  if (!chunks.empty() && chunks.back() >= request.layout().chunk_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("ingest a part of ", request.subject(), ": chunk ",
+                                                   chunks.back(), " is wanted, and the artifact has ",
+                                                   request.layout().chunk_count(),
+                                                   " chunks, numbered from 0; name one of those"));
   }
   return absl::OkStatus();
 }
@@ -340,11 +350,16 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   const ImageLayout& layout = request.layout();
   // A chunk is staged whole, in one buffer.
   const uint64_t largest = std::min(layout.chunk_bytes, layout.image_bytes);
-  if (largest > options_.staging->buffer_bytes() || options_.staging->buffers() == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "ingest ", request.subject(), " to ", location.ToString(), ": the chunks have ", largest,
-        " bytes, and there are ", options_.staging->buffers(), " staging buffers of ",
-        options_.staging->buffer_bytes(), " bytes; give the engine more or larger staging buffers"));
+  if (options_.staging->buffers() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ingest ", request.subject(), " to ", location.ToString(),
+                     ": this node has no staging buffers; set daemon.staging_buffers to 1 or more"));
+  }
+  if (largest > options_.staging->buffer_bytes()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ingest ", request.subject(), " to ", location.ToString(), ": the chunks have ", largest,
+                     " bytes, and a staging buffer has ", options_.staging->buffer_bytes(),
+                     " bytes; give the engine larger staging buffers"));
   }
   return absl::OkStatus();
 }

@@ -145,11 +145,14 @@ void HostPool::Options::Validate(Findings& findings) const {
 }
 
 absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(const Options& options, Kept kept) {
-  if (options.bytes == 0 || options.prefault_threads < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("make a host pool of ", options.bytes, " bytes with ",
-                                                   options.prefault_threads,
-                                                   " pre-fault threads: the size must be above 0, and the "
-                                                   "number of threads 0 or more; set daemon.host_pool"));
+  if (options.bytes == 0) {
+    return absl::InvalidArgumentError(
+        "make a host pool of 0 bytes: the size must be above 0; set daemon.host_pool");
+  }
+  if (options.prefault_threads < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("make a host pool with ", options.prefault_threads,
+                                                   " pre-fault threads: the number must be 0 or more; choose "
+                                                   "such a number"));
   }
   if (options.segment_bytes == 0 || options.segment_bytes % kGranuleBytes != 0) {
     return absl::InvalidArgumentError(

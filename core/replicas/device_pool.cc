@@ -54,7 +54,9 @@ absl::Status DevicePool::CheckDevice(int device) const {
   const int count = device_count();
   if (device < 0 || device >= count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("use gpu:", device, ": this node has ", count, " GPUs; name one of them"));
+        absl::StrCat("use gpu:", device, ": this node has ",
+                     count == 0 ? "no GPUs; use location cpu or disk"
+                                : absl::StrCat(count, " GPUs; name one of them, numbered from gpu:0 on")));
   }
   const absl::Status health = devices_->CheckHealth(device);
   if (health.ok()) return absl::OkStatus();

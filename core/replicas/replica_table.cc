@@ -224,9 +224,9 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
     TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
     if (record->info.state == ReplicaState::kDraining && !options.only_unheld) return absl::OkStatus();
     if (record->info.state != ReplicaState::kReady && record->info.state != ReplicaState::kPartial) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("evict replica ", id, ": the replica is ", ReplicaStateName(record->info.state),
-                       ", not ready or partial; wait until the replica is ready"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "evict replica ", id, ": the replica is ", ReplicaStateName(record->info.state),
+          ", and only a ready or partial replica can be evicted; wait until the replica is ready"));
     }
     if (record->info.pinned && !options.even_pinned) {
       return absl::FailedPreconditionError(
@@ -257,7 +257,8 @@ absl::StatusOr<RetiredReplica> ReplicaTable::Retire(std::string_view id, uint32_
                                                         info.leases > live_leases ? "leased"
                                                         : info.pinned             ? "pinned"
                                                         : record->reserved        ? "being evicted"
-                                                                           : "not a ready one in memory",
+                                                        : !in_memory              ? "not in memory"
+                                                                                  : "not ready",
                                                         "; try again"));
     }
     // A reference of the caller's own: the draining replica lets go of its storage, and the memory stays

@@ -217,8 +217,8 @@ absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<u
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) {
       return absl::InvalidArgumentError(
-          "size a tensor: the product of the dimensions overflows 64 bits before a zero, which readers of "
-          "the format refuse; correct the shape");
+          "size a tensor: the product of the dimensions that stand before a dimension of 0 does not fit in "
+          "64 bits, and readers of the format refuse such a shape; correct the shape");
     }
   }
   return bytes;

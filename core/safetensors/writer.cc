@@ -27,9 +27,11 @@ absl::Status Refuse(const Tensor& tensor, const Parts&... why) {
 }
 
 absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_view>& names) {
-  if (tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
-    return Refuse(tensor,
-                  "a safetensors file cannot hold a tensor of this name; put the tensor under another name");
+  if (!IsValidUtf8(tensor.name)) {
+    return Refuse(tensor, "the name is not valid UTF-8; put the tensor under another name");
+  }
+  if (tensor.name == "__metadata__") {
+    return Refuse(tensor, "safetensors reserves this name; put the tensor under another name");
   }
   if (!names.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
