@@ -101,10 +101,17 @@ absl::Status CheckSocketPath(std::string_view path) {
   // One byte of sun_path is for the zero that ends the path. A zero within it would cut the path, and one at
   // its front would name an abstract socket.
   constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
-  if (!path.empty() && path.size() <= kMax && !absl::StrContains(path, '\0')) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" has ", path.size(),
-                                                 " bytes, and a unix socket's path has 1 to ", kMax,
-                                                 " bytes and no NUL byte; choose another path"));
+  if (path.empty() || path.size() > kMax) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" has ", path.size(),
+                                                   " bytes, and a unix socket's path has 1 to ", kMax,
+                                                   " bytes; choose another path"));
+  }
+  if (const size_t nul = path.find('\0'); nul != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", path.substr(0, nul),
+                                                   "\" is followed by a NUL byte, which a unix socket's path "
+                                                   "cannot have; choose a path without NUL bytes"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckListenAddress(std::string_view address) {

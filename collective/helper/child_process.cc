@@ -148,7 +148,7 @@ absl::Status ChildProcess::Send(const std::string& message) {
   }
   return absl::UnavailableError(
       absl::StrCat(ErrnoStatus(errno, "ask", absl::StrCat("helper process ", pid_)).message(),
-                   "; pull instead, or check daemon.nccl"));
+                   "; transfers go on without NCCL, and if this repeats, check daemon.nccl"));
 }
 
 absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
@@ -158,9 +158,10 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     const int ready = poll(waits.data(), waits.size(), PollMs(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("ask helper process ", pid_,
-                       ": the process did not answer in time; pull instead, or check daemon.nccl"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "ask helper process ", pid_,
+          ": the process did not answer in time; transfers go on without NCCL, and if this repeats, "
+          "check daemon.nccl"));
     }
     // The socket is read also where only the end of the process was told: a last message may have come before
     // it.
@@ -168,8 +169,10 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) {
-      return absl::UnavailableError(absl::StrCat(
-          "ask helper process ", pid_, ": the process has ended; pull instead, or check daemon.nccl"));
+      return absl::UnavailableError(
+          absl::StrCat("ask helper process ", pid_,
+                       ": the process has ended; transfers go on without NCCL, and if this repeats, "
+                       "check daemon.nccl"));
     }
     message.resize(size);
     return message;

@@ -19,7 +19,8 @@ constexpr size_t kMaxKept = 8;
 absl::Status HelperLink::CheckRuns() const {
   if (child_ != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "broadcast: the helper process of this group has ended; open another group");
+      "broadcast: the helper process of this group has ended; no action is needed, transfers go on "
+      "without the group");
 }
 
 void HelperLink::Interrupt() {

@@ -47,7 +47,8 @@ std::string_view HelperProcess::WhyNot(State state) {
     case State::kInUse:
       return "broadcast: another broadcast is under way on this node; try again when it ends";
     default:
-      return "broadcast: this node has no helper process for NCCL; pull instead, or check daemon.nccl";
+      return "broadcast: this node has no helper process for NCCL; transfers go on without NCCL, and the "
+             "daemon's log says why the process did not start";
   }
 }
 
@@ -177,11 +178,18 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
 
   absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) override {
     TC_RETURN_IF_ERROR(owner_->link_.CheckRuns());
-    if (allocations.empty() || allocations.size() > helper::kMaxRanks ||
-        allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "join a group of ", world.size, " ranks with ", allocations.size(),
-          " here: ranks must be on this node and on others; broadcast within one node without joining"));
+    if (allocations.size() != world.ranks.size() || world.id.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("join a group of ", world.size, " ranks: ", allocations.size(), " allocations, ",
+                       world.ranks.size(), " ranks of this node and an id of ", world.id.size(),
+                       " bytes were given; pass one allocation a rank, and the id that MakeId made"));
+    }
+    if (allocations.empty() || allocations.size() > helper::kMaxRanks || allocations.size() >= world.size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("join a group of ", world.size, " ranks with ", allocations.size(), " here: 1 to ",
+                       helper::kMaxRanks,
+                       " ranks must be here, and at least one on another node; broadcast "
+                       "within one node without joining"));
     }
     // Set before the first message: from here on ranks of other nodes may wait for this one.
     begun_ = true;

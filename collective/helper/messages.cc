@@ -67,7 +67,7 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
   const ByteReader& in = reader.bytes();
   if (in.AtEnd()) return request;
   return absl::InvalidArgumentError(absl::StrCat(
-      "decode a request of ", bytes.size(), " bytes: ", in.ok() ? "the request ends" : in.failure(),
+      "decode a request of ", bytes.size(), " bytes: ", in.ok() ? "the last field ends" : in.failure(),
       " at byte ", in.position(), "; install daemon and helper from one build"));
 }
 

@@ -32,10 +32,12 @@ absl::Status CheckRanks(int world_size, absl::Span<const RankDevice> ranks) {
                                                      ": the communicator has ", world_size,
                                                      " ranks; give a rank from 0 to ", world_size - 1));
     }
-    if (!taken.insert(rank.rank).second || !devices.insert(rank.device).second) {
+    const bool is_new = taken.insert(rank.rank).second;
+    if (!is_new || !devices.insert(rank.device).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("join a communicator as rank ", rank.rank, " on device ", rank.device,
-                       ": another rank has this number or device; give each rank its own number and device"));
+                       is_new ? ": another rank is on this device; give each rank its own device"
+                              : ": this rank was given twice; give each rank its own number"));
     }
   }
   return absl::OkStatus();

@@ -61,7 +61,8 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
   if (bytes.size() > kMaxDescriptorBytes) {
     return absl::FailedPreconditionError(
         absl::StrCat("serve an image over the lane ", lane_, ": the image is in ", descriptor.segments.size(),
-                     " pieces of memory, more than a descriptor holds; use another lane"));
+                     " pieces of memory, which need a descriptor of ", bytes.size(), " bytes, and at most ",
+                     kMaxDescriptorBytes, " are allowed; use another lane"));
   }
   {
     absl::MutexLock lock(&mutex_);

@@ -280,10 +280,10 @@ absl::Status CheckVersion(const Hello& hello) {
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {
   TC_RETURN_IF_ERROR(CheckChunkBytes(chunk_bytes, image_bytes));
   if (image_bytes == 0 || (image_bytes - 1) / chunk_bytes >= kMaxFillingChunks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("serve a filling image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
-                     " bytes: the image has no chunk, or more than ", kMaxFillingChunks,
-                     "; serve the image when it is complete"));
+    return absl::InvalidArgumentError(absl::StrCat("serve a filling image of ", image_bytes,
+                                                   " bytes in chunks of ", chunk_bytes,
+                                                   " bytes: such an image must have 1 to ", kMaxFillingChunks,
+                                                   " chunks; serve the image when it is complete"));
   }
   return absl::OkStatus();
 }
@@ -332,8 +332,12 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
     segment.bytes = reader.Get<uint64_t>();
     // Neither the end of a segment nor the sum of all may wrap around.
     const bool wraps = segment.address + segment.bytes < segment.address || total + segment.bytes < total;
-    if (wraps || segment.rkey >= rkeys) {
-      return MalformedDescriptor("a segment wraps around the address space, or its key is missing");
+    if (wraps) {
+      return MalformedDescriptor("a segment's end, or the sum of the segments, is larger than 64 bits hold");
+    }
+    if (segment.rkey >= rkeys) {
+      return MalformedDescriptor(absl::StrCat("a segment names key ", segment.rkey,
+                                              ", and the descriptor has ", rkeys, " keys, numbered from 0"));
     }
     total += segment.bytes;
     descriptor.segments.push_back(segment);
@@ -362,7 +366,10 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_v
   const std::string_view id = reader.GetBytes(descriptor.pull_id.size());
   descriptor.image_bytes = reader.Get<uint64_t>();
   const uint8_t addresses = reader.Get<uint8_t>();
-  if (addresses == 0 || addresses > kMaxAddresses) reader.Fail("no address, or too many");
+  if (reader.ok() && (addresses == 0 || addresses > kMaxAddresses)) {
+    return MalformedDescriptor(absl::StrCat("the descriptor has ", addresses, " addresses, and 1 to ",
+                                            kMaxAddresses, " are allowed"));
+  }
   for (int i = 0; i < addresses && reader.ok(); ++i) {
     descriptor.addresses.emplace_back(reader.GetString<uint8_t>());
   }

@@ -121,14 +121,25 @@ TcpTransport::~TcpTransport() {
 }
 
 absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxLoops || options.connections < 0 ||
-      options.connections > static_cast<int>(pull::SourceServing::kMaxConnections) ||
-      options.serving_threads < 1 || options.advertise.size() > pull::kMaxAddresses) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.threads, " threads (0 to ", kMaxLoops, " are allowed), ", options.connections,
-        " connections a pull (0 to ", pull::SourceServing::kMaxConnections, "), ", options.advertise.size(),
-        " advertised addresses (0 to ", pull::kMaxAddresses, ") and ", options.serving_threads,
-        " serving threads (1 or more) were given; correct daemon.tcp_connections"));
+  if (options.threads < 0 || options.threads > kMaxLoops) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("open the tcp lane: ", options.threads, " threads were given; give 0 to ", kMaxLoops));
+  }
+  if (options.connections < 0 ||
+      options.connections > static_cast<int>(pull::SourceServing::kMaxConnections)) {
+    return absl::InvalidArgumentError(absl::StrCat("open the tcp lane: ", options.connections,
+                                                   " connections were given for each pull; set "
+                                                   "daemon.tcp_connections to a number from 0 to ",
+                                                   pull::SourceServing::kMaxConnections));
+  }
+  if (options.serving_threads < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("open the tcp lane: ", options.serving_threads,
+                                                   " serving threads were given; give at least 1"));
+  }
+  if (options.advertise.size() > pull::kMaxAddresses) {
+    return absl::InvalidArgumentError(absl::StrCat("open the tcp lane: ", options.advertise.size(),
+                                                   " advertised addresses were given; give at most ",
+                                                   pull::kMaxAddresses));
   }
   std::vector<tcp::IoLoop*> loops;
   const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,

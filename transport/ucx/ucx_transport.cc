@@ -138,9 +138,10 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
     state->receiver.max_piece_bytes = kTcpPieceBytes;
   }
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
-    return absl::InvalidArgumentError(
-        "open the UCX transport: an option is below 1; set requests_in_flight, request_bytes and "
-        "serving_threads to at least 1");
+    return absl::InvalidArgumentError(absl::StrCat("open the UCX transport: ", options.requests_in_flight,
+                                                   " requests in flight of ", options.request_bytes,
+                                                   " bytes and ", options.serving_threads,
+                                                   " serving threads were given; give at least 1 of each"));
   }
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {
