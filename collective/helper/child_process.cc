@@ -97,7 +97,8 @@ absl::StatusOr<pid_t> ChildProcess::Starter::Start(const std::vector<std::string
     });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("start a helper process: no thread can be started (",
-                                                     error.what(), "); raise the limit of threads"));
+                                                     error.what(),
+                                                     "); raise the limit of threads (`ulimit -u`)"));
   }
   started.WaitForNotification();
   return pid;

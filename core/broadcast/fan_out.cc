@@ -125,7 +125,7 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
   } catch (const std::system_error& error) {
     LOG(WARNING) << "broadcast " << group->root->manifest()->id() << " to " << group->receivers.size()
                  << " GPUs: no thread can be started (" << error.what()
-                 << "), so each GPU copies the artifact by itself; raise the limit of threads";
+                 << "), so each GPU copies the artifact by itself; raise the limit of threads (`ulimit -u`)";
     group->state = State::kDissolved;
   }
 }

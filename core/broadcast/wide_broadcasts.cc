@@ -77,10 +77,11 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
       groups_.push_back(group);
     } catch (const std::system_error& error) {
       LOG(WARNING) << "broadcast " << plan.artifact_id << " between nodes: no thread can be started ("
-                   << error.what() << "), so the GPUs of this node pull it; raise the limit of threads";
+                   << error.what()
+                   << "), so the GPUs of this node pull it; raise the limit of threads (`ulimit -u`)";
       started = absl::ResourceExhaustedError(absl::StrCat("broadcast ", plan.artifact_id,
                                                           ": no thread can be started (", error.what(),
-                                                          "); raise the limit of threads"));
+                                                          "); raise the limit of threads (`ulimit -u`)"));
     }
   }
   for (const std::shared_ptr<Group>& ended : over) ended->thread.join();

@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("follow the chunks of replica ", handles.replica_id,
                                                      ": no thread can be started (", error.what(),
-                                                     "); raise the limit of threads"));
+                                                     "); raise the limit of threads (`ulimit -u`)"));
   }
   pthread_setname_np(mirror->thread_.native_handle(), "tc-follow");
   return mirror;

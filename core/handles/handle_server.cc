@@ -65,7 +65,8 @@ class HandleServer::Loop {
       thread_ = std::thread([this] { Run(); });
     } catch (const std::system_error& error) {
       return absl::ResourceExhaustedError(absl::StrCat("serve ", options.path, ": no thread can be started (",
-                                                       error.what(), "); raise the limit of threads"));
+                                                       error.what(),
+                                                       "); raise the limit of threads (`ulimit -u`)"));
     }
     pthread_setname_np(thread_.native_handle(), "tc-handles");
     return absl::OkStatus();

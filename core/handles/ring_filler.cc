@@ -113,8 +113,9 @@ absl::Status RingFiller::Start(int threads, Fill fill, std::function<void()> on_
     for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this, i] { Work(i); });
   } catch (const std::system_error& error) {
     if (threads_.empty()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "start a thread that fills the ring of a put: ", error.what(), "; raise the limit of threads"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("start a thread that fills the ring of a put: ", error.what(),
+                       "; raise the limit of threads (`ulimit -u`)"));
     }
     // With fewer threads it takes longer.
   }

@@ -183,7 +183,7 @@ void IngestPipeline::StartSlots() {
     }
   } catch (const std::system_error& error) {
     LOG(WARNING) << state_.what << ": the transfer runs on " << slots_.size() + 1 << " threads instead of "
-                 << wanted + 1 << " (" << error.what() << "); raise the limit of threads";
+                 << wanted + 1 << " (" << error.what() << "); raise the limit of threads (`ulimit -u`)";
   }
   absl::MutexLock lock(&state_.mutex);
   started_slots_ = static_cast<int>(slots_.size());

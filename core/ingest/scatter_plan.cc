@@ -154,7 +154,7 @@ void ScatterPlan::Scatter(const HostAllocation& image, int threads) const {
       helpers.emplace_back(write);
     } catch (const std::system_error& error) {
       LOG(WARNING) << "write changed values: not all threads can be started (" << error.what()
-                   << "); raise the limit of threads";
+                   << "); raise the limit of threads (`ulimit -u`)";
       break;
     }
   }

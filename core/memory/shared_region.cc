@@ -135,7 +135,8 @@ Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region
     } catch (const std::system_error& error) {
       LOG(ERROR) << "pre-fault " << Describe(region.bytes()) << ": only " << i << " of " << threads
                  << " threads can be started (" << error.what()
-                 << "); pages that no thread pre-faults appear at first touch; raise the limit of threads";
+                 << "); pages that no thread pre-faults appear at first touch; raise the limit of threads "
+                    "(`ulimit -u`)";
       return;
     }
     ++running_;

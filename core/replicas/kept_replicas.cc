@@ -32,7 +32,8 @@ void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_set
     });
   } catch (const std::system_error& error) {
     LOG(WARNING) << "verify the replicas that an earlier daemon kept: no thread can be started ("
-                 << error.what() << "), so each is verified when it is asked for; raise the limit of threads";
+                 << error.what()
+                 << "), so each is verified when it is asked for; raise the limit of threads (`ulimit -u`)";
   }
 }
 
@@ -136,7 +137,7 @@ bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
   } catch (const std::system_error& error) {
     LOG(WARNING) << "verify the replicas that an earlier daemon kept: only " << others.size() + 1 << " of "
                  << threads_ << " threads can be started (" << error.what()
-                 << "); raise the limit of threads";
+                 << "); raise the limit of threads (`ulimit -u`)";
   }
   compare();
   for (std::thread& other : others) other.join();

@@ -118,7 +118,8 @@ absl::Status PullConnection::On(const Have& have) {
 
 absl::Status PullConnection::On(const NotHere& not_here) {
   if (welcome_.chunk_bytes == 0 || !requests_.IsDue(not_here.id)) {
-    return SourceBroke("a NOT_HERE for a request that was not made, or where everything is there");
+    return SourceBroke(welcome_.chunk_bytes == 0 ? "a NOT_HERE from a source with the whole image"
+                                                 : "a NOT_HERE for a request that was not made, or is over");
   }
   const FetchId fetch_id = EndRequest(not_here.id);
   if (fetch_id == 0) return absl::OkStatus();

@@ -295,7 +295,7 @@ absl::Status SourceConnection::On(const Cancel& cancel) {
 
 absl::Status SourceConnection::On(const Follow&) {
   if (!fills_ || announcer_.has_value()) {
-    return Violation("a FOLLOW of an image that does not fill, or that is followed already");
+    return Violation(fills_ ? "a second FOLLOW" : "a FOLLOW of an image that does not fill");
   }
   announcer_.emplace(serving_->availability());
   has_news_ = true;

@@ -317,10 +317,15 @@ class TlsStream : public ByteStream {
     TC_ASSIGN_OR_RETURN(certificate_, identity_->PeerOf(ssl_));
     const security::Name& peer = certificate_.name;
     // A chain that is good is not enough: the peer has to be a node, and the one that the grant names.
-    if (peer.role != security::Role::kNode || (!expected_.empty() && peer.ToString() != expected_)) {
+    if (!expected_.empty() && peer.ToString() != expected_) {
+      return absl::PermissionDeniedError(absl::StrCat("open a TLS connection to ", expected_,
+                                                      ": the certificate there names ", peer.ToString(),
+                                                      "; check the address"));
+    }
+    if (peer.role != security::Role::kNode) {
       return absl::PermissionDeniedError(
-          absl::StrCat("open a TLS connection to ", expected_.empty() ? "a node" : expected_,
-                       ": the certificate there names ", peer.ToString(), "; check the address"));
+          absl::StrCat("open a TLS connection to a node: the certificate of the other end names ",
+                       peer.ToString(), ", which is not a node; give that process a node's certificate"));
     }
     peer_ = peer.ToString();
     introduced_ = true;
