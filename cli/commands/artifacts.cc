@@ -84,7 +84,7 @@ std::string OriginsText(const std::vector<v1::Artifact>& artifacts, const NodeNa
 std::string KeysText(const v1::Artifact& artifact) {
   std::vector<std::string> keys(artifact.keys().begin(), artifact.keys().end());
   for (const std::string& key : artifact.kept_by()) keys.push_back(absl::StrCat(key, " (kept)"));
-  if (artifact.released()) keys.emplace_back("(goes when room is needed)");
+  if (artifact.released()) keys.emplace_back("(deleted when space is needed)");
   return absl::StrJoin(keys, ", ");
 }
 

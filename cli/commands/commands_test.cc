@@ -377,7 +377,7 @@ TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyById) {
   EXPECT_EQ(Good({"key", "resolve", "policy"}),
             "policy  " + ids[2] + "  revision 3\n  kept  " + ids[1] + "  revision 2\n");
   EXPECT_EQ(Json({"key", "ls"})["keys"][0].value("keep", 0), 2);
-  EXPECT_THAT(Good({"ls"}), AllOf(HasSubstr("policy (kept)"), HasSubstr("(goes when room is needed)")));
+  EXPECT_THAT(Good({"ls"}), AllOf(HasSubstr("policy (kept)"), HasSubstr("(deleted when space is needed)")));
   EXPECT_THAT(Good({"gc", "--older-than", "0s"}), AllOf(HasSubstr(ids[0]), HasSubstr("deleted 1 artifacts")));
   Good({"key", "bind", "other", ids[1]});
   Bad({"rm", "other"}, 1, "key policy keeps");

@@ -229,18 +229,18 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--out", values.out,
       "File for the tensors, if its name ends in .safetensors; else folder for the tensors and for the\n"
-      "files that the key binds with them (config.json, tokenizer). With an artifact id, no files are\n"
-      "written if several keys bind different files with this artifact",
+      "files that the key binds with them (config.json, tokenizer). With an artifact id, only the\n"
+      "tensors are written if several keys bind different other files with the artifact",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
-            "Wait for space in the pool, and with --advance for readers of the earlier version, instead of\n"
-            "failing at once");
+            "Wait until the pool has space and, with --advance, until the last reader of the earlier version\n"
+            "ends, instead of failing at once");
   flags.Add(
       "--advance", values.get.advance,
       "Write the version over the replica of an earlier version at the same location, cpu or gpu:N: memory\n"
-      "for one image is then enough. If no differences exist, the daemon takes the least recently used\n"
-      "replica there with the same tensors, under any key. Fails with the reason if that replica is in use,\n"
-      "pinned or a last copy");
+      "for one image is then enough. Without a stored difference to this version, the daemon writes over\n"
+      "the least recently used replica with the same tensors at this location, whatever its key. The get\n"
+      "fails if that replica is in use, pinned or a last copy");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});

@@ -45,8 +45,9 @@ void AddFlags(Flags& flags, ManifestFlags& values) {
       "reads the URI with its own credentials, without a daemon",
       {.required = true, .not_empty = true, .path = true});
   flags.Add("--out", values.out,
-            "File to write. Imports of the model's URI compare each chunk with this file if a copy is next\n"
-            "to the model: as model.tcmanifest in a folder, or as NAME.tcmanifest next to NAME.safetensors",
+            "File to write. Put a copy of this file next to the model (model.tcmanifest in a folder,\n"
+            "NAME.tcmanifest next to NAME.safetensors), and imports by URI compare each chunk with the\n"
+            "copy's digests",
             {.required = true, .not_empty = true, .path = true});
 }
 

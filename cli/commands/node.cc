@@ -100,7 +100,8 @@ Command NodeCommand() {
           .help = "Work with the nodes of the cluster",
           .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(ListNodes)},
                        {.name = "drain",
-                        .help = "Give a node no new replicas; let it evict replicas that other nodes have",
+                        .help = "Send no new replicas to a node, and let the node evict its own replica of an\n"
+                                "artifact if another node has a replica too",
                         .spanned = true,
                         .bind = Bind(AddNodeFlag, SetDraining<true>)},
                        {.name = "undrain",
@@ -108,8 +109,8 @@ Command NodeCommand() {
                         .spanned = true,
                         .bind = Bind(AddNodeFlag, SetDraining<false>)},
                        {.name = "forget",
-                        .help = "Release the id of a node that never comes back; --daemon must be the "
-                                "address of the global store",
+                        .help = "Allow another node to use the id of a node that never comes back; --daemon\n"
+                                "must be the address of the global store",
                         .bind = Bind(AddForgetFlag, ForgetNode)}}};
 }
 

@@ -84,7 +84,7 @@ void AddFlags(Flags& flags, PutFlags& values) {
       "daemon.difference_base",
       {.not_empty = true});
   flags.Add("--require-difference", values.put.require_difference,
-            "Fail, and publish nothing, if no difference can be made");
+            "Fail, and publish nothing, if the put cannot make the difference from the base version");
   flags.Add("--no-files", values.no_files, "Put only the tensors of a folder, without its other files");
   flags.Add("--durable", values.put.durable, "Return only after the artifact was also packed to disk");
   flags.Add(

@@ -322,8 +322,8 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
             "With --all: only nodes with the label NAME=VALUE; may be given several times");
   flags.Add(
       "--lane", values.lane,
-      "nccl: one broadcast to the GPUs of several nodes, or an error with the reason; pull: each node by "
-      "itself; auto: the one that is expected to be faster",
+      "nccl: one broadcast to the GPUs of several nodes, which fails if it is not possible; pull: each node "
+      "pulls by itself; auto: the way that is expected to be faster",
       {.show_default = true});
   flags.Add("--follow", values.follow,
             "Keep the targets at the newest version of the key from now on; `follower ls` lists them, "

@@ -278,7 +278,7 @@ Command FollowerCommand() {
                         .spanned = true,
                         .bind = Bind(AddFollowerListFlags, ListFollowers)},
                        {.name = "rm",
-                        .help = "Remove followers of a key; the replicas that they have stay",
+                        .help = "Remove followers of a key; their replicas stay",
                         .spanned = true,
                         .bind = Bind(AddFollowerPlaceFlags, RemoveFollowers)}}};
 }

@@ -69,11 +69,12 @@ std::string KeptText(const v1::KeptPool& kept) {
   if (kept.mismatched() > 0) absl::StrAppend(&text, ", ", kept.mismatched(), " DID NOT MATCH");
   if (kept.gone_on_gpus() > 0) absl::StrAppend(&text, "; ", kept.gone_on_gpus(), " on GPUs went with it");
   if (kept.awaited_holders() > 0) {
-    absl::StrAppend(&text, "; ", kept.awaited_holders(), " attachments of before are still there");
+    absl::StrAppend(&text, "; ", kept.awaited_holders(),
+                    " attachments to the previous daemon are not renewed yet");
   }
   if (kept.unserved_bytes() > 0) {
     absl::StrAppend(&text, "; ", FormatBytes(kept.unserved_bytes()),
-                    " is mapped by them though nothing there is served");
+                    " of memory are not served, but processes still map them");
   }
   return text;
 }

@@ -204,6 +204,8 @@ absl::Status MeasureGpu(const CommonFlags& common, const GpuFlags& flags) {
   return absl::OkStatus();
 }
 
+constexpr char kRunsHelp[] = "Number of runs; each run measures the benchmark once and its reference once";
+
 // Flags that some have. `lanes` are those that --lane can name, `lanes_help` says which are measured without
 // it; `tls_help` says what --tls measures, `ratio_help` what --sampling-ratio does. Empty: there is no such
 // flag.
@@ -212,13 +214,11 @@ struct MoreFlags {
   const char* lanes_help = "";
   const char* tls_help = "";
   const char* ratio_help = "";
+  const char* runs_help = kRunsHelp;
 };
 
-void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
-  flags.Add("--runs", values.runs,
-            "Number of runs; each run measures the benchmark once and its reference once. In bench memory a "
-            "run is one transfer",
-            {.min = 1});
+void AddFlagsOfAll(Flags& flags, BenchFlags& values, const char* runs_help = kRunsHelp) {
+  flags.Add("--runs", values.runs, runs_help, {.min = 1});
   flags.Add("--bytes", values.bytes, "Size of the artifact, such as 1GiB", {.size = true});
   flags.Add("--smoke", values.smoke, "Run a tiny, short version, which only proves that the benchmark works");
 }
@@ -275,7 +275,7 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
                          const MoreFlags& more = {}) {
   return {.name = name, .help = help, .role = Role::kLocal, .bind = [benchmark, more](Flags& flags) -> Run {
             auto values = std::make_shared<BenchFlags>();
-            AddFlagsOfAll(flags, *values);
+            AddFlagsOfAll(flags, *values, more.runs_help);
             if (!more.lanes.empty()) {
               flags.Add("--lane", values->lanes, more.lanes_help, {.choices = more.lanes});
             }
@@ -305,7 +305,8 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   flags.Add(
       "--fault", values.fault,
       "Fault as ACTION-NODE@SHARE, such as kill-source@1 or stop-receiver@0.5: kill or stop the "
-      "source, or a receiver that sends to others, when the receivers together have SHARE of the image");
+      "source, or a receiver that sends to others, as soon as SHARE of the image's chunks are at one receiver "
+      "or more (1: all chunks)");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
@@ -362,8 +363,8 @@ Command BenchCommand() {
            .bind = Bind(AddFollowersFlags, MeasureFollowers)},
           {.name = "explain",
            .help =
-               "Check whether explain names bottlenecks that were made on purpose, and their share of the "
-               "time (needs root)",
+               "Make bottlenecks on purpose, and check that `tensorcast explain` names each of them and its "
+               "share of the time (needs root)",
            .role = Role::kLocal,
            .bind = Bind(AddExplainFlags, MeasureExplain)},
           {.name = "versions",
@@ -381,7 +382,7 @@ Command BenchCommand() {
               bench::RunPut),
           BenchmarkCommand("memory",
                            "Measure a daemon's resident memory beyond its pools, idle and after transfers",
-                           bench::RunMemory),
+                           bench::RunMemory, {.runs_help = "Number of runs; each run is one transfer"}),
           BenchmarkCommand(
               "telemetry",
               "Measure transfers and calls with full telemetry, and compare with transfers and calls without "
