@@ -1,5 +1,5 @@
-// A limit on bytes per second, shared by all transfers of one direction. It is a token bucket, stored as the
-// time at which the limit allows all bytes that have moved so far.
+// A limit on bytes per second, shared by all transfers of one direction. It is a token bucket. Its only
+// state is a time: the earliest time at which the limit allows all bytes that have moved so far.
 //
 // A caller asks when it may move bytes (ReadyAt), moves them, and then reports their number (Spend). One step
 // may therefore exceed the limit; the next step waits longer. In any time T at most rate x (T + burst)
@@ -17,7 +17,7 @@ namespace tensorcast {
 
 class RateLimit {
  public:
-  // After a pause, the bytes of this duration may move at once.
+  // After a pause, up to kBurst x bytes_per_second bytes may move at once.
   static constexpr absl::Duration kBurst = absl::Milliseconds(50);
 
   // 0: no limit.

@@ -19,8 +19,8 @@ enum class TimeUse : uint8_t {
 };
 inline constexpr size_t kTimeUses = 6;
 
-// The uses overlap and need not add up to `whole`. The rest was spent waiting for the other end or the
-// network between.
+// The uses may overlap, so their sum may exceed `whole`. Time in none of the uses was spent waiting for the
+// other end or for the network.
 struct WallTime {
   absl::Duration whole;  // zero: this end recorded nothing
   std::array<absl::Duration, kTimeUses> uses;

@@ -20,7 +20,7 @@ class LocalNode {
 
   const std::string& id() const { return id_; }
 
-  // As the node registers.
+  // The description that the node sends when it registers, with the current draining state.
   v1::Node Describe() const {
     absl::MutexLock lock(&mutex_);
     v1::Node node = description_;

@@ -1,7 +1,8 @@
 // Replicas that become a later version while processes are attached to them (proto/live.proto).
 //
-//   AttachLive ─► a live lease, named by a hold ─► PrepareVersion: an ingest that stages the version
-//                                               ─► CommitVersion: into the ingest's gate, until it has ended
+// - AttachLive returns a hold, which is the token of a live lease.
+// - PrepareVersion stages the version by an ingest.
+// - CommitVersion keeps the caller in the ingest's gate until the ingest has ended.
 //
 // A replica has one ingest at a time, and every call about the same version joins it. The ingest is cancelled
 // when its last holder ends, when another version is prepared, or when no call waits for it before the
@@ -56,8 +57,8 @@ class LiveReplicas {
   absl::StatusOr<v1::CommitVersionResponse> Commit(const RequestContext& context,
                                                    const v1::CommitVersionRequest& request);
 
-  // Call it when the daemon ends: waiting calls and later ones return UNAVAILABLE. A rewriting that has begun
-  // is finished.
+  // Call it when the daemon ends: waiting calls and later ones return UNAVAILABLE. Stop does not
+  // interrupt a rewrite that has begun: the rewrite completes.
   void Stop();
 
  private:
@@ -80,8 +81,8 @@ class LiveReplicas {
   // FAILED_PRECONDITION unless a replica there can become another version in its memory.
   absl::Status CheckCanChange(const Location& location) const;
   // Keeps the holder in the update's gate until the replica is rewritten, and gives the holder a new lease.
-  // After an error the holder is in one of two states: nothing was written, or it has no lease and the
-  // replica is lost. Then all holds of that replica end.
+  // After an error, either nothing was written and the holder keeps its lease, or the replica is lost. If the
+  // replica is lost, the holder has no lease and all holds of the replica end.
   absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);
   absl::Status NameMissing(const absl::Status& ended, const Update& update) const;

@@ -1,9 +1,9 @@
 // Leases and tickets: how a client of this host reads a replica's bytes, and how it hands over its own bytes
 // for a put.
 //
-// A lease of the engine becomes a claim on the handle socket, named by a one-use ticket. The connection that
-// claims it then holds the lease. A ring or an offer on the handle socket becomes the only source of a first
-// ingest. Thread-safe.
+// IssueTicket registers a lease of the engine with the handle socket and returns a one-use ticket. The
+// connection that presents the ticket then holds the lease. For a put, a client offers memory, a ring or
+// files on the handle socket, and the put's ingest reads only this offer. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -38,7 +38,8 @@ class Sessions {
                                           std::shared_ptr<void> companion = nullptr);
 
   // Issues a ticket for the replica of a live lease. The connection that claims the ticket shares the lease.
-  // REQUIRES: the lease has its replica.
+  // REQUIRES: `lease->lease()` is not null: the replica is
+  // neither being rewritten nor lost.
   absl::StatusOr<std::string> IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
@@ -53,15 +54,15 @@ class Sessions {
   // client is gone. Does not block.
   absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }
   // The offered memory or ring as the source of an image of `image_bytes`. Parts that were handed over beside
-  // a ring are read in place. INVALID_ARGUMENT when the offer has too few bytes, or files, or parts that do
-  // not fit the image (HoldHanded).
+  // a ring are read in place. INVALID_ARGUMENT if the offer has files instead of memory, has fewer bytes than
+  // the image, or has parts that do not fit the image (HoldHanded).
   absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Offer offer, uint64_t image_bytes,
                                                         LeaseReplica lease_replica);
   // The files of an offer, in their order; at least one. INVALID_ARGUMENT when the offer has memory.
   absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
 
  private:
-  // A claim on the lease's replica, without its holder.
+  // A claim on the lease's replica. The caller sets Claim::holder and Claim::hold.
   absl::StatusOr<Claim> ClaimOf(const ReplicaLease& lease) const;
 
   HandleServer* const handles_;

@@ -2,10 +2,11 @@
 // manifest. A node is trusted only about itself, so one accusation never ends another node's replica:
 //
 // - An accusation counts only from the receiver of a grant on that replica.
-// - The replica is neither offered nor counted as a copy while its holder digests it again. An eviction of
-//   the replica still needs the checks of any other replica (HeldReplica::Matters).
-// - If the holder finds the bytes right, the replica is offered again, and the accuser loses weight. After
-//   kMaxRefutations holders refuted an accuser, its accusations only make the holder digest the replica.
+// - The replica is neither offered nor counted as a copy while its holder digests it again. Evicting the
+//   accused replica still needs the same checks as evicting any replica (HeldReplica::Matters).
+// - If the holder finds the bytes right, the replica is offered again, and the refutation is counted against
+//   the accuser. An accuser that kMaxRefutations holders refuted has no weight: its accusations only make the
+//   holder digest the replica.
 // - If the holder finds the bytes wrong, the holder drops the replica itself.
 // - The holder's answer does not count if at least kEnoughAccusers receivers with weight accuse the replica,
 //   and they are more than the receivers that found it right.

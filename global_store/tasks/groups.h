@@ -82,7 +82,8 @@ class Groups {
 
   // Why no GPU of this node can take part in a new group.
   absl::Status CheckMayBroadcast(std::string_view node_id) const;
-  // Adds a node that has the artifact ready as the root, or chooses the best of the ranks.
+  // Sets the group's root: a node with a ready replica on a GPU, which is added to the ranks, or else the
+  // best of the ranks.
   void ChooseRoot(const std::string& nccl_version, GroupPlan& group) const;
   // Whether two of the nodes failed together recently.
   bool FailedTogether(const std::set<std::string>& nodes) const;

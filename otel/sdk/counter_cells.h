@@ -20,9 +20,10 @@ namespace tensorcast::otel::sdk {
 // Thread-safe; adding to an existing cell takes no lock.
 class CounterCells {
  public:
-  // Further combinations of label values share one more cell, with "other" for all labels; adding to it takes
-  // a lock. Together these are as many series as the SDK keeps separate. With more, the SDK would add the
-  // totals of the others again at each collection.
+  // Max cells. Combinations of label values beyond this number share one more cell, with "other" for all
+  // labels; adding to that cell takes a lock. All cells together are as many series as the SDK keeps
+  // separate. If there were more, the SDK would merge the rest into one series, and would add their totals
+  // to that series again at each collection.
   static constexpr size_t kMaxCells = 1998;
 
   CounterCells();

@@ -11,9 +11,11 @@ class Message;
 
 namespace tensorcast::python {
 
-// A dictionary with every field, keyed by its name in the .proto file. Message fields become dictionaries
-// (None if unset), repeated fields lists, enum values their names, times and durations seconds. Called with
-// the GIL.
+// A dictionary with every field, keyed by the field's name in the .proto file. Called with the GIL.
+//   message field     -> dictionary, or None if unset
+//   repeated field    -> list
+//   enum value        -> the name of the value
+//   time or duration  -> seconds
 nanobind::dict DictOf(const google::protobuf::Message& message);
 
 // A list of `convert(value)` for each of `values`. Called with the GIL.
