@@ -233,8 +233,8 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "tensors are written if several keys bind different other files with the artifact",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
-            "Wait until the pool has space and, with --advance, until the last reader of the earlier version\n"
-            "ends, instead of failing at once");
+            "Wait until the pool has space and, with --advance, until the last reader of the earlier\n"
+            "version ends, instead of failing at once");
   flags.Add(
       "--advance", values.get.advance,
       "Write the version over the replica of an earlier version at the same location, cpu or gpu:N: memory\n"

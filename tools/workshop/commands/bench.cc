@@ -305,8 +305,8 @@ void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   flags.Add(
       "--fault", values.fault,
       "Fault as ACTION-NODE@SHARE, such as kill-source@1 or stop-receiver@0.5: kill or stop the "
-      "source, or a receiver that sends to others, as soon as SHARE of the image's chunks are at one receiver "
-      "or more (1: all chunks)");
+      "source, or a receiver that sends to others, as soon as SHARE of the image's chunks are at one "
+      "receiver or more (1: all chunks)");
   flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
   flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
   flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
