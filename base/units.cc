@@ -30,7 +30,12 @@ constexpr std::array<Unit, 10> kUnits = {{{"", 1},
 
 absl::Status BadSize(std::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\" is not a size; write a number and B, KiB, MiB, GiB, TiB, kB, MB, GB or TB: 64GiB"));
+      "\"", text,
+      "\" is not a size; write a number and a unit (B, KiB, MiB, GiB, TiB, kB, MB, GB, TB), such as 64GiB"));
+}
+
+absl::Status TooLarge(std::string_view text) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is too large; write at most 8388607TiB"));
 }
 
 const Unit* FindUnit(std::string_view name) {
@@ -46,7 +51,7 @@ absl::StatusOr<uint64_t> Multiply(std::string_view number, uint64_t unit, std::s
   uint64_t whole = 0;
   auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), whole);
   if (error == std::errc() && end == number.data() + number.size()) {
-    if (whole > kMax / unit) return BadSize(text);
+    if (whole > kMax / unit) return TooLarge(text);
     return whole * unit;
   }
   double fraction = 0;
@@ -55,7 +60,13 @@ absl::StatusOr<uint64_t> Multiply(std::string_view number, uint64_t unit, std::s
   const bool good = fraction_error == std::errc() && fraction_end == number.data() + number.size();
   const double bytes = fraction * static_cast<double>(unit);
   // 9e18 is below 2^63, so the conversion to an integer is defined.
-  if (!good || !(bytes >= 0) || bytes >= 9e18 || bytes != std::floor(bytes)) return BadSize(text);
+  if (!good || !(bytes >= 0)) return BadSize(text);
+  if (bytes >= 9e18) return TooLarge(text);
+  if (bytes != std::floor(bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", text,
+        "\" is not a whole number of bytes; write a whole number of a smaller unit, such as 1331MiB"));
+  }
   return static_cast<uint64_t>(bytes);
 }
 

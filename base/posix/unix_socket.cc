@@ -82,12 +82,17 @@ absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
         ": a file that is not a socket has this path; remove the file, or configure another path"));
   }
   TC_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
-  // EAGAIN: the queue of the listener is full. EACCES: the socket is another user's, and it cannot be told
-  // whether a process listens there.
+  // EAGAIN: the queue of the listener is full.
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
-      errno == EAGAIN || errno == EACCES) {
+      errno == EAGAIN) {
     return absl::AlreadyExistsError(absl::StrCat(
         "listen on ", path, ": another process listens there; stop that process, or configure another path"));
+  }
+  if (errno == EACCES) {  // it cannot be told whether a process listens there
+    return absl::AlreadyExistsError(
+        absl::StrCat("listen on ", path,
+                     ": a socket of another user has this path; remove the socket if no process listens "
+                     "there, or configure another path"));
   }
   if (errno != ECONNREFUSED) return ErrnoStatus(errno, "probe", path);
   if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "remove the dead socket", path);

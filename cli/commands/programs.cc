@@ -36,10 +36,11 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
       return file.string();
     }
   }
-  return absl::NotFoundError(absl::StrCat("find program ", name, ": neither ",
-                                          own.empty() ? "the folder of this program" : own.string(),
-                                          " nor a folder of PATH has a program of this name; install the "
-                                          "package with this program"));
+  return absl::NotFoundError(absl::StrCat(
+      "find program ", name, ": the program is not in ",
+      own.empty() ? "the folder of this program" : own.string(),
+      " and not in an absolute folder of PATH; install the TensorCast package again, which has both "
+      "programs"));
 }
 
 absl::Status BecomeProgram(const std::string& name, char* const* argv) {

@@ -63,11 +63,15 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
   if (fitting) {
     return absl::NotFoundError("--device gpu:all: none of the chosen nodes has a GPU; choose other nodes");
   }
-  return absl::NotFoundError(absl::StrCat(
-      "none of the ", cluster.nodes_size(), " nodes that are registered now ",
-      wanted->empty() ? "takes copies, since all drain"
-                      : absl::StrCat("has the labels ", LabelsText(*wanted), " and does not drain"),
-      wanted->empty() ? "; undrain a node" : "; choose other labels, or undrain a node"));
+  if (wanted->empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no registered node takes new replicas: all ", cluster.nodes_size(),
+                     " nodes are draining; undrain a node"));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no registered node with the labels ", LabelsText(*wanted),
+                   " takes new replicas: no node has these labels, or each such node is draining; choose "
+                   "other labels, or undrain a node"));
 }
 
 std::string WaitText(const v1::ReplicationTask& task) {

@@ -160,7 +160,8 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
     if (begun_ && !ended_ && !owner_->link_.ended()) {
       owner_->link_.End(
           HelperLink::How::kKilled,
-          absl::CancelledError("broadcast between nodes: this node left before the end; join another group"));
+          absl::CancelledError("broadcast between nodes: this node left the group before the broadcast was "
+                               "complete; no action is needed, the tasks continue without the group"));
     }
     memories_.Close();
     if (ended_ && !owner_->link_.ended()) {

@@ -60,8 +60,8 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
   for (size_t i = 0; at && i < parts.size(); ++i) {
     if (parts[i] == "." || parts[i] == "..") {
       return absl::InvalidArgumentError(
-          absl::StrCat("open ", real, ": the path holds \"", parts[i],
-                       "\", which no resolved path does; import the file again"));
+          absl::StrCat("open ", real, ": the recorded path contains \"", parts[i],
+                       "\", and an import records only resolved paths; import the model again"));
     }
     const int folder_only = i + 1 < parts.size() ? O_DIRECTORY : 0;
     at = UniqueFd(openat(at.get(), parts[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | folder_only));

@@ -210,7 +210,7 @@ class CommittingDestination final : public Destination {
     if (done.ok()) return done;
     return absl::InternalError(absl::StrCat(
         "write over replica ", base.replica_id, " of ", advance_->base_id(), " on gpu:", image.device, ": ",
-        done.message(), "; the replica is lost: get the weights live again"));
+        done.message(), "; the replica is lost: get the weights again with live=True"));
   }
 
   std::unique_ptr<StagingRing> own_;
@@ -358,7 +358,7 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   if (advance.gate() != nullptr && leased->replica_id() != advance.held_replica()) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": replica ", leased->replica_id(), " has taken the place of replica ",
-                     advance.held_replica(), "; get the weights live again"));
+                     advance.held_replica(), "; get the weights again with live=True"));
   }
   if (partial) {
     return absl::FailedPreconditionError(
@@ -376,7 +376,7 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": the replica's memory was taken back from an earlier daemon, and is read-only ",
                      "(daemon.keep_pool); ",
-                     advance.gate() != nullptr ? "evict the replica, and get the weights live again"
+                     advance.gate() != nullptr ? "evict the replica, and get the weights again with live=True"
                                                : absl::StrCat("evict the replica, or ", Otherwise(advance))));
   }
   StagingRing* staging = options_.staging;

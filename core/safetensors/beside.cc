@@ -72,10 +72,14 @@ absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const
 
 absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std::string>& paths) {
   FilesBeside files{.objects = std::move(objects), .extents = {}, .layout = {}};
-  if (files.objects.size() != paths.size() || paths.size() > kMaxFilesBeside) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open the files beside the tensors: ", paths.size(), " paths are given for ",
-                     files.objects.size(), " files; give a path for each of at most ", kMaxFilesBeside));
+  if (files.objects.size() != paths.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("open the files beside the tensors: ", paths.size(),
+                                                   " paths were given for ", files.objects.size(),
+                                                   " files; pass one path for each file"));
+  }
+  if (paths.size() > kMaxFilesBeside) {
+    return absl::InvalidArgumentError(absl::StrCat("open the files beside the tensors: ", paths.size(),
+                                                   " files were given; pass at most ", kMaxFilesBeside));
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < paths.size(); ++i) {

@@ -14,7 +14,7 @@ bool Inside(uint64_t offset, uint64_t bytes, uint64_t whole) {
 
 template <typename... Why>
 absl::Status Refuse(const ObjectExtent& extent, const Why&... why) {
-  return absl::InvalidArgumentError(absl::StrCat("map the extent of ", extent.bytes, " bytes at ",
+  return absl::InvalidArgumentError(absl::StrCat("map ", extent.bytes, " bytes at offset ",
                                                  extent.image_offset, " of the image: ", why...));
 }
 
@@ -22,14 +22,15 @@ absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
                    const std::vector<uint64_t>& object_bytes) {
   if (extent.object >= object_bytes.size()) {
     return Refuse(extent, "the extent names object ", extent.object, ", and there are ", object_bytes.size(),
-                  ", numbered from 0; name one of those");
+                  " objects, numbered from 0; name one of those objects");
   }
   if (!Inside(extent.image_offset, extent.bytes, image_bytes)) {
     return Refuse(extent, "the extent reaches past the image of ", image_bytes, " bytes; shorten the extent");
   }
   if (!Inside(extent.object_offset, extent.bytes, object_bytes[extent.object])) {
-    return Refuse(extent, "from byte ", extent.object_offset, " on, the extent reaches past the object of ",
-                  object_bytes[extent.object], " bytes; shorten the extent");
+    return Refuse(extent, "the extent starts at offset ", extent.object_offset, " of object ", extent.object,
+                  " and ends after that object's ", object_bytes[extent.object],
+                  " bytes; shorten the extent");
   }
   return absl::OkStatus();
 }

@@ -97,7 +97,8 @@ struct LiveReplicas::State {
     if (held || update == updates.end()) return;
     dropped =
         Remove(UpdatePtr(update->second),
-               absl::CancelledError("no process holds the replica any more; get the weights live again"));
+               absl::CancelledError("no process holds the replica any more; get the weights again with "
+                                    "live=True"));
   }
 
   absl::Mutex mutex;
@@ -109,7 +110,8 @@ struct LiveReplicas::State {
 namespace {
 
 absl::Status DaemonStops() {
-  return absl::UnavailableError("the daemon is stopping; get the weights live again when it is back");
+  return absl::UnavailableError(
+      "the daemon is stopping; get the weights again with live=True after the daemon has started again");
 }
 
 // A holder made another call meanwhile.
@@ -172,7 +174,9 @@ absl::StatusOr<std::shared_ptr<LiveLease>> LiveReplicas::Find(const std::string&
   }
   if (lease != nullptr) return lease;
   return absl::NotFoundError(absl::StrCat(
-      what, ": the live lease ended with its connection or with its daemon; get the weights live again"));
+      what,
+      ": the live lease ended because its connection or its daemon ended; get the weights again with "
+      "live=True"));
 }
 
 absl::StatusOr<v1::AttachLiveResponse> LiveReplicas::Attach(const v1::AttachLiveRequest& request) {

@@ -202,7 +202,7 @@ TEST_F(LiveReplicasTest, LastHolderThatEnds_FreesStagedVersion) {
   EXPECT_TRUE(testing::Eventually([&] { return pool->stats().used_bytes == before; }));
   const absl::Status late = Prepare(one, target);
   EXPECT_EQ(late.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(late.message()), HasSubstr("get the weights live again"));
+  EXPECT_THAT(std::string(late.message()), HasSubstr("get the weights again with live=True"));
 }
 
 TEST_F(LiveReplicasTest, VersionThatIsGivenUp_EndsRequestThatJoinedIt) {

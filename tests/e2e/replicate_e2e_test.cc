@@ -91,7 +91,7 @@ TEST_F(Replicate, ReplicateToNamesOrLabels_BringsModelThere) {
 
   const CommandResult none = Run({"--all", "--where", "zone=c"});
   EXPECT_EQ(none.exit_code, 1);
-  EXPECT_THAT(none.output, HasSubstr("none of the 3 nodes that are registered now has the labels zone=c"));
+  EXPECT_THAT(none.output, HasSubstr("no registered node with the labels zone=c takes new replicas"));
 }
 
 TEST_F(Replicate, ReplicateWithImpossibleTarget_ReportsItAndServesOthers) {

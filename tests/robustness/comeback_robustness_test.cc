@@ -327,7 +327,7 @@ TEST_F(LiveComeback, KilledWhileScattering_ServesNoTornBytes) {
     EXPECT_TRUE(held.replica->lost());
     const absl::Status again = held.Commit(Context(), ids_[1]);
     EXPECT_EQ(again.code(), absl::StatusCode::kNotFound) << again;
-    EXPECT_THAT(std::string(again.message()), HasSubstr("get the weights live again"));
+    EXPECT_THAT(std::string(again.message()), HasSubstr("get the weights again with live=True"));
     // Neither version has a record any more, so the next daemon takes no bytes for one of them.
     EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 100),
                 Not(HasSubstr("does not match its digests")));
@@ -355,13 +355,14 @@ TEST_F(LiveComeback, RestartAfterCommit_ClientHoldsCommittedVersion) {
   EXPECT_TRUE(Shows(*held.replica, 1));
   const absl::Status ended = held.live->Prepare(Context(), held.hold, ids_[0]);
   EXPECT_EQ(ended.code(), absl::StatusCode::kNotFound) << ended;
-  EXPECT_THAT(std::string(ended.message()), HasSubstr("get the weights live again"));
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("get the weights again with live=True"));
   // What an earlier daemon made is read-only in this one.
   Reconnect(0);
   TC_ASSERT_OK_AND_ASSIGN(const LiveReplica again, HoldLive(ids_[1]));
   const absl::Status refused = again.live->Prepare(Context(), again.hold, ids_[0]);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("evict the replica, and get the weights live again"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("evict the replica, and get the weights again with live=True"));
   EXPECT_TRUE(Shows(*again.replica, 1));
 }
 
