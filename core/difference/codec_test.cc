@@ -11,6 +11,7 @@
 
 #include "core/artifact/digest.h"
 #include "core/difference/change_lists.h"
+#include "core/difference/chunk_encoder.h"
 #include "core/difference/chunk_rebuilder.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"

@@ -16,6 +16,7 @@
 #include "core/artifact/digest.h"
 #include "core/difference/change_lists.h"
 #include "core/difference/changed_marks.h"
+#include "core/difference/chunk_encoder.h"
 #include "core/difference/chunk_rebuilder.h"
 #include "core/difference/test_util.h"
 

@@ -1,5 +1,5 @@
-// Makes a difference while a target is put: compares each chunk with the base's chunk, and makes a record in
-// the mode with the smallest size. Several threads share a DifferenceEncoder; each thread has a ChunkEncoder.
+// Makes a difference of the records of its chunks while a target is put. Several threads share a
+// DifferenceEncoder; each thread has a ChunkEncoder (chunk_encoder.h), which makes the records.
 //
 //   DifferenceEncoder encoder(GeometryOf(layout));
 //   in each thread:  ChunkEncoder chunks(encoder);
@@ -98,33 +98,6 @@ class DifferenceEncoder {
   mutable absl::Mutex mutex_;
   absl::Status memory_status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> bytes_ = 0;  // bytes that a receiver must fetch: records and chunks with mode kWhole
-};
-
-// Encodes one chunk after another. It reuses its working memory (at most a few chunks) and writes records to
-// the encoder's memory. Thread-compatible: use one for each thread.
-class ChunkEncoder {
- public:
-  // `encoder` must outlive this object.
-  explicit ChunkEncoder(DifferenceEncoder& encoder);
-  ~ChunkEncoder();
-
-  // Encodes a whole chunk: Start, Append, Finish. `base` and `target` are pieces that have the chunk's bytes
-  // in order; the sizes of their pieces may differ.
-  void Encode(uint32_t chunk, std::span<const std::span<std::byte>> base,
-              std::span<const std::span<std::byte>> target);
-  void Encode(uint32_t chunk, std::span<const std::byte> base, std::span<const std::byte> target);
-
-  // Encodes a chunk in steps, front to back, for a put that compares bytes while they are still in the cache.
-  // REQUIRES: both spans of a step have the same size, a multiple of kTensorAlignment, and the steps together
-  // are the whole chunk.
-  void Start(uint32_t chunk);
-  void Append(std::span<const std::byte> base, std::span<const std::byte> target);
-  // Stores the record in the DifferenceEncoder.
-  void Finish();
-
- private:
-  struct State;
-  const std::unique_ptr<State> state_;
 };
 
 }  // namespace tensorcast

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "core/device/element_changes.h"
 #include "core/difference/change_lists.h"
+#include "core/difference/chunk_encoder.h"
 #include "core/difference/element_order.h"
 
 namespace tensorcast::testing {

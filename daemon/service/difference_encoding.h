@@ -22,6 +22,7 @@
 #include "base/steady_time.h"
 #include "base/trace_context.h"
 #include "core/artifact/manifest.h"
+#include "core/difference/chunk_encoder.h"
 #include "core/difference/difference_encoder.h"
 #include "core/engine/engine.h"
 #include "core/source/chunk_source.h"

@@ -14,6 +14,7 @@
 #include "core/artifact/test_util.h"
 #include "core/device/fake_device.h"
 #include "core/device/testing/device_bytes.h"
+#include "core/difference/chunk_encoder.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
 #include "core/replica/transfer_report.h"

@@ -1,0 +1,44 @@
+// Makes the record of a chunk: compares the chunk with the base's chunk, and encodes what changed in the mode
+// with the smallest size. The record goes to a DifferenceEncoder, which makes a difference of all of them.
+//
+// Thread-compatible: use one for each thread. A record that gets no memory gives the whole difference up
+// (DifferenceEncoder::NoteNoMemory).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/difference/difference_encoder.h"
+
+namespace tensorcast {
+
+// Encodes one chunk after another. It reuses its working memory (at most a few chunks) and writes records to
+// the encoder's memory. Thread-compatible: use one for each thread.
+class ChunkEncoder {
+ public:
+  // `encoder` must outlive this object.
+  explicit ChunkEncoder(DifferenceEncoder& encoder);
+  ~ChunkEncoder();
+
+  // Encodes a whole chunk: Start, Append, Finish. `base` and `target` are pieces that have the chunk's bytes
+  // in order; the sizes of their pieces may differ.
+  void Encode(uint32_t chunk, std::span<const std::span<std::byte>> base,
+              std::span<const std::span<std::byte>> target);
+  void Encode(uint32_t chunk, std::span<const std::byte> base, std::span<const std::byte> target);
+
+  // Encodes a chunk in steps, front to back, for a put that compares bytes while they are still in the cache.
+  // REQUIRES: both spans of a step have the same size, a multiple of kTensorAlignment, and the steps together
+  // are the whole chunk.
+  void Start(uint32_t chunk);
+  void Append(std::span<const std::byte> base, std::span<const std::byte> target);
+  // Stores the record in the DifferenceEncoder.
+  void Finish();
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorcast
