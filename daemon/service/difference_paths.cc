@@ -12,7 +12,7 @@
 #include "base/steady_time.h"
 #include "core/difference/difference_artifact.h"
 #include "daemon/service/replicas.h"
-#include "daemon/sources/difference_source.h"
+#include "daemon/sources/difference_provider.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::daemon {

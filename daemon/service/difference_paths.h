@@ -1,7 +1,7 @@
 // Makes a get of a new version (the target) cost few bytes. It applies if this node holds an earlier version
 // in host memory or on a GPU, and the global store knows differences from that version to the target. The
 // node first gets the differences, like any artifact. Then the target's ingest rebuilds chunks from them
-// (daemon/sources/difference_source.h).
+// (daemon/sources/difference_provider.h).
 //
 // The target has no memory and no leases until the differences are here. If a difference finds no room at
 // once, or cannot be brought, the target comes whole. Thread-safe.

@@ -4,54 +4,73 @@
 //
 //   base ──d1──► version ──d2──► wanted      each chunk: the base's bytes with all changes, in one pass
 //
-// The differences are here before the target's ingest begins (daemon/service/difference_paths.h). The base
-// and the differences are leased only after the target got its memory, so an ingest never waits for memory
-// that its own leases hold. If the target is written over its base (core/ingest/advance.h), the base is read
-// from that memory: a chunk that is not yet written still has the base's bytes. If a replica was evicted by
-// then, cannot be opened, or makes a wrong chunk, this source ends, and the remaining chunks come from the
-// other sources. A difference only saves bytes; the manifest decides which bytes are right.
+// If the target is written over its base (core/ingest/advance.h), the base is read from that memory: a chunk
+// that is not yet written still has the base's bytes.
 //
 // If base and target are on one GPU, or on two that reach each other, the target's GPU makes the chunks in
 // their places, and digests them there (device_rebuild.h). Otherwise the host makes them: the bytes of a base
 // on a GPU are copied to the chunk's buffer, and changed there.
+//
+// Chunks may be fetched at the same time. One that base and differences do not make is DATA_LOSS.
 #pragma once
 
-#include <functional>
+#include <atomic>
+#include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "base/trace_context.h"
 #include "core/artifact/manifest.h"
+#include "core/device/copy_queue.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/engine.h"
-#include "core/ingest/advance.h"
-#include "core/replica/replica.h"
+#include "core/replicas/replica_lease.h"
+#include "core/replicas/replica_table.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast::daemon {
 
-struct DifferencePath {
-  std::string base_id;
-  Location base_location = {};                               // of the replica that is read
-  std::vector<std::shared_ptr<const Manifest>> differences;  // in the order in which to apply them
-  // Why the path is not used, for the transfer's report; OK: it is used.
-  absl::Status unused;
-  // Set if the target is written over its base: the base is read from that memory. Null: the base is a
-  // separate replica.
-  std::shared_ptr<Advance> advance = nullptr;
-  // Called when a chunk is wrong although base and differences match their manifests: then a difference was
-  // made from other bytes. Called on the ingest's thread, at most once; may be null.
-  std::function<void()> on_made_wrong = nullptr;
+// A chunk that could not be made, or was made wrong: which replica is to blame is looked for at the end.
+class WrongChunk {
+ public:
+  void Note(uint32_t chunk) { chunk_.store(chunk, std::memory_order_relaxed); }
+  std::optional<uint32_t> chunk() const {
+    const int64_t chunk = chunk_.load(std::memory_order_relaxed);
+    return chunk < 0 ? std::nullopt : std::optional<uint32_t>(static_cast<uint32_t>(chunk));
+  }
+
+ private:
+  std::atomic<int64_t> chunk_ = -1;
 };
 
-// Provides first a source that rebuilds chunks of `target`, then the sources of `others`. If every chunk can
-// be rebuilt, `others` is not asked; otherwise it is asked at once. `engine` and `devices` must outlive the
-// provider and its sources. `devices` may be null if the base is in host memory. A replica that does not
-// match its own manifest is dropped.
-std::shared_ptr<SourceProvider> MakeDifferenceProvider(StoreEngine* engine, DeviceRuntime* devices,
-                                                       std::shared_ptr<const Manifest> target,
-                                                       DifferencePath path,
-                                                       std::shared_ptr<SourceProvider> others);
+// What the source reads, for as long as it lives: a base, and the differences in the order in which to apply
+// them.
+struct LeasedPath {
+  // One of the two.
+  std::unique_ptr<ReplicaLease> base;
+  std::shared_ptr<const RetiredReplica> advanced;
+  std::vector<std::unique_ptr<ReplicaLease>> differences;
+  // From the base on a GPU; else null. Its copies end before the base's memory may go.
+  std::unique_ptr<CopyQueue> from_gpu;
+
+  const Manifest& base_manifest() const { return base != nullptr ? *base->manifest() : *advanced->manifest; }
+  const TraceContext& base_made_by() const { return base != nullptr ? base->made_by() : advanced->made_by; }
+  // The image of a base on a GPU; else null.
+  DevicePtr base_on_gpu() const;
+};
+
+struct OpenedDifferences {
+  std::unique_ptr<ChunkSource> source;
+  bool whole = false;  // with the chunks that stay in an advance it has all
+};
+// Opens the source. It has every chunk that all differences of the path record; a chunk that one of them
+// leaves out (RecordMode::kWhole) comes from the other sources. FAILED_PRECONDITION if it would have no
+// chunk. Any other error: a difference is damaged. `devices` must outlive the source; it may be null if the
+// base is in host memory. `wrong` gets a chunk that was not made, or was made wrong.
+absl::StatusOr<OpenedDifferences> OpenDifferences(const RequestContext& context, DeviceRuntime* devices,
+                                                  std::shared_ptr<const Manifest> target, LeasedPath leased,
+                                                  std::shared_ptr<WrongChunk> wrong);
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,3 @@
-#include "daemon/sources/difference_source.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +18,7 @@
 #include "core/replica/transfer_report.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
+#include "daemon/sources/difference_provider.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
