@@ -1,10 +1,9 @@
-// The source's side of pulls. A SourceServing offers one image under one pull id. A SourceConnection is the
-// source's end of one connection to a receiver: it sends WELCOME and then answers the receiver's requests.
+// The source's end of one connection to a receiver: it sends WELCOME and then answers the receiver's requests
+// for the image of its serving (source_serving.h).
 //
 // If an image is in place, the connection sends it straight from registered memory, in the order of the
 // requests. Any other image is read on the serving threads, for at most SourceLimits::reads requests at a
-// time, and each piece is sent when it is read. Revoke waits until all channels have ended and all read
-// pieces are released.
+// time, and each piece is sent when it is read.
 //
 //   open --(BYE, error, lost, revoked)--> ended
 //   open --(the receiver's certificate is denied, the image failed)--> leaving
@@ -14,7 +13,7 @@
 // FOLLOW, the source announces new chunks to it: the first at once, later ones at most once per
 // announce_interval.
 //
-// Except for its constructor, a connection belongs to its channel's thread. SourceServing is thread-safe.
+// Except for its constructor and PostEnd, a connection belongs to its channel's thread.
 #pragma once
 
 #include <atomic>
@@ -22,73 +21,21 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <string>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "base/task_queue.h"
 #include "core/replica/announcer.h"
 #include "core/replica/availability.h"
 #include "transport/pull/message_channel.h"
+#include "transport/pull/source_serving.h"
 #include "transport/pull/wire.h"
 #include "transport/serving.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport::pull {
-
-class SourceConnection;
-
-// One image under one pull id.
-class SourceServing {
- public:
-  // `receiver`: the name in the certificate of the node that may pull; empty: any node that has the pull id.
-  SourceServing(PullId id, std::shared_ptr<ServedImage> image, std::string receiver);
-
-  const PullId& id() const { return id_; }
-  const std::string& receiver() const { return receiver_; }
-  uint64_t image_bytes() const { return image_bytes_; }
-  bool in_place() const { return in_place_; }
-  const ServedImage& image() const { return *image_; }
-  // Null if the image was complete when this object was constructed.
-  const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // Whether chunks of the image are still missing.
-  bool filling() const { return availability_ != nullptr && !availability_->complete(); }
-  ServeCounter& counter() { return counter_; }
-
-  // A connection serves the image from Join to Leave. Join fails with NOT_FOUND after Revoke, with
-  // RESOURCE_EXHAUSTED at kMaxConnections, and with the image's own error if the image has failed.
-  static constexpr size_t kMaxConnections = 16;
-  absl::Status Join(std::shared_ptr<SourceConnection> connection) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Leave(const std::shared_ptr<SourceConnection>& connection) ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Calls ServedImage::Read, which may block. CANCELLED after Revoke.
-  absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The caller of Read calls this when it has released the piece that a successful Read returned.
-  void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Ends all connections, and blocks until nothing reads the image. REQUIRES: not on a channel's thread.
-  void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
-
- private:
-  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_.empty() && reads_ == 0; }
-
-  const PullId id_;
-  const std::string receiver_;
-  const std::shared_ptr<ServedImage> image_;
-  const uint64_t image_bytes_;
-  const bool in_place_;
-  const std::shared_ptr<const Availability> availability_;
-  ServeCounter counter_;
-  absl::Mutex mutex_;
-  bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
-  int reads_ ABSL_GUARDED_BY(mutex_) = 0;  // running reads, and pieces that are not yet released
-  absl::flat_hash_set<std::shared_ptr<SourceConnection>> connections_ ABSL_GUARDED_BY(mutex_);
-};
 
 // What a source offers to each connection.
 struct SourceLimits {
@@ -105,6 +52,7 @@ struct SourceLimits {
 
 // Sends WELCOME and answers requests, until its channel has ended.
 class SourceConnection : public MessageChannel::Handler,
+                         public ServedConnection,
                          public std::enable_shared_from_this<SourceConnection> {
  public:
   // `queue`: the task queue of the channel's thread. `queue` and `threads` must outlive the connection.
@@ -119,6 +67,8 @@ class SourceConnection : public MessageChannel::Handler,
   void Start(std::shared_ptr<MessageChannel> channel);
   // Sends the receiver the reason, if the channel can take it now, and ends the connection. Idempotent.
   void End(const absl::Status& why);
+  // Thread-safe.
+  void PostEnd(const absl::Status& why) override;
 
   absl::Status OnFrame(const Frame& frame) override;
   void OnLost(const absl::Status& why) override;
