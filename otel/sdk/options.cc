@@ -5,143 +5,25 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
-#include "absl/log/check.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/ids.h"
-#include "base/units.h"
-#include "proto/config_key.pb.h"
+#include "otel/sdk/option_checks.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
 
 constexpr size_t kUsualBatch = 512;
 
-// What proto/config.proto declares of a key of this section. Limits and defaults stand there alone: code that
-// sets the message by hand (the client library, tests) has the limits of a file.
-const v1::ConfigKey& Declared(std::string_view key) {
-  const auto* field = v1::OtelConfig::descriptor()->FindFieldByName(std::string(key));
-  CHECK(field != nullptr) << key;
-  return field->options().GetExtension(v1::key);
-}
-
-template <class T>
-T NumberOf(const std::string& declared) {
-  T number{};
-  if constexpr (std::is_floating_point_v<T>) {
-    CHECK(absl::SimpleAtod(declared, &number)) << declared;
-  } else {
-    CHECK(absl::SimpleAtoi(declared, &number)) << declared;
-  }
-  return number;
-}
-
-absl::Duration DurationOf(const std::string& declared) {
-  const absl::StatusOr<absl::Duration> duration = ParseDuration(declared);
-  CHECK_OK(duration.status());
-  return *duration;
-}
-
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-
-// Gathers the first error, so that the checks below can be written one after the other.
-class Checker {
- public:
-  const absl::Status& status() const { return status_; }
-  void Fail(std::string_view key, std::string_view value, std::string_view wanted) {
-    // Update keeps the first error.
-    status_.Update(absl::InvalidArgumentError(
-        absl::StrCat("observability.otel.", key, ": \"", value, "\" is not ", wanted)));
-  }
-
-  // One of two files that are of use only together is not given.
-  void FailAlone(std::string_view missing, std::string_view given, std::string_view file) {
-    status_.Update(
-        absl::InvalidArgumentError(absl::StrCat("observability.otel.", missing, ": no file is given, and ",
-                                                given, " is \"", file, "\"; give both or neither")));
-  }
-
-  // An empty text leaves `out` as it was where the key has no default.
-  void Duration(std::string_view key, const std::string& text, absl::Duration* out) {
-    const v1::ConfigKey& declared = Declared(key);
-    const std::string& value = text.empty() ? declared.default_value() : text;
-    if (value.empty()) return;
-    const std::string min = declared.min().empty() ? "1ms" : declared.min();
-    const absl::StatusOr<absl::Duration> parsed = ParseDuration(value);
-    if (!parsed.ok() || *parsed < DurationOf(min) || *parsed > DurationOf(declared.max())) {
-      return Fail(key, value, absl::StrCat("a duration from ", min, " to ", declared.max()));
-    }
-    *out = *parsed;
-  }
-
-  void Milliseconds(std::string_view key, const std::string& text, std::chrono::milliseconds* out) {
-    absl::Duration parsed = absl::FromChrono(*out);
-    Duration(key, text, &parsed);
-    *out = absl::ToChronoMilliseconds(parsed);
-  }
-
-  // 0 is the default; where that is 0, too, `out` stays as it was.
-  void Count(std::string_view key, int32_t value, size_t* out) {
-    const v1::ConfigKey& declared = Declared(key);
-    if (value < NumberOf<int32_t>(declared.min()) || value > NumberOf<int32_t>(declared.max())) {
-      return Fail(key, absl::StrCat(value),
-                  absl::StrCat("a number from ", declared.min(), " to ", declared.max()));
-    }
-    if (value == 0) value = NumberOf<int32_t>(declared.default_value());
-    if (value > 0) *out = static_cast<size_t>(value);
-  }
-
-  // `key` names the option or variable that the ratio is from.
-  void Ratio(std::string_view key, const std::string& text, double* out) {
-    const v1::ConfigKey& declared = Declared("sampling_ratio");
-    double ratio = 0;
-    if (!absl::SimpleAtod(text, &ratio) || !(ratio >= NumberOf<double>(declared.min())) ||
-        !(ratio <= NumberOf<double>(declared.max()))) {
-      return Fail(key, text, absl::StrCat("a number between ", declared.min(), " and ", declared.max()));
-    }
-    *out = ratio;
-  }
-
-  template <class T>
-  void Choice(std::string_view key, const std::string& value,
-              std::initializer_list<std::pair<std::string_view, T>> choices, T* out) {
-    if (value.empty()) return;
-    std::string names;
-    for (const auto& [name, choice] : choices) {
-      if (name == value) {
-        *out = choice;
-        return;
-      }
-      absl::StrAppend(&names, names.empty() ? "" : ", ", name);
-    }
-    Fail(key, value, absl::StrCat("one of ", names));
-  }
-
-  void Pairs(std::string_view key, const google::protobuf::RepeatedPtrField<std::string>& texts,
-             std::vector<std::pair<std::string, std::string>>* out) {
-    for (const std::string& text : texts) {
-      std::pair<std::string, std::string> pair = absl::StrSplit(text, absl::MaxSplits('=', 1));
-      if (pair.first.empty() || !absl::StrContains(text, '=')) return Fail(key, text, "key=value");
-      out->push_back(std::move(pair));
-    }
-  }
-
-  void File(std::string_view key, const std::string& path) {
-    if (!path.empty() && access(path.c_str(), R_OK) != 0) Fail(key, path, "a file that can be read");
-  }
-
- private:
-  absl::Status status_;
-};
 
 std::string ToUrl(const std::string& text) {
   return absl::StrContains(text, "://") ? text : absl::StrCat("http://", text);
@@ -158,7 +40,7 @@ uint32_t PortOf(std::string_view url) {
 }
 
 // host:port, with or without a scheme, as a URL.
-void CheckEndpoint(std::string_view key, const std::string& text, Checker& check, std::string* out) {
+void CheckEndpoint(std::string_view key, const std::string& text, OptionChecks& check, std::string* out) {
   if (text.empty()) return;
   const std::string url = ToUrl(text);
   if (PortOf(url) == 0) return check.Fail(key, text, "http://host:port, https://host:port or host:port");
@@ -179,7 +61,7 @@ std::string EndpointInForce(const v1::OtelConfig& config) {
 
 // The protocol where the configuration names no exporter: that of the standard variable, else the one that
 // the endpoint's port is registered for.
-ExporterKind UsualProtocol(const v1::OtelConfig& config, bool enabled, Checker& check) {
+ExporterKind UsualProtocol(const v1::OtelConfig& config, bool enabled, OptionChecks& check) {
   constexpr uint32_t kHttpPort = 4318;
   const std::string said = Environment("OTEL_EXPORTER_OTLP_PROTOCOL");
   if (said == "grpc") return ExporterKind::kOtlpGrpc;
@@ -193,7 +75,7 @@ ExporterKind UsualProtocol(const v1::OtelConfig& config, bool enabled, Checker& 
 
 // The standard variable of each signal. `none` switches it off; otherwise the variable says where it goes,
 // unless the configuration says where all go.
-void ResolveSignalExporters(const v1::OtelConfig& config, Checker& check, BridgeOptions& bridge) {
+void ResolveSignalExporters(const v1::OtelConfig& config, OptionChecks& check, BridgeOptions& bridge) {
   constexpr const char* kVariables[kSignals] = {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
                                                 "OTEL_LOGS_EXPORTER"};
   bool* const wanted[kSignals] = {&bridge.traces, &bridge.metrics, &bridge.logs};
@@ -206,7 +88,7 @@ void ResolveSignalExporters(const v1::OtelConfig& config, Checker& check, Bridge
   }
 }
 
-void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& options) {
+void ResolveExporter(const v1::OtelConfig& config, OptionChecks& check, Options& options) {
   using Kind = std::optional<ExporterKind>;  // nullopt: none
   Kind kind = ExporterKind::kOtlpGrpc;
   if (config.exporter().empty()) kind = UsualProtocol(config, options.enabled, check);
@@ -231,7 +113,7 @@ void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& opti
 
 // The SDK's exporter of metrics over HTTP, as it is packaged, takes the setting and sends what it has as it
 // is, with an error line for each export; ours of spans and log records do not compress.
-void ResolveCompression(const v1::OtelConfig& config, Checker& check, Options& options) {
+void ResolveCompression(const v1::OtelConfig& config, OptionChecks& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   check.Choice<std::string>("compression", config.compression(), {{"none", "none"}, {"gzip", "gzip"}},
                             &bridge.compression);
@@ -251,7 +133,7 @@ void ResolveCompression(const v1::OtelConfig& config, Checker& check, Options& o
 
 // The SDK takes a file of authorities that it cannot read for an empty one, and each export would then fail
 // without a word on it. An http:// endpoint needs none of these files.
-void CheckStandardAuthorities(const v1::OtelConfig& config, Checker& check, const Options& options) {
+void CheckStandardAuthorities(const v1::OtelConfig& config, OptionChecks& check, const Options& options) {
   if (!options.enabled || !config.tls().ca_file().empty() ||
       !absl::StartsWith(EndpointInForce(config), "https://")) {
     return;
@@ -263,7 +145,7 @@ void CheckStandardAuthorities(const v1::OtelConfig& config, Checker& check, cons
   }
 }
 
-void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& options) {
+void ResolveConnection(const v1::OtelConfig& config, OptionChecks& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   CheckEndpoint("endpoint", config.endpoint(), check, &bridge.endpoint);
   if (config.endpoint().empty()) {
@@ -299,7 +181,7 @@ void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& op
 
 // OTEL_TRACES_SAMPLER and its argument. The standard's samplers that leave the decision to another service
 // are not supported.
-void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
+void ResolveStandardSampler(OptionChecks& check, BridgeOptions& bridge) {
   struct Standard {
     SamplerKind kind = SamplerKind::kParentRatio;
     std::optional<double> ratio;  // nullopt: the argument's
@@ -322,7 +204,7 @@ void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
   check.Ratio("sampling_ratio (from OTEL_TRACES_SAMPLER_ARG)", argument, &bridge.sampling_ratio);
 }
 
-void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& options) {
+void ResolveSampling(const v1::OtelConfig& config, OptionChecks& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   // The standard's two variables are one setting: either the configuration says it, or they do, never half of
   // each.
@@ -343,7 +225,7 @@ void ResolveSampling(const v1::OtelConfig& config, Checker& check, Options& opti
   check.Count("max_attribute_bytes", config.max_attribute_bytes(), &bridge.limits.max_attribute_bytes);
 }
 
-void ResolveQueues(const v1::OtelConfig& config, Checker& check, Options& options) {
+void ResolveQueues(const v1::OtelConfig& config, OptionChecks& check, Options& options) {
   BridgeOptions& bridge = options.bridge;
   check.Count("queue_size", config.queue_size(), &bridge.queue_size);
   // Fits a queue that was made smaller than the usual batch.
@@ -366,7 +248,7 @@ std::string HostName() {
 // Last in the list wins at the SDK: ours, then what the configuration says. What the environment names is
 // taken out of ours, since the SDK puts ours above it.
 void ResolveResource(const v1::OtelConfig& config, std::string_view role, const ResourceAttributes& resource,
-                     Checker& check, BridgeOptions& bridge) {
+                     OptionChecks& check, BridgeOptions& bridge) {
   std::string service = config.service_name();
   if (service.empty()) service = Environment("OTEL_SERVICE_NAME");
   if (service.empty()) service = absl::StrCat("tensorcast-", role);
@@ -400,7 +282,7 @@ absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string
   // TENSORCAST_OTEL_DEBUG switches telemetry on; the standard's OTEL_SDK_DISABLED has the last word.
   options.enabled = (config.enabled() || Environment("TENSORCAST_OTEL_DEBUG") == "1") &&
                     Environment("OTEL_SDK_DISABLED") != "true";
-  Checker check;
+  OptionChecks check;
   ResolveExporter(config, check, options);
   ResolveConnection(config, check, options);
   ResolveSampling(config, check, options);
