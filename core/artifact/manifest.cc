@@ -1,23 +1,20 @@
 #include "core/artifact/manifest.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/byte_fields.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/artifact/artifact_id.h"
 
 namespace tensorcast {
 
@@ -256,41 +253,6 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
 
 }  // namespace
 
-// The artifact id.
-namespace {
-
-constexpr std::string_view kPrefix = "tc2:";
-constexpr std::string_view kBase32Alphabet = "abcdefghijklmnopqrstuvwxyz234567";  // RFC 4648, lower case
-constexpr size_t kSha256Bytes = 32;
-constexpr size_t kBase32Characters = (kSha256Bytes * 8 + 4) / 5;
-
-std::array<uint8_t, kSha256Bytes> Sha256(std::string_view bytes) {
-  std::array<uint8_t, kSha256Bytes> hash;
-  unsigned int hash_bytes = 0;
-  CHECK_EQ(EVP_Digest(bytes.data(), bytes.size(), hash.data(), &hash_bytes, EVP_sha256(), nullptr), 1)
-      << "OpenSSL offers no SHA-256";
-  CHECK_EQ(hash_bytes, kSha256Bytes);
-  return hash;
-}
-
-void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
-  // `pending` holds up to 12 bits that wait: at most 4 of the bytes before, and 8 of this one. Older bits
-  // above them are ignored.
-  uint32_t pending = 0;
-  int pending_bits = 0;
-  for (const uint8_t byte : bytes) {
-    // Bits that were written move out at the top.
-    pending = pending << 8 | byte;
-    for (pending_bits += 8; pending_bits >= 5;) {
-      pending_bits -= 5;
-      out += kBase32Alphabet[pending >> pending_bits & 31];
-    }
-  }
-  if (pending_bits > 0) out += kBase32Alphabet[pending << (5 - pending_bits) & 31];
-}
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<const Manifest>> Manifest::Create(ImageLayout layout,
                                                                  std::vector<ChunkDigests> digests,
                                                                  std::map<std::string, std::string> metadata,
@@ -339,7 +301,7 @@ std::string Manifest::DigestOfTensors() const {
     // Neither offsets nor bytes: two versions of a model have the same digest.
     writer(tensor.name, static_cast<uint8_t>(tensor.dtype), tensor.shape);
   }
-  const std::array<uint8_t, kSha256Bytes> hash = Sha256(writer.bytes().Take());
+  const std::array<uint8_t, kSha256Bytes> hash = Sha256Of(writer.bytes().Take());
   return {hash.begin(), hash.end()};
 }
 
@@ -384,25 +346,6 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
   }
   return absl::OkStatus();
 }
-
-std::string ArtifactId(std::string_view canonical_manifest) {
-  std::string id(kPrefix);
-  id.reserve(kPrefix.size() + kBase32Characters);
-  AppendBase32(Sha256(canonical_manifest), id);
-  return id;
-}
-
-bool IsArtifactId(std::string_view text) {
-  if (!BeginsAsArtifactId(text)) return false;
-  text.remove_prefix(kPrefix.size());
-  if (text.size() != kBase32Characters || text.find_first_not_of(kBase32Alphabet) != std::string_view::npos) {
-    return false;
-  }
-  // The last character holds one bit of the hash; the other four are zero.
-  return text.back() == 'a' || text.back() == 'q';
-}
-
-bool BeginsAsArtifactId(std::string_view text) { return text.starts_with(kPrefix); }
 
 void AllowAnyChunkSizeForTests() { any_chunk_size = true; }
 

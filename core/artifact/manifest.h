@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/artifact/artifact_id.h"
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 
@@ -77,12 +78,6 @@ bool IsPathBelow(std::string_view path);
 // dimension.
 absl::Status CheckFileLayout(const ImageLayout& layout);
 
-// "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
-std::string ArtifactId(std::string_view canonical_manifest);
-bool IsArtifactId(std::string_view text);
-// Whether `text` begins like an artifact id. A key must not begin like this, so that no text is both a key
-// and an artifact id.
-bool BeginsAsArtifactId(std::string_view text);
 // After this call the process accepts manifests of any chunk size, so that small images can have many chunks.
 void AllowAnyChunkSizeForTests();
 
