@@ -11,6 +11,7 @@
 #include "base/upkeep.h"
 #include "daemon/app/access.h"
 #include "daemon/service/global_store_proxy.h"
+#include "daemon/service/live_leases_service.h"
 #include "daemon/service/possession_service.h"
 #include "daemon/service/replicas.h"
 #include "daemon/service/store_daemon_service.h"

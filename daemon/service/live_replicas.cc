@@ -1,11 +1,8 @@
 #include "daemon/service/live_replicas.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/ids.h"
@@ -13,99 +10,9 @@
 #include "base/steady_time.h"
 #include "daemon/service/advances.h"
 #include "daemon/service/replicas.h"
-#include "proto/live.grpc.pb.h"
 #include "rpc/convert/convert.h"
-#include "rpc/handlers.h"
 
 namespace tensorcast::daemon {
-
-// A version that is staged for a replica. All but the constants is guarded by the state's mutex. An update
-// begins with its entry in `updates`, is staged when its gate says so, and ends with its ingest, or with an
-// error before that. The call that sees its end takes it out of `updates`, and the next one begins anew.
-struct LiveReplicas::Update {
-  Update(std::string artifact, std::string replica)
-      : artifact_id(std::move(artifact)), base_id(std::move(replica)) {}
-
-  const std::string artifact_id;
-  const std::string base_id;  // of the replica
-  std::shared_ptr<CommitGate> gate;
-  std::shared_ptr<PendingReplica> pending;  // null before it was begun
-  bool staged = false;
-  bool ended = false;  // its ingest, or with `error` what should have begun that
-  absl::Status error;
-  int calls = 0;  // that wait until it is staged
-};
-
-// Outlives its owner where a lease does.
-struct LiveReplicas::State {
-  struct Hold {
-    std::weak_ptr<LiveLease> lease;
-    std::string replica_id;
-  };
-
-  // The ingest of an update that was given up. To be destroyed without the mutex: that ends the ingest, also
-  // for other requests that have joined it.
-  class Dropped {
-   public:
-    explicit Dropped(std::shared_ptr<PendingReplica> pending = nullptr) : pending_(std::move(pending)) {}
-    Dropped(Dropped&&) = default;
-    Dropped& operator=(Dropped&& other) {
-      pending_.swap(other.pending_);
-      return *this;
-    }
-    ~Dropped() {
-      if (pending_ == nullptr) return;
-      pending_->Abandon(absl::AbortedError(
-          "the processes that hold the replica live gave this version up; get the version again"));
-    }
-
-   private:
-    std::shared_ptr<PendingReplica> pending_;
-  };
-
-  // Until `over` holds, under the mutex, or the context has ended.
-  void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex) {
-    // Taking and leaving the mutex makes Await look at its condition again.
-    const Cancellation::Registration wake =
-        context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex); });
-    absl::MutexLock lock(&mutex);
-    auto ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex) {
-      return over() || stopping || context.cancellation.IsCancelled();
-    };
-    mutex.AwaitWithTimeout(absl::Condition(&ended), TimeLeft(context.deadline));
-  }
-  // The next call about the replica begins anew.
-  Dropped Remove(const UpdatePtr& update, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const auto found = updates.find(update->base_id);
-    if (found != updates.end() && found->second == update) updates.erase(found);
-    if (update->ended) return Dropped();
-    update->ended = true;
-    update->error = why;
-    return Dropped(std::move(update->pending));
-  }
-  // A hold ended, with the connection that had it. What was staged for its replica goes with the last.
-  void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex) {
-    Dropped dropped;
-    absl::MutexLock lock(&mutex);
-    const auto found = holds.find(name);
-    if (found == holds.end()) return;
-    const std::string replica_id = std::move(found->second.replica_id);
-    holds.erase(found);
-    const auto update = updates.find(replica_id);
-    const bool held =
-        std::ranges::any_of(holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
-    if (held || update == updates.end()) return;
-    dropped =
-        Remove(UpdatePtr(update->second),
-               absl::CancelledError("no process holds the replica any more; get the weights again with "
-                                    "live=True"));
-  }
-
-  absl::Mutex mutex;
-  bool stopping ABSL_GUARDED_BY(mutex) = false;
-  std::map<std::string, Hold> holds ABSL_GUARDED_BY(mutex);         // by their names
-  std::map<std::string, UpdatePtr> updates ABSL_GUARDED_BY(mutex);  // by the ids of the replicas
-};
 
 namespace {
 
@@ -131,19 +38,19 @@ absl::Status WhyEnded(const RequestContext& context, const std::string& what, bo
 }  // namespace
 
 LiveReplicas::LiveReplicas(Options options)
-    : options_(std::move(options)), state_(std::make_shared<State>()) {}
+    : options_(std::move(options)), updates_(std::make_shared<LiveUpdates>()) {}
 
 LiveReplicas::~LiveReplicas() { Stop(); }
 
 void LiveReplicas::Stop() {
-  std::vector<State::Dropped> dropped;
-  absl::MutexLock lock(&state_->mutex);
-  state_->stopping = true;
-  std::vector<UpdatePtr> updates;
-  for (const auto& [replica_id, update] : state_->updates) updates.push_back(update);
-  for (const UpdatePtr& update : updates) {
+  std::vector<LiveUpdates::Dropped> dropped;
+  absl::MutexLock lock(&updates_->mutex);
+  updates_->stopping = true;
+  std::vector<LiveUpdatePtr> updates;
+  for (const auto& [replica_id, update] : updates_->updates) updates.push_back(update);
+  for (const LiveUpdatePtr& update : updates) {
     // The calls that are in the gate leave it, and the last one gives the ingest up.
-    if (update->gate->empty()) dropped.push_back(state_->Remove(update, DaemonStops()));
+    if (update->gate->empty()) dropped.push_back(updates_->Remove(update, DaemonStops()));
   }
 }
 
@@ -151,15 +58,15 @@ std::pair<std::string, std::shared_ptr<LiveLease>> LiveReplicas::MakeHold(
     std::unique_ptr<ReplicaLease> lease) const {
   std::string name = RandomHex(16);
   const std::string replica_id = lease->replica_id();
-  // The deleter runs wherever the last reference goes, and takes the state's mutex: no reference may go while
-  // the mutex is held.
+  // The deleter runs wherever the last reference goes, and takes the mutex of the updates: no reference may
+  // go while the mutex is held.
   const std::shared_ptr<LiveLease> held(new LiveLease(std::move(lease)),
-                                        [state = state_, name](LiveLease* ended) {
+                                        [updates = updates_, name](LiveLease* ended) {
                                           delete ended;
-                                          state->Forget(name);
+                                          updates->Forget(name);
                                         });
-  absl::MutexLock lock(&state_->mutex);
-  state_->holds[name] = {.lease = held, .replica_id = replica_id};
+  absl::MutexLock lock(&updates_->mutex);
+  updates_->holds[name] = {.lease = held, .replica_id = replica_id};
   return {std::move(name), held};
 }
 
@@ -167,8 +74,8 @@ absl::StatusOr<std::shared_ptr<LiveLease>> LiveReplicas::Find(const std::string&
                                                               std::string_view what) const {
   std::shared_ptr<LiveLease> lease;  // where it is the last reference it goes after the lock
   {
-    absl::MutexLock lock(&state_->mutex);
-    if (const auto found = state_->holds.find(hold); found != state_->holds.end()) {
+    absl::MutexLock lock(&updates_->mutex);
+    if (const auto found = updates_->holds.find(hold); found != updates_->holds.end()) {
       lease = found->second.lease.lock();
     }
   }
@@ -210,56 +117,55 @@ absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id,
       options_.engine->LeaseArtifact(artifact_id, location);
   if (!there.ok()) return absl::OkStatus();
   const std::string replica_id = (*there)->replica_id();
-  absl::MutexLock lock(&state_->mutex);
-  const bool held = std::ranges::any_of(
-      state_->holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
-  if (!held) return absl::OkStatus();
+  absl::MutexLock lock(&updates_->mutex);
+  if (!updates_->IsHeld(replica_id)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("other processes hold ", artifact_id, " live in replica ",
                                                     replica_id,
                                                     "; get that version live, to share the replica"));
 }
 
-void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update) {
+void LiveReplicas::Start(const RequestContext& context, const ReplicaLease& base,
+                         const LiveUpdatePtr& update) {
   absl::StatusOr<std::unique_ptr<PendingReplica>> begun = options_.materializer->BeginLive(
       context, update->artifact_id, base, update->gate,
       [&] { return CheckNotHeldElsewhere(update->artifact_id, base.location()); });
   std::shared_ptr<PendingReplica> pending;
-  State::Dropped dropped;
+  LiveUpdates::Dropped dropped;
   {
-    absl::MutexLock lock(&state_->mutex);
+    absl::MutexLock lock(&updates_->mutex);
     if (!begun.ok()) {
-      dropped = state_->Remove(update, begun.status());
+      dropped = updates_->Remove(update, begun.status());
       return;
     }
     pending = *std::move(begun);
     if (update->ended) {  // it was given up meanwhile
-      dropped = State::Dropped(pending);
+      dropped = LiveUpdates::Dropped(pending);
       return;
     }
     update->pending = pending;
   }
-  pending->OnDone([state = state_, weak = std::weak_ptr<Update>(update)] {
-    const UpdatePtr done = weak.lock();
+  pending->OnDone([updates = updates_, weak = std::weak_ptr<LiveUpdate>(update)] {
+    const LiveUpdatePtr done = weak.lock();
     if (done == nullptr) return;
-    absl::MutexLock lock(&state->mutex);
+    absl::MutexLock lock(&updates->mutex);
     done->ended = true;
   });
 }
 
-absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext& context,
-                                                            const std::shared_ptr<const ReplicaLease>& base,
-                                                            const std::string& artifact_id) {
+absl::StatusOr<LiveUpdatePtr> LiveReplicas::Stage(const RequestContext& context,
+                                                  const std::shared_ptr<const ReplicaLease>& base,
+                                                  const std::string& artifact_id) {
   const std::string what = absl::StrCat("prepare ", artifact_id, " for replica ", base->replica_id());
   while (true) {
     // A call joins the update of its artifact, or begins one. It waits until that is staged, and tries again
     // where the update ended for a reason that only concerns the call that began it.
-    UpdatePtr update;
+    LiveUpdatePtr update;
     bool begins = false;
-    State::Dropped dropped;
+    LiveUpdates::Dropped dropped;
     {
-      absl::MutexLock lock(&state_->mutex);
-      if (state_->stopping) return Annotate(DaemonStops(), what);
-      if (const auto found = state_->updates.find(base->replica_id()); found != state_->updates.end()) {
+      absl::MutexLock lock(&updates_->mutex);
+      if (updates_->stopping) return Annotate(DaemonStops(), what);
+      if (const auto found = updates_->updates.find(base->replica_id()); found != updates_->updates.end()) {
         update = found->second;
       }
       // Another version takes the place of the one that was prepared, unless a holder has committed to that
@@ -270,46 +176,47 @@ absl::StatusOr<LiveReplicas::UpdatePtr> LiveReplicas::Stage(const RequestContext
               absl::StrCat(what, ": other holders of that replica are committing to ", update->artifact_id,
                            "; commit to that version first"));
         }
-        dropped = state_->Remove(
+        dropped = updates_->Remove(
             update, absl::AbortedError(absl::StrCat("another holder of that replica prepared ", artifact_id,
                                                     " instead; prepare that version")));
         update = nullptr;
       }
       begins = update == nullptr;
       if (begins) {
-        update = std::make_shared<Update>(artifact_id, base->replica_id());
+        update = std::make_shared<LiveUpdate>(artifact_id, base->replica_id());
         // The pointer is weak, since the update owns the gate.
-        update->gate = std::make_shared<CommitGate>([state = state_, weak = std::weak_ptr<Update>(update)] {
-          const UpdatePtr staged = weak.lock();
-          if (staged == nullptr) return;
-          absl::MutexLock lock(&state->mutex);
-          staged->staged = true;
-        });
-        state_->updates[base->replica_id()] = update;
+        update->gate =
+            std::make_shared<CommitGate>([updates = updates_, weak = std::weak_ptr<LiveUpdate>(update)] {
+              const LiveUpdatePtr staged = weak.lock();
+              if (staged == nullptr) return;
+              absl::MutexLock lock(&updates->mutex);
+              staged->staged = true;
+            });
+        updates_->updates[base->replica_id()] = update;
       }
       ++update->calls;
     }
     // Ends the ingest of the version that is not wanted any more, with no lock held.
     {
-      const State::Dropped ends = std::move(dropped);
+      const LiveUpdates::Dropped ends = std::move(dropped);
     }
     if (begins) Start(context, *base, update);
-    state_->Await(context, [&] { return update->staged || update->ended; });
+    updates_->Await(context, [&] { return update->staged || update->ended; });
     std::shared_ptr<PendingReplica> pending;
     absl::Status error;
     {
-      absl::MutexLock lock(&state_->mutex);
+      absl::MutexLock lock(&updates_->mutex);
       --update->calls;
       if (update->staged) return update;
       pending = update->pending;
       error = update->error;
       if (!update->ended) {
         if (update->calls == 0) {
-          dropped = state_->Remove(update, absl::CancelledError("no call waits for the version any more"));
+          dropped = updates_->Remove(update, absl::CancelledError("no call waits for the version any more"));
         }
-        return WhyEnded(context, what, state_->stopping);
+        return WhyEnded(context, what, updates_->stopping);
       }
-      state_->Remove(update, absl::OkStatus());
+      updates_->Remove(update, absl::OkStatus());
     }
     if (error.ok() && pending != nullptr) error = pending->Wait(context).status();
     if (error.ok()) {
@@ -338,7 +245,7 @@ absl::StatusOr<v1::PrepareVersionResponse> LiveReplicas::Prepare(const RequestCo
   return v1::PrepareVersionResponse();
 }
 
-absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const Update& update) const {
+absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const LiveUpdate& update) const {
   const std::vector<std::string> missing = ReadersOf(
       update.base_id, *options_.sessions, *options_.servings,
       [&](const void* lease) { return update.gate->HasEntered(static_cast<const LiveLease*>(lease)); });
@@ -349,18 +256,18 @@ absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const Update& 
   return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", why, "; nothing was written"));
 }
 
-absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePtr& update,
+absl::Status LiveReplicas::Rewrite(const RequestContext& context, const LiveUpdatePtr& update,
                                    const std::shared_ptr<LiveLease>& holder) {
   const std::string what = absl::StrCat("commit to ", update->artifact_id);
   // From here on the holder does not read: its replica may be rewritten as soon as all other holders have
   // entered.
   update->gate->Enter(holder);
   const auto ended = [&] { return update->ended; };
-  state_->Await(context, ended);
+  updates_->Await(context, ended);
   std::shared_ptr<PendingReplica> pending;
   absl::Status error;
   const auto look = [&] {
-    absl::MutexLock lock(&state_->mutex);
+    absl::MutexLock lock(&updates_->mutex);
     pending = update->pending;
     error = update->error;
     return update->ended;
@@ -368,20 +275,20 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
   if (!look()) {
     bool stopping = false;
     {
-      absl::MutexLock lock(&state_->mutex);
-      stopping = state_->stopping;
+      absl::MutexLock lock(&updates_->mutex);
+      stopping = updates_->stopping;
     }
     // While this holder is among those that have entered.
     const absl::Status missing = NameMissing(WhyEnded(context, what, stopping), *update);
     if (update->gate->Leave(holder.get())) {
-      State::Dropped dropped;
-      absl::MutexLock lock(&state_->mutex);
-      if (state_->stopping && update->gate->empty()) dropped = state_->Remove(update, missing);
+      LiveUpdates::Dropped dropped;
+      absl::MutexLock lock(&updates_->mutex);
+      if (updates_->stopping && update->gate->empty()) dropped = updates_->Remove(update, missing);
       return missing;
     }
     // It is too late to leave. Only a GPU can fail between here and the end.
-    absl::MutexLock lock(&state_->mutex);
-    state_->mutex.Await(absl::Condition(&ended));
+    absl::MutexLock lock(&updates_->mutex);
+    updates_->mutex.Await(absl::Condition(&ended));
     pending = update->pending;
     error = update->error;
   }
@@ -393,15 +300,15 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const UpdatePt
   // False: its leases have ended.
   const bool left = lease.ok() || update->gate->Leave(holder.get());
   {
-    absl::MutexLock lock(&state_->mutex);
-    state_->Remove(update, absl::OkStatus());
+    absl::MutexLock lock(&updates_->mutex);
+    updates_->Remove(update, absl::OkStatus());
     if (lease.ok()) {
       // The other holders keep the names of their holds, which are about the new replica from now on.
-      for (auto& [name, hold] : state_->holds) {
+      for (auto& [name, hold] : updates_->holds) {
         if (hold.replica_id == update->base_id) hold.replica_id = (*lease)->replica_id();
       }
     } else if (!left) {
-      std::erase_if(state_->holds,
+      std::erase_if(updates_->holds,
                     [&](const auto& hold) { return hold.second.replica_id == update->base_id; });
     }
   }
@@ -421,7 +328,7 @@ absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestCont
     if (request.has_wait()) {
       waits.deadline = std::min(waits.deadline, SteadyNow() + rpc::FromProto(request.wait()));
     }
-    TC_ASSIGN_OR_RETURN(const UpdatePtr update, Stage(waits, lease, request.artifact_id()));
+    TC_ASSIGN_OR_RETURN(const LiveUpdatePtr update, Stage(waits, lease, request.artifact_id()));
     lease.reset();  // a lease that is held here would be waited for
     TC_RETURN_IF_ERROR(Rewrite(waits, update, holder));
     // So the keeper has the record of the new version before a holder goes on: a daemon that is killed from
@@ -438,53 +345,6 @@ absl::StatusOr<v1::CommitVersionResponse> LiveReplicas::Commit(const RequestCont
   TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), options_.sessions->IssueLiveTicket(held));
   response.set_hold(name);
   return response;
-}
-
-namespace {
-
-class LiveLeasesService final : public v1::LiveLeases::CallbackService {
- public:
-  LiveLeasesService(LiveReplicas* live, rpc::Executor* quick, rpc::Executor* waiting)
-      : live_(*live), quick_(*quick), waiting_(*waiting) {}
-
-  using Call = grpc::CallbackServerContext;
-  using Unary = grpc::ServerUnaryReactor;
-
-  Unary* AttachLive(Call* call, const v1::AttachLiveRequest* request,
-                    v1::AttachLiveResponse* response) override {
-    return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
-      TC_ASSIGN_OR_RETURN(*response, live_.Attach(*request));
-      return absl::OkStatus();
-    });
-  }
-  Unary* PrepareVersion(Call* call, const v1::PrepareVersionRequest* request,
-                        v1::PrepareVersionResponse* response) override {
-    return rpc::HandleUnary(call, waiting_,
-                            [this, request, response](const RequestContext& context) -> absl::Status {
-                              TC_ASSIGN_OR_RETURN(*response, live_.Prepare(context, *request));
-                              return absl::OkStatus();
-                            });
-  }
-  Unary* CommitVersion(Call* call, const v1::CommitVersionRequest* request,
-                       v1::CommitVersionResponse* response) override {
-    return rpc::HandleUnary(call, waiting_,
-                            [this, request, response](const RequestContext& context) -> absl::Status {
-                              TC_ASSIGN_OR_RETURN(*response, live_.Commit(context, *request));
-                              return absl::OkStatus();
-                            });
-  }
-
- private:
-  LiveReplicas& live_;
-  rpc::Executor& quick_;
-  rpc::Executor& waiting_;
-};
-
-}  // namespace
-
-std::unique_ptr<grpc::Service> MakeLiveLeasesService(LiveReplicas* live, rpc::Executor* quick,
-                                                     rpc::Executor* waiting) {
-  return std::make_unique<LiveLeasesService>(live, quick, waiting);
 }
 
 }  // namespace tensorcast::daemon

@@ -21,15 +21,11 @@
 #include "base/request_context.h"
 #include "core/engine/engine.h"
 #include "core/replicas/commit_gate.h"
+#include "daemon/service/live_updates.h"
 #include "daemon/service/materialize.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/session/sessions.h"
 #include "proto/live.pb.h"
-#include "rpc/executor.h"
-
-namespace grpc {
-class Service;
-}  // namespace grpc
 
 namespace tensorcast::daemon {
 
@@ -62,38 +58,29 @@ class LiveReplicas {
   void Stop();
 
  private:
-  struct Update;
-  struct State;
-  using UpdatePtr = std::shared_ptr<Update>;
-
   // `what` names the call in errors.
   absl::StatusOr<std::shared_ptr<LiveLease>> Find(const std::string& hold, std::string_view what) const;
   // Makes a hold for the lease. Returns its name and the lease.
   std::pair<std::string, std::shared_ptr<LiveLease>> MakeHold(std::unique_ptr<ReplicaLease> lease) const;
   // Stages the artifact for the replica of `base`, and returns the update when it is staged.
-  absl::StatusOr<UpdatePtr> Stage(const RequestContext& context,
-                                  const std::shared_ptr<const ReplicaLease>& base,
-                                  const std::string& artifact_id);
-  void Start(const RequestContext& context, const ReplicaLease& base, const UpdatePtr& update);
+  absl::StatusOr<LiveUpdatePtr> Stage(const RequestContext& context,
+                                      const std::shared_ptr<const ReplicaLease>& base,
+                                      const std::string& artifact_id);
+  void Start(const RequestContext& context, const ReplicaLease& base, const LiveUpdatePtr& update);
   // FAILED_PRECONDITION if processes hold a live lease on another replica of this artifact at the location:
   // the commit would remove that replica.
   absl::Status CheckNotHeldElsewhere(const std::string& artifact_id, const Location& location) const;
   // FAILED_PRECONDITION unless a replica there can become another version in its memory.
   absl::Status CheckCanChange(const Location& location) const;
   // Keeps the holder in the update's gate until the replica is rewritten, and gives the holder a new lease.
-  // After an error, either nothing was written and the holder keeps its lease, or the replica is lost. If the
-  // replica is lost, the holder has no lease and all holds of the replica end.
-  absl::Status Rewrite(const RequestContext& context, const UpdatePtr& update,
+  // After an error the holder is in one of two states: nothing was written, or it has no lease and the
+  // replica is lost. Then all holds of that replica end.
+  absl::Status Rewrite(const RequestContext& context, const LiveUpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);
-  absl::Status NameMissing(const absl::Status& ended, const Update& update) const;
+  absl::Status NameMissing(const absl::Status& ended, const LiveUpdate& update) const;
 
   const Options options_;
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<LiveUpdates> updates_;
 };
-
-// The calls as a gRPC service. `live` and the executors must outlive the server with which the service is
-// registered.
-std::unique_ptr<grpc::Service> MakeLiveLeasesService(LiveReplicas* live, rpc::Executor* quick,
-                                                     rpc::Executor* waiting);
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,6 @@
 // Replicas that become a later version under live leases: the calls of the processes that hold them.
 // core/engine/live_advance_test.cc has the ingest alone.
+#include "base/status.h"
 #include "daemon/service/live_replicas.h"
 
 #include <unistd.h>
