@@ -1,7 +1,6 @@
 #include "daemon/global_store_link/global_store_link.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -11,6 +10,7 @@
 #include "base/steady_time.h"
 #include "base/upkeep.h"
 #include "core/replica/inventory_digest.h"
+#include "daemon/global_store_link/republication.h"
 #include "otel/api/span.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry_after.h"
@@ -317,44 +317,13 @@ absl::Status GlobalStoreLink::SendInventory() {
   TC_ASSIGN_OR_RETURN(const v1::ReconcileInventoryResponse response,
                       options_.client->ReconcileInventory(UpkeepContext(options_.call_timeout), messages));
   inventory_due_ = false;
-  Republish(inventory, response);
+  RepublishUnknown({.client = options_.client,
+                    .feed = options_.feed,
+                    .node = node_,
+                    .identity = identity(),
+                    .call_timeout = options_.call_timeout},
+                   inventory, response.unknown_artifacts());
   return absl::OkStatus();
-}
-
-void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
-                                const v1::ReconcileInventoryResponse& response) {
-  std::map<std::string, const ReplicaInfo*> ready;
-  for (const ReplicaInfo& replica : inventory) {
-    if (replica.state == ReplicaState::kReady) ready[replica.artifact_id] = &replica;
-  }
-  // The global store lists replicas of artifacts that it knows only. Those which it does not (it lost its
-  // database) are published again from the manifests here, and their replicas told as if they had just
-  // changed.
-  int published = 0;
-  for (const std::string& artifact_id : response.unknown_artifacts()) {
-    const auto held = ready.find(artifact_id);
-    const auto manifest = node_->FindManifest(artifact_id);
-    if (held == ready.end() || !manifest.ok()) {
-      continue;  // gone meanwhile, or still being made: then its maker publishes it
-    }
-    v1::PublishArtifactRequest first;
-    *first.mutable_node() = identity();
-    *first.mutable_replica() = rpc::ToProto(*held->second);
-    const absl::Status status =
-        options_.client
-            ->PublishArtifact(UpkeepContext(options_.call_timeout), **manifest, first, /*asking=*/"")
-            .status();
-    LOG_IF(WARNING, !status.ok()) << "publish artifact " << artifact_id
-                                  << " again, which the global store does not know: " << status;
-    if (status.ok()) ++published;
-    // All its replicas on this node, now that the global store knows what they are of.
-    for (const ReplicaInfo& replica : inventory) {
-      if (status.ok() && replica.artifact_id == artifact_id) options_.feed->Touch(replica);
-    }
-  }
-  LOG_IF(WARNING, published > 0) << "The global store did not know " << published
-                                 << " artifacts of this node, so this daemon published them again; if the "
-                                    "store lost its database, bind the keys again";
 }
 
 absl::Status GlobalStoreLink::SendChanges() {

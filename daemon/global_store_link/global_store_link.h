@@ -13,11 +13,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -25,28 +23,13 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "core/artifact/manifest.h"
-#include "core/replica/replica.h"
 #include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/linked_node.h"
 #include "daemon/global_store_link/replica_feed.h"
 #include "rpc/grant_token/grant_token.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::daemon {
-
-// The link's view of its node. Called on the link's thread with no lock held.
-class LinkedNode {
- public:
-  virtual ~LinkedNode() = default;
-  virtual std::vector<ReplicaInfo> Inventory() = 0;
-  virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) = 0;
-  // Reported at registration and with each heartbeat.
-  virtual void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) = 0;
-  // Sets the grants in use, and whether other nodes can reach this node.
-  virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
-  // The global store answered a heartbeat: this renews all work that the answer does not revoke.
-  virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
-};
 
 class GlobalStoreLink {
  public:
@@ -115,7 +98,6 @@ class GlobalStoreLink {
   std::optional<uint64_t> InventoryDigest();
   // Adopts the heartbeat interval and node_ttl of an answer.
   void Obey(const google::protobuf::Duration& heartbeat_interval, const google::protobuf::Duration& node_ttl);
-  void Republish(const std::vector<ReplicaInfo>& inventory, const v1::ReconcileInventoryResponse& response);
   // `final`: no immediate retry follows.
   void NoteOutcome(const absl::Status& status, bool final);
   bool HeartbeatDue();
