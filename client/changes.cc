@@ -101,7 +101,7 @@ absl::StatusOr<Changes::Target> Changes::TargetOf(const Replica& replica) {
   if (state.image.empty() && state.manifest->layout().image_bytes > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("read the changes to ", replica.artifact_id(),
-                     ": the replica is not attached in host memory; get the artifact at cpu, attached"));
+                     ": the replica is not attached in host memory; get the artifact at cpu with attach"));
   }
   Target target{.artifact_id = replica.artifact_id(),
                 .manifest = state.manifest,

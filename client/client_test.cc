@@ -547,8 +547,8 @@ TEST_F(ConnectTest, FindDaemonWhereNoneListens_NamesThePlaces) {
   EXPECT_EQ(none.message(), absl::StrCat("find the daemon of this host: no daemon listens at "
                                          "/no/such/folder/client.sock or ",
                                          folder_.File("client.sock"),
-                                         "; start one with \"tensorcast daemon\", or name one that runs with "
-                                         "TENSORCAST_DAEMON"));
+                                         "; start one with \"tensorcast daemon\", or name a running daemon "
+                                         "with TENSORCAST_DAEMON"));
 }
 
 TEST_F(ConnectTest, FindDaemonThatRefusesThisUser_IsPermissionDenied) {

@@ -143,9 +143,9 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
     tried.push_back(std::move(socket));
   }
   if (!refused.ok()) return refused;
-  return absl::UnavailableError(
-      absl::StrCat("find the daemon of this host: no daemon listens at ", absl::StrJoin(tried, " or "),
-                   "; start one with \"tensorcast daemon\", or name one that runs with ", kDaemonVariable));
+  return absl::UnavailableError(absl::StrCat(
+      "find the daemon of this host: no daemon listens at ", absl::StrJoin(tried, " or "),
+      "; start one with \"tensorcast daemon\", or name a running daemon with ", kDaemonVariable));
 }
 
 // The order is the same in C++, Python and the CLI: what the caller names, the environment, the default

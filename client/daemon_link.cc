@@ -74,9 +74,9 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
   const std::string what = absl::StrCat("connect to the daemon at ", address_);
   const absl::Status connected = rpc::AwaitConnection(*channel_, context, what);
   if (absl::IsDeadlineExceeded(connected)) {
-    return absl::UnavailableError(absl::StrCat(what, ": no answer came within ",
-                                               absl::FormatDuration(timeout),
-                                               "; check that the process that listens there is not stopped"));
+    return absl::UnavailableError(
+        absl::StrCat(what, ": no answer came within ", absl::FormatDuration(timeout),
+                     "; check whether the daemon is suspended, and check the network"));
   }
   if (!absl::IsUnavailable(connected)) return connected;
   const std::string_view remedy =

@@ -41,9 +41,9 @@ absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
   for (size_t i = tensor.shape.size(); i-- > 0;) {
     constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
     if (tensor.shape[i] > kMax || elements > kMax) {
-      return absl::OutOfRangeError(absl::StrCat("dlpack of tensor \"", tensor.name,
-                                                "\": DLPack cannot express a dimension this large; ",
-                                                "read the tensor's bytes instead"));
+      return absl::OutOfRangeError(
+          absl::StrCat("dlpack of tensor \"", tensor.name, "\": the size or the stride of dimension ", i,
+                       " is above ", kMax, ", the max of DLPack; read the tensor's bytes instead"));
     }
     view.shape[i] = static_cast<int64_t>(tensor.shape[i]);
     view.strides[i] = static_cast<int64_t>(elements);

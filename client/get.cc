@@ -237,7 +237,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetFiles(const RequestContext& 
   TC_ASSIGN_OR_RETURN(const KeyInfo info, ResolveKey(context, key, options.confirmed));
   if (info.files_id.empty()) {
     return absl::NotFoundError(absl::StrCat("get the files of ", key,
-                                            ": the key binds no files; put a folder that has config.json"));
+                                            ": the key binds no files; put the model's folder, with its "
+                                            "config.json, under this key"));
   }
   return Get(context, info.files_id, options);
 }
@@ -356,7 +357,7 @@ std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std:
     absl::MutexLock lock(&state->mutex);
     state->result = absl::ResourceExhaustedError(
         absl::StrCat("start the get of ", artifact, ": this process cannot start a thread: ", error.what(),
-                     "; call Get, or allow more threads or memory"));
+                     "; call Get, which starts no thread, or allow more threads or memory"));
   }
   return std::unique_ptr<PendingGet>(new PendingGet(std::move(state)));
 }

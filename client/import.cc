@@ -207,7 +207,8 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   if (latest == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("find import ", path,
-                     ": this node did not import this file, but another one at this path; import the model"));
+                     ": imports of this path exist, but none by this node of the file as it is now; import "
+                     "the model again"));
   }
   return ImportedFile{.artifact_id = latest->artifact_id(),
                       .files = static_cast<size_t>(from->objects_size())};

@@ -45,7 +45,7 @@ absl::Status Replica::Verify() const {
   if (state_->image.empty() && image_bytes() > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("verify replica ", replica_id(),
-                     ": the replica is not attached in host memory; get the artifact at cpu, attached"));
+                     ": the replica is not attached in host memory; get the artifact at cpu with attach"));
   }
   const Manifest& manifest = *state_->manifest;
   // Digests are those of chunks, so each chunk that holds a part of a chosen tensor is read whole.

@@ -181,11 +181,12 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     if (key.artifact_id() == artifact_id && key.name() != flags.artifact) keys.push_back(key);
   }
   if (keys.size() > named && !flags.force) {
+    const size_t unnamed = keys.size() - named - 1;
     return absl::FailedPreconditionError(absl::StrCat(
-        "rm ", flags.artifact, ": ", named == 0 ? "keys" : "other keys", " are bound to artifact ",
-        artifact_id, " (", keys.size() - named, ", such as ", keys[named].name(),
-        "), so nothing was deleted; give --force to delete these keys too, or remove only a key with "
-        "`tensorcast key rm`"));
+        "rm ", flags.artifact, ": artifact ", artifact_id, " is ", named == 0 ? "" : "also ", "bound to key ",
+        keys[named].name(), unnamed == 0 ? "" : absl::StrCat(" and ", unnamed, " more"),
+        ", so nothing was deleted; give --force to delete the artifact with these keys, or remove only a key "
+        "with `tensorcast key rm`"));
   }
   for (const v1::Key& key : keys) {
     // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.

@@ -218,9 +218,12 @@ absl::Status Archive(const std::string& folder, const std::string& out) {
     return absl::Status(why.code(), absl::StrCat("create the archive ", out, ": ", why.message(),
                                                  "; install the package tar"));
   }
+  if (WIFSIGNALED(status)) {
+    return absl::UnknownError(absl::StrCat("create the archive ", out, ": signal ", WTERMSIG(status),
+                                           " ended tar; run the command again"));
+  }
   return absl::UnknownError(absl::StrCat("create the archive ", out, ": tar ended with code ",
-                                         WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-                                         "; check the free space of the disk"));
+                                         WEXITSTATUS(status), "; check the free space of the disk"));
 }
 
 void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOptions& options,
@@ -236,9 +239,9 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
     // The daemon on this node was asked first, as "this-node".
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
-      bundle.LeaveOut(absl::StrCat("node ", node.name()),
-                      absl::ResourceExhaustedError(absl::StrCat("a bundle asks only ", kMaxNodes,
-                                                                " nodes; make a bundle on that node")));
+      bundle.LeaveOut(absl::StrCat("node ", node.name()), absl::ResourceExhaustedError(absl::StrCat(
+                                                              "a bundle covers at most ", kMaxNodes,
+                                                              " other nodes; run the command on this node")));
     } else {
       nodes.push_back(node);
     }

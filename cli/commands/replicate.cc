@@ -166,7 +166,7 @@ class Replication {
     return absl::Status(
         code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
         absl::StrCat("the artifact is missing at ", missing.size(), " of ", response_.results_size(),
-                     " places; run the command again to try those again\n  ",
+                     " places; correct the causes below, and run the command again\n  ",
                      absl::StrJoin(missing, "\n  ")));
   }
 
@@ -283,10 +283,10 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
         "--all (`tensorcast replication ls ", flags.places.artifact, "` lists tasks)"));
   }
   if (flags.follow && (IsArtifactId(flags.places.artifact) || flags.lane != "auto")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicate ", flags.places.artifact, " --follow: ",
-                     flags.lane != "auto" ? "each node pulls each version by itself; leave --lane out"
-                                          : "an artifact id has no later versions; give a key"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "replicate ", flags.places.artifact, " --follow: ",
+        flags.lane != "auto" ? "a node that follows a key pulls each version by itself; leave --lane out"
+                             : "an artifact id has no later versions; give a key"));
   }
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();

@@ -221,7 +221,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (size > kLongestFile) {
     return absl::InvalidArgumentError(
         absl::StrCat("read ", path, ": the file has more than ", kLongestFile,
-                     " bytes, the maximum of a configuration; name a YAML file"));
+                     " bytes, the max of a configuration; name another file, or shorten this one"));
   }
   if (size == 0 && S_ISFIFO(found.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -65,8 +65,8 @@ TEST(Config, InvalidValue_ErrorSaysWhatIsExpected) {
   EXPECT_THAT(ErrorOf("daemon:\n  peer_timeout: 10\n"), HasSubstr("\"10\" is not a duration"));
   EXPECT_THAT(ErrorOf("daemon:\n  huge_pages: maybe\n"), HasSubstr("\"maybe\" is not true or false"));
   EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 1.5\n"), HasSubstr("is not a number"));
-  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 99999999999\n"), HasSubstr("is not a number from 1"));
-  EXPECT_THAT(ErrorOf("daemon:\n  max_concurrent_ingests: 0\n"), HasSubstr("is not a number from 1"));
+  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 99999999999\n"), HasSubstr("is not a whole number from 1"));
+  EXPECT_THAT(ErrorOf("daemon:\n  max_concurrent_ingests: 0\n"), HasSubstr("is not a whole number from 1"));
   EXPECT_THAT(ErrorOf("daemon:\n  device_runtime: gpu\n"), HasSubstr("is not one of auto, cuda, none, fake"));
   EXPECT_THAT(ErrorOf("daemon:\n  lanes: [ucx, carrier-pigeon]\n"),
               HasSubstr("\"carrier-pigeon\" is not one of"));
@@ -150,14 +150,14 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"daemon.host_pool=0", "more than 0 bytes"},
       {"daemon.host_pool=", "a value is needed"},
-      {"daemon.limits.send=1000kB", "is less than 1MiB a second; give more, or 0 for no limit"},
+      {"daemon.limits.send=1000kB", "is less than 1MiB; give 1MiB a second or more, or 0 for no limit"},
       {"daemon.limits.receive=fast", "\"fast\""},
       {"daemon.limits.receive=", "a value is needed"},
-      {"daemon.fake_devices=0", "is not a number from 1"},
+      {"daemon.fake_devices=0", "is not a whole number from 1"},
       {"daemon.fake_device_memory=0", "more than 0 bytes"},
-      {"daemon.copy_threads=2000000000", "is not a number from 0"},
-      {"daemon.max_concurrent_ingests=2000000000", "is not a number from 1"},
-      {"daemon.staging_buffers=100000", "is not a number from 1"},
+      {"daemon.copy_threads=2000000000", "is not a whole number from 0"},
+      {"daemon.max_concurrent_ingests=2000000000", "is not a whole number from 1"},
+      {"daemon.staging_buffers=100000", "is not a whole number from 1"},
       {"daemon.device_runtime=", "a value is needed"},
       {"daemon.listen=foo", "is not host:port"},
       {"daemon.listen=127.0.0.1:99999", "a port is a number from 0 to 65535"},
@@ -165,7 +165,7 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
       {"daemon.ucx_listen=::1:7010", "in brackets"},
       {"daemon.tcp_listen=unix:/x", "see daemon.unix_socket"},
       {"daemon.tcp_advertise=[0.0.0.0:1]", "name the one that others connect to"},
-      {"daemon.tcp_connections=17", "is not a number from 0"},
+      {"daemon.tcp_connections=17", "is not a whole number from 0"},
       {"daemon.advertise=0.0.0.0:7001", "name the one that others connect to"},
       {"daemon.global_store=http://a:1", "is not host:port"},
       {"daemon.global_store=a:0", "port 0 cannot be connected to"},

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "absl/log/check.h"
@@ -42,8 +43,9 @@ absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
   // every key.
   CHECK(parse(key.min(), &min) && parse(key.max(), &max)) << field.full_name();
   if (parse(text, &number) && number >= min && number <= max) return absl::OkStatus();
+  const std::string_view kind = std::is_integral_v<Number> ? "whole number" : "number";
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not a number from ", key.min(), " to ", key.max()));
+      absl::StrCat("\"", text, "\" is not a ", kind, " from ", key.min(), " to ", key.max()));
 }
 
 absl::Status CheckSize(std::string_view text) {
@@ -58,7 +60,7 @@ absl::Status CheckRate(std::string_view text) {
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
   if (bytes == 0 || bytes >= kMin) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is less than 1MiB a second; give more, or 0 for no limit"));
+      absl::StrCat("\"", text, "\" is less than 1MiB; give 1MiB a second or more, or 0 for no limit"));
 }
 
 std::string ShortestOf(const v1::ConfigKey& key) { return key.min().empty() ? "1ms" : key.min(); }

@@ -53,7 +53,7 @@ TEST(Schema, EachValueFormat_AcceptsValidAndExplainsInvalidValues) {
 
 TEST(Schema, NumbersAndChoices_AreCheckedAgainstTheirLimits) {
   ExpectGood(Key("daemon", "fake_devices"), {"1", "64"});
-  ExpectBad(Key("daemon", "fake_devices"), {"0", "65", "one"}, "is not a number from 1 to 64");
+  ExpectBad(Key("daemon", "fake_devices"), {"0", "65", "one"}, "is not a whole number from 1 to 64");
   ExpectGood(Key("log", "level"), {"info", "warning", "error"});
   ExpectBad(Key("log", "level"), {"INFO", "loud"}, "is not one of info, warning, error");
 }

@@ -20,7 +20,8 @@ namespace {
 absl::Status TlsError(std::string_view flag, const std::string& path) {
   return absl::InvalidArgumentError(absl::StrCat("listen with TLS: ", flag, " ", path, ": ",
                                                  security::TakeOpenSslErrors(),
-                                                 "; check that the file is PEM and readable"));
+                                                 "; check that the file is readable PEM, and that --key "
+                                                 "is the key of --cert"));
 }
 
 // A certificate of an authority is enough; what it is called plays no part.

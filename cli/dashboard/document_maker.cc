@@ -100,7 +100,8 @@ auto Documents::Maker::Daemon() -> Shared<v1::GetStatusResponse> {
       const absl::MutexLock lock(&mutex_);
       if (store_alone_ == own) {
         return absl::UnimplementedError(
-            "show the daemon: the dashboard is connected to a global store, which is not a daemon");
+            "show the daemon: the dashboard is connected to a global store; start a dashboard with the "
+            "address of a daemon as --daemon");
       }
     }
     absl::StatusOr<v1::GetStatusResponse> status = Ask(

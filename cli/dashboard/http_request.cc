@@ -173,7 +173,7 @@ absl::StatusOr<std::string> DecodeUrl(std::string_view text, bool plus) {
   // Control characters are looked for after the decoding, since %00 is one, too.
   if (!IsPrintable(decoded)) {
     return absl::InvalidArgumentError(
-        "the address is not UTF-8, or has control characters; correct or shorten it");
+        "the address is not UTF-8, or has control characters; correct the address");
   }
   return decoded;
 }

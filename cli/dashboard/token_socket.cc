@@ -82,7 +82,7 @@ absl::StatusOr<std::string> AskForAddress(const std::string& path) {
     return absl::UnavailableError(
         absl::StrCat("get a token from ", path,
                      ": no dashboard of this user listens there; start one with `tensorcast dashboard`, "
-                     "or give the address of one that runs with --listen"));
+                     "or name the address of a running dashboard with --listen"));
   }
   // Root's folder of sockets may belong to the user of the system service, and another socket may be here.
   TC_RETURN_IF_ERROR(Annotate(CheckPeer(socket.get(), {}), absl::StrCat("get a token from ", path)));

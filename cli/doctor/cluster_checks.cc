@@ -232,13 +232,13 @@ void CheckVersions(const Facts& facts, FindingList& out) {
   for (const auto& [name, own] : protocols) {
     if (own == protocol) continue;
     Check(name, "version", out)
-        .Fail(absl::StrCat("this node speaks protocol ", own, ", most others ", protocol),
+        .Fail(absl::StrCat("this node speaks protocol ", own, ", and most other nodes speak ", protocol),
               "upgrade the older processes: they refuse each other's calls");
   }
   for (const auto& [name, own] : software) {
     const Check check(name, "version", out);
     if (own != version) {
-      check.Warn(absl::StrCat("this node runs version ", own, ", most others ", version),
+      check.Warn(absl::StrCat("this node runs version ", own, ", and most other nodes run ", version),
                  "finish the upgrade");
     } else if (own != facts.version) {
       check.Warn(absl::StrCat("this node runs version ", own, ", and this program is ", facts.version),

@@ -30,7 +30,7 @@ void CheckDaemon(const Facts& facts, FindingList& out) {
   if (facts.answer.ok()) return check.Ok(absl::StrCat("answers at ", facts.daemon));
   const std::string where = facts.daemon.empty() ? "" : absl::StrCat(" at ", facts.daemon);
   check.Fail(absl::StrCat("no daemon answers", where, ": ", facts.answer.message()),
-             "start one with `tensorcast daemon`, or name one that runs with --daemon");
+             "start one with `tensorcast daemon`, or name a running daemon with --daemon");
   for (const SocketFolderFacts& folder : facts.socket_folders) CheckSocketFolder(folder, out);
 }
 
