@@ -253,10 +253,15 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
   while (true) {
     Message message = ReceiveMessage(socket_.get());
     if (message.what == 'E') return kept;
-    if (message.what != 'N' || !message.fd) {
+    if (message.what != 'N') {
       return absl::UnavailableError(
-          "take back the memory that the keeper holds: the keeper did not send all of the memory; raise the "
-          "daemon's limit of open files");
+          "take back the memory that the keeper holds: the keeper ended the connection before all memory was "
+          "sent; see the log for why the keeper ended");
+    }
+    if (!message.fd) {
+      return absl::UnavailableError(
+          "take back the memory that the keeper holds: this process received no file descriptor for a part "
+          "of the memory; raise the daemon's limit of open files");
     }
     // The client keeps a descriptor of its own, so that another keeper can be told of it.
     TC_ASSIGN_OR_RETURN(UniqueFd again, Duplicate(message.fd.get()));

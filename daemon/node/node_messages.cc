@@ -14,10 +14,15 @@ absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const Device
     TC_ASSIGN_OR_RETURN(device, devices->FindDevice(location.device_uuid()));
   }
   const bool known = devices == nullptr || device < static_cast<int>(devices->devices().size());
-  if (device < 0 || !known) {
-    return absl::InvalidArgumentError(absl::StrCat("use gpu:", device, ": this node has ",
-                                                   devices == nullptr ? 0 : devices->devices().size(),
-                                                   " GPUs, numbered from 0; name another location"));
+  if (device < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("use gpu:", device, ": GPUs are numbered from 0; name another location"));
+  }
+  if (!known) {
+    const size_t count = devices->devices().size();
+    const std::string has = count == 0 ? "no GPU" : absl::StrCat("the GPUs 0 to ", count - 1);
+    return absl::InvalidArgumentError(
+        absl::StrCat("use gpu:", device, ": this node has ", has, "; name another location"));
   }
   return Location{LocationKind::kGpu, device};
 }

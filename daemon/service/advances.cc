@@ -45,10 +45,15 @@ absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Lo
   if (location.kind != LocationKind::kDisk && request.tensors().empty() && request.lane().empty()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "advance to ", request.has_key() ? request.key() : request.artifact_id(), ": only a whole artifact in ",
-      "host memory or on a GPU is written over an earlier version; leave out disk, tensors and lane, or get ",
-      "without advance"));
+  const std::string_view why =
+      location.kind == LocationKind::kDisk
+          ? "packed files on disk are not written over; name host memory or a GPU"
+      : !request.tensors().empty()
+          ? "tensors were chosen, and only all tensors are written over an earlier version; leave tensors out"
+          : "a lane was named, and an advance chooses its lanes itself; leave the lane out";
+  return absl::InvalidArgumentError(absl::StrCat("advance to ",
+                                                 request.has_key() ? request.key() : request.artifact_id(),
+                                                 ": ", why, ", or get without advance"));
 }
 
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const Location& location,

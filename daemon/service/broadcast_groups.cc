@@ -97,8 +97,8 @@ absl::StatusOr<std::string> BroadcastGroups::Version() const {
   // NCCL knows no certificates, so it runs only where every process on the network is trusted.
   if (!options_.trusted_fabric) {
     return absl::FailedPreconditionError(
-        "NCCL has no authentication; where every host of the network is trusted, set "
-        "security.trusted_fabric: true");
+        "security.trusted_fabric is off, and NCCL has no authentication; if every host of the network is "
+        "trusted, set security.trusted_fabric: true");
   }
   if (options_.broadcaster == nullptr) {
     return absl::UnavailableError(

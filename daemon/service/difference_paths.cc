@@ -96,16 +96,18 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     // relied on.
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
-      return absl::DataLossError(
-          absl::StrCat("follow the path to ", target.id(), ": difference ", manifest->id(), " begins at ",
-                       ends.base, ", and the path has reached ", reached, "; the target comes whole"));
+      return absl::DataLossError(absl::StrCat("use the differences to ", target.id(), ": difference ",
+                                              manifest->id(), " has base ", ends.base,
+                                              ", and the differences before it lead to ", reached,
+                                              "; no action is needed, the whole image is brought instead"));
     }
     reached = ends.target;
     manifests.push_back(std::move(manifest));
   }
   if (reached == target.id()) return manifests;
-  return absl::DataLossError(absl::StrCat("follow the path to ", target.id(), ": the differences end at ",
-                                          reached, "; the target comes whole"));
+  return absl::DataLossError(absl::StrCat("use the differences to ", target.id(),
+                                          ": the differences lead only to ", reached,
+                                          "; no action is needed, the whole image is brought instead"));
 }
 
 absl::Status DifferencePaths::Bring(const RequestContext& context,
@@ -202,7 +204,9 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
   if (wrong != ids.end()) {
     otel::metrics::kDifferencePaths.Add(1, {"damaged"});
     path.unused = absl::DataLossError(absl::StrCat(
-        "use difference ", *wrong, ": the difference made wrong bytes on this node; the target comes whole"));
+        "use difference ", *wrong,
+        ": the difference made wrong bytes on this node; no action is needed, the whole image is brought "
+        "instead"));
     return by(std::move(path));
   }
   path.on_made_wrong = [wrong = wrong_, ids] { wrong->Note(ids); };

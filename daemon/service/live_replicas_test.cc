@@ -243,7 +243,8 @@ TEST_F(LiveReplicasTest, VersionThatOthersHoldLive_IsRefused) {
   std::optional<Holder> other = Hold(target);
   const absl::Status refused = Prepare(one, target);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("get that version live, to share the replica"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("get that version with live=True to share the replica"));
   other.reset();
   EXPECT_TRUE(testing::Eventually([&] { return Prepare(one, target).ok(); }));
 }

@@ -79,7 +79,7 @@ absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField
   if (ingest.location.kind != LocationKind::kCpu) {
     return absl::InvalidArgumentError(
         absl::StrCat("materialize a part of ", ingest.artifact_id(), ": ", ingest.location.ToString(),
-                     " holds whole artifacts; get these tensors to cpu, or all tensors"));
+                     " takes only whole artifacts; get these tensors at cpu, or get all tensors"));
   }
   ingest.chunks = std::move(selection.chunks);
   return absl::OkStatus();

@@ -40,8 +40,8 @@ absl::Status CheckQuestion(const v1::ProveRequest& request, uint64_t image_bytes
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "prove possession: the request has ", request.ranges_size(), " ranges of ", bytes,
-      " bytes together and a nonce of ", request.nonce().size(), " bytes; ask for max ", kMaxRanges,
-      " ranges of ", kMaxBytes, " bytes together with a nonce of max ", kMaxNonceBytes, " bytes"));
+      " bytes together and a nonce of ", request.nonce().size(), " bytes; ask for at most ", kMaxRanges,
+      " ranges of ", kMaxBytes, " bytes together, with a nonce of at most ", kMaxNonceBytes, " bytes"));
 }
 
 // The nonce, and room for the ranges behind it.

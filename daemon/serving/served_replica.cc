@@ -169,7 +169,7 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), patience)) {
         return absl::DeadlineExceededError(
             absl::StrCat("serve a replica: no staging buffer came back for ", absl::FormatDuration(patience),
-                         ", since the pulls that have them stall; take another source"));
+                         ", because the pulls that use the buffers stall; take another source"));
       }
     }
     memory = memory_.Take(device);

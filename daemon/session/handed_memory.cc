@@ -33,11 +33,15 @@ absl::Status CheckParts(const std::vector<HandedMemory>& handed, uint64_t image_
   uint64_t end = 0;
   for (const HandedPart& part : parts) {
     const bool inside = part.image_offset <= image_bytes && part.bytes <= image_bytes - part.image_offset;
-    if (!inside || part.image_offset < end) {
+    if (!inside) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "put: the ", part.bytes, " bytes that are handed over for offset ", part.image_offset,
+          " lie outside the image of ", image_bytes, " bytes; lay the tensors out as the manifest does"));
+    }
+    if (part.image_offset < end) {
       return absl::InvalidArgumentError(
           absl::StrCat("put: the ", part.bytes, " bytes that are handed over for offset ", part.image_offset,
-                       " of an image of ", image_bytes,
-                       " bytes lie outside the image or overlap other parts; hand each tensor over once"));
+                       " overlap an earlier part, which ends at ", end, "; hand each tensor over once"));
     }
     end = part.image_offset + part.bytes;
   }

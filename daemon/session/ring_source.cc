@@ -87,7 +87,9 @@ class RingSource final : public ChunkSource {
     std::deque<uint32_t> slots = TakeSlots();
     if (slots.empty()) {
       return absl::InternalError(absl::StrCat(
-          what, ": the shared memory of this put has no slot left for another fetch; put again"));
+          what,
+          ": no part of the put's shared memory is free for this fetch; report this defect of the "
+          "daemon"));
     }
     ChunkCopy copy(request.destination, request.blake3);
     const absl::Status copied = FetchThrough(slots, context, PiecesOf(request.range), what, copy);

@@ -74,9 +74,13 @@ absl::Status DeviceRebuild::Worker::Rebuild(DecoderPath path, uint32_t chunk, De
 
 absl::StatusOr<std::unique_ptr<DeviceRebuild>> DeviceRebuild::Open(DeviceRuntime* devices, int from, int to,
                                                                    uint64_t list_bytes) {
-  if (!devices->devices()[to].runs_kernels || !devices->Reaches(to, from)) {
+  if (!devices->devices()[to].runs_kernels) {
     return absl::UnimplementedError(absl::StrCat(
-        "rebuild on gpu:", to, ": it runs no kernels or does not reach gpu:", from, "; rebuild on the host"));
+        "rebuild on gpu:", to, ": the daemon cannot run kernels on this GPU; rebuild on the host"));
+  }
+  if (!devices->Reaches(to, from)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "rebuild on gpu:", to, ": this GPU cannot reach the memory of gpu:", from, "; rebuild on the host"));
   }
   std::unique_ptr<DeviceRebuild> rebuild(new DeviceRebuild(devices, to, list_bytes));
   // Shows now whether memory can be locked; the source could not go back to the host later.

@@ -35,9 +35,9 @@ namespace {
 absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional<uint64_t> expected) {
   if (!expected.has_value() || *expected == current) return absl::OkStatus();
   if (current == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("change key ", key,
-                                                      ": the key is not bound, but revision ", *expected,
-                                                      " was expected; resolve the key again"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("change key ", key, ": the key is not bound, but revision ", *expected,
+                     " was expected; expect revision 0 to bind a key that is not bound"));
   }
   return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": the key is at revision ", current,
                                                     ", not ", *expected,
@@ -146,8 +146,8 @@ absl::StatusOr<std::string> Catalog::FilesFor(const BindRequest& request, const 
     }
     if (files->record.kind == ArtifactKind::kFiles) return request.files_id;
     return absl::InvalidArgumentError(absl::StrCat(
-        "bind key ", request.key, ": ", request.files_id,
-        " is given for the key's files and is not of kind files; give the artifact of the files"));
+        "bind key ", request.key, ": artifact ", request.files_id, ", given for the key's files, is of kind ",
+        ArtifactKindName(files->record.kind), "; give an artifact of kind files"));
   }
   if (before == nullptr) return std::string();
   if (before->artifact_id == request.artifact_id) return before->files_id;

@@ -22,9 +22,9 @@ absl::Status CheckFacts(const NodeFacts& facts) {
         "register a node: the node id or the name is missing, or the incarnation is 0; give all three");
   }
   if (facts.incarnation >= kIncarnationsEnd) {
-    return absl::InvalidArgumentError(absl::StrCat("register node ", facts.node_id, ": the incarnation ",
-                                                   facts.incarnation, " is not below ", kIncarnationsEnd,
-                                                   "; set the host's clock"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "register node ", facts.node_id, ": the incarnation ", facts.incarnation, " is not below ",
+        kIncarnationsEnd, "; correct the host's clock, which gives the incarnation"));
   }
   return Annotate(CheckLabels(facts.labels), absl::StrCat("register node ", facts.name));
 }

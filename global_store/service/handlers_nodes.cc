@@ -56,9 +56,9 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
   }
   if (!options_.own_host_only && IsUnixAddress(request.node().grpc_address())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("register node ", request.node().name(), ": only its own host reaches ",
-                     request.node().grpc_address(),
-                     ", and this global store serves others; set the node's daemon.listen"));
+        absl::StrCat("register node ", request.node().name(), ": the address ", request.node().grpc_address(),
+                     " can be reached only on the node's own host, and this global store serves other hosts, "
+                     "too; set daemon.listen of the node"));
   }
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.node().pools()));
   const NodeFacts facts = FromProto(request.node());

@@ -114,8 +114,8 @@ absl::StatusOr<GroupCall> FromProto(const v1::AgreeOnVersionRequest& request) {
   if (request.has_lost_after()) call.lost_after = rpc::FromProto(request.lost_after());
   if (call.lost_after < kShortestLostAfter) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "agree on a version of ", request.key(), ": a member would be lost after ",
-        absl::FormatDuration(call.lost_after), "; give at least ", absl::FormatDuration(kShortestLostAfter)));
+        "agree on a version of ", request.key(), ": lost_after is ", absl::FormatDuration(call.lost_after),
+        "; give at least ", absl::FormatDuration(kShortestLostAfter)));
   }
   return call;
 }

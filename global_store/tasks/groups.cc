@@ -167,10 +167,17 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
   const auto& ranks = group.plan.ranks;
   const bool is_own =
       root.has_value() && root->rank < ranks.size() && ranks[root->rank].node_id == identity.node_id;
-  if (is_root ? !is_own : root.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("join group ", group_id,
-                                                   ": only the root's node names the root, and the root is a "
-                                                   "rank of that node; ask for the plan again"));
+  if (is_root && !is_own) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("join group ", group_id,
+                     ": this node is the root's node, and the call names no rank of this node as the root; "
+                     "ask for the plan again"));
+  }
+  if (!is_root && root.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("join group ", group_id,
+                     ": the call names a root, and this node is not the root's node; ask for the plan "
+                     "again"));
   }
   // The first call after the time ends the group. Every later one gets the same answer.
   if (group.over.ok() && !group.nodes.empty() && group.forms_until.has_value() && now >= *group.forms_until) {

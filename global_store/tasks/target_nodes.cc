@@ -35,7 +35,7 @@ absl::Status CheckRoom(const Node& node, const Location& location, uint64_t imag
   if (location.kind == LocationKind::kGpu && std::ranges::none_of(node.facts.devices, is_it)) {
     return absl::InvalidArgumentError(
         absl::StrCat("make a replica on node ", node.facts.name, ": the node has no ", location.ToString(),
-                     ", only ", node.facts.devices.size(), " GPUs; name another location"));
+                     "; GPUs of the node: ", node.facts.devices.size(), "; name another location"));
   }
   const auto pool = std::ranges::find(node.pools, location, &PoolFacts::location);
   if (pool == node.pools.end() || pool->capacity_bytes >= image_bytes) return absl::OkStatus();
