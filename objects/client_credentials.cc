@@ -88,7 +88,7 @@ class Writer {
 
 absl::Status NotHanded() {
   return absl::InvalidArgumentError(
-      "take a client's credentials: what the client handed over is not the memory file of a client of this "
+      "take a client's credentials: the file that the client handed over does not have the format of this "
       "release; use a client of the daemon's release");
 }
 

@@ -27,9 +27,10 @@ constexpr HttpLimits kMetadataLimits = {
 absl::StatusOr<Credentials> Complete(std::string_view from, std::string_view id, std::string_view secret,
                                      std::string_view token, std::string_view expiration) {
   if (id.empty() || secret.empty()) {
-    return absl::UnavailableError(absl::StrCat("get credentials from ", from,
-                                               ": the access key id or the secret key is missing; "
-                                               "check that this source has both"));
+    return absl::UnavailableError(
+        absl::StrCat("get credentials from ", from,
+                     id.empty() ? ": the access key id is missing; " : ": the secret key is missing; ",
+                     "check that this source has both"));
   }
   Credentials credentials{
       .access_key_id = std::string(id), .secret_access_key = Secret(secret), .session_token = Secret(token)};

@@ -108,11 +108,15 @@ class Hub {
             subject, ": the hub's link to the next page of the list is malformed; check HF_ENDPOINT"));
       }
       if (!next->has_value()) return files;
-      if (!SameOrigin(url, **next) || pages.contains((*next)->Text())) {
+      if (!SameOrigin(url, **next)) {
         return absl::UnavailableError(
-            absl::StrCat(subject,
-                         ": the next page of the list is on another server, or is one of the previous pages; "
-                         "check HF_ENDPOINT"));
+            absl::StrCat(subject, ": the hub's link to the next page of the list leads to another server, ",
+                         (*next)->Origin(), "; check HF_ENDPOINT"));
+      }
+      if (pages.contains((*next)->Text())) {
+        return absl::UnavailableError(absl::StrCat(
+            subject, ": the hub's link to the next page of the list leads back to a previous page; ",
+            "check HF_ENDPOINT"));
       }
       url = **next;
     }

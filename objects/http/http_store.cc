@@ -27,12 +27,15 @@ class HttpServer {
     ObjectIdentity identity{.uri = url.Text()};
     etag = reply.Header("etag");
     const std::string_view modified = reply.Header("last-modified");
-    if (!absl::SimpleAtoi(reply.Header("content-length"), &identity.bytes) ||
-        (etag.empty() && modified.empty())) {
+    if (!absl::SimpleAtoi(reply.Header("content-length"), &identity.bytes)) {
       return absl::DataLossError(absl::StrCat(
-          request.subject,
-          ": the server gives no size, or neither ETag nor Last-Modified; download the object and ",
-          "import the file"));
+          request.subject, ": the server gives no size; download the object and import the file"));
+    }
+    if (etag.empty() && modified.empty()) {
+      return absl::DataLossError(
+          absl::StrCat(request.subject,
+                       ": the server gives neither ETag nor Last-Modified, so a change of the object would "
+                       "not be seen; download the object and import the file"));
     }
     identity.version = etag.empty() ? absl::StrCat("modified:", modified) : absl::StrCat("etag:", etag);
     return identity;

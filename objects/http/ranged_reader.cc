@@ -60,8 +60,9 @@ std::shared_ptr<ObjectReader> MakeRangedReader(ObjectIdentity identity, std::str
 absl::Status CheckBelow(std::string_view folder, std::string_view name) {
   for (const std::string_view part : absl::StrSplit(name, '/')) {
     if (part.empty() || part == "." || part == "..") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "open ", name, " in ", folder, ": the name is not a path below the folder; name one that is"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("open ", name, " in ", folder,
+                       ": the name has an empty part, \".\" or \"..\"; name a file below the folder"));
     }
   }
   return absl::OkStatus();

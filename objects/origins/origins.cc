@@ -107,7 +107,7 @@ absl::Status Origins::CheckRedirect(const Url& from, const Url& to, bool hub) co
   if (to.scheme == "https" && !IsLocalHost(to.host)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("follow a redirect of ", from.Origin(), " to ", to.Origin(),
-                   ": files of a hub come by https, and not from this host; check "
+                   ": a hub may redirect only to https, and not to this host; check "
                    "HF_ENDPOINT"));
 }
 

@@ -242,8 +242,8 @@ absl::StatusOr<S3Object> S3Client::Head(const RequestContext& context, const S3N
                   .version_id = std::string(reply.Header("x-amz-version-id"))};
   if (object.version_id == "null") object.version_id.clear();  // written while versions were not kept
   if (object.etag.empty() || !absl::SimpleAtoi(reply.Header("content-length"), &object.bytes)) {
-    return absl::DataLossError(
-        absl::StrCat(subject, ": the server gives no ETag or no size; check the endpoint"));
+    return absl::DataLossError(absl::StrCat(subject, ": the server gives no ",
+                                            object.etag.empty() ? "ETag" : "size", "; check the endpoint"));
   }
   return object;
 }

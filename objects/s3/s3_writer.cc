@@ -262,10 +262,8 @@ absl::Status S3Writer::Upload(const RequestContext& context, const S3Name& name,
   const S3Upload upload{.uri = client_->UriOf(name), .id = upload_id, .begun = absl::InfiniteFuture()};
   const absl::Status aborted = Abort(RequestContext::Background(options_.abort_timeout), upload);
   if (aborted.ok()) return done;
-  return absl::Status(
-      done.code(),
-      absl::StrCat(done.message(),
-                   "; the parts that were written stay there until `tensorcast gc`: ", aborted.message()));
+  return absl::Status(done.code(), absl::StrCat(done.message(), "; the written parts could not be removed (",
+                                                aborted.message(), ") and stay until `tensorcast gc`"));
 }
 
 absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, const std::string& uri,

@@ -264,9 +264,9 @@ class Administration:
         others = [key["name"] for key in bound if key["name"] != artifact]
         if others and not force:
             raise FailedPreconditionError(
-                f"rm {artifact}: {'keys' if artifact == artifact_id else 'other keys'} are bound to artifact {artifact_id} "
-                f"({len(others)}, such as {others[0]}), so nothing was deleted; pass force=True to delete these keys too, "
-                "or remove only a key with unbind()"
+                f"rm {artifact}: artifact {artifact_id} is {'' if artifact == artifact_id else 'also '}bound to key {others[0]}"
+                f"{f' and {len(others) - 1} more' if len(others) > 1 else ''}, so nothing was deleted; pass force=True to delete "
+                "the artifact with these keys, or remove only a key with unbind()"
             )
         for key in bound:
             # Only this revision: a key that was rebound meanwhile names another artifact, and stays.

@@ -126,7 +126,7 @@ def torch_shape(array: _native.Array) -> tuple[int, ...]:
     if array.dtype not in _TORCH_PAIRS:
         return shape
     if not shape or shape[-1] % 2:
-        raise TypeError(f"torch has {array.dtype} in pairs along the last dimension, and {array.name} has the shape {shape}; use .raw")
+        raise TypeError(f"torch stores {array.dtype} in pairs along the last dimension, and {array.name} with shape {shape} has no even last dimension; use .raw")
     return *shape[:-1], shape[-1] // 2
 
 

@@ -212,14 +212,15 @@ class Store(Administration, calls.Closing):
         """
         bases, options = changes.held(from_), self.options(timeout)
         if into is None and bases:
-            raise InvalidArgumentError(f"get {artifact}: from_ is for tensors that are written, and none are given; pass into=")
+            raise InvalidArgumentError(f"get {artifact}: from_ is for a get that writes into tensors, and into is missing; pass into=")
         if into is not None and arguments.location(device) != "cpu":
             raise InvalidArgumentError(f"get {artifact}: into writes tensors from host memory, not from {arguments.shown(device)}; leave device out")
         if live and arguments.location(device) == "disk":
             raise InvalidArgumentError(f"get {artifact}: live weights are in host memory or on a GPU, not on disk; pass another device")
-        if live and (pin or tensors is not None):
-            raise InvalidArgumentError(f"get {artifact}: live weights are all tensors of a replica, and not pinned; leave out tensors "
-                                       "and pin")
+        if live and tensors is not None:
+            raise InvalidArgumentError(f"get {artifact}: live weights have all tensors of the artifact; leave tensors out")
+        if live and pin:
+            raise InvalidArgumentError(f"get {artifact}: live weights cannot be pinned; leave pin out")
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, advance, options)
         weights = Weights((yield call, f"get {artifact}" if progress else None), self)
         if live:
@@ -314,7 +315,7 @@ class Store(Administration, calls.Closing):
                       pin=bool(pin), files=bool(files), files_at=arguments.files_at(files),
                       base="" if base is None else arguments.text("base", base), require_difference=bool(require_difference))
         if put.files_at and not isinstance(source, Mapping):
-            raise InvalidArgumentError("put: paths of files are for arrays; pass files=True, which takes those of the folder")
+            raise InvalidArgumentError("put: files can be paths only if source has arrays; pass files=True to take the other files of the source folder")
         if put.files_at and key is None:
             raise InvalidArgumentError("put: files need a key, and no key was given; pass key=")
         if isinstance(source, Mapping):
@@ -458,15 +459,16 @@ class Store(Administration, calls.Closing):
         """
         get = {"device": device, "tensors": tensors, "wait_for_space": wait_for_space}
         key = arguments.text("key", key)
-        if live is not None and (not live.live or tensors is not None or arguments.location(device) not in ("cpu", live.device)):
-            raise InvalidArgumentError(f"follow {key}: live takes weights of get(live=True), whole and on their own device; pass those, "
-                                       "and leave out tensors and device")
+        if live is not None and not live.live:
+            raise InvalidArgumentError(f"follow {key}: live must be weights of get(live=True), and these weights do not change; get them with live=True")
+        if live is not None and (tensors is not None or arguments.location(device) not in ("cpu", live.device)):
+            raise InvalidArgumentError(f"follow {key}: live weights change as a whole and on their own device; leave out tensors and device")
         if group is None:
             if size is not None:
                 raise InvalidArgumentError(f"follow {key}: size={size!r} is the size of a group; pass group, too")
             return Follow(self, self.watch(key, timeout=timeout), key, bool(prepare), get, live, timeout)
         if not prepare:
-            raise InvalidArgumentError(f"follow {key}: a group gives what its members have prepared; leave out prepare=False")
+            raise InvalidArgumentError(f"follow {key}: a group announces only versions that its members have prepared; leave out prepare=False")
         if size is None:
             raise InvalidArgumentError(f"follow {key}: group {group} needs its size; pass the number of members")
         members = Group(self, key, group, size, member=member, on_lost=on_lost, lost_after=lost_after)

@@ -169,7 +169,8 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
 
     state = {name: packed(array) for name, array in weights.items()}
     if described.get("compression_format") != "zstd" or described["delta_encoding"] not in ("overwrite", "xor"):
-        raise UnimplementedError(f"import {path}: the encoding {described['delta_encoding']} in {described.get('compression_format')} is not known; take a full version")
+        raise UnimplementedError(f"import {path}: the delta encoding {described['delta_encoding']} with compression {described.get('compression_format')} is not known; "
+                                 "import a full version")
     checksum = _checksums(described["checksum_format"])
     for file in sorted(path.glob("*.safetensors")):
         header, data = _open_safetensors(file)
@@ -178,7 +179,7 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
             if name == "__metadata__":
                 continue
             if name not in state:
-                raise DataLossError(f"import {path}: {name} is not a tensor of the previous version; take a full version")
+                raise DataLossError(f"import {path}: {name} is not a tensor of the previous version; import a full version")
             delta = numpy.frombuffer(_decompressed(bytes(data[slice(*place["data_offsets"])])), numpy.uint8)
             before = state[name]
             made = before.data.copy()
@@ -188,7 +189,7 @@ def _patched(path: pathlib.Path, described: Mapping[str, str], weights: Weights)
                 count = int.from_bytes(delta[:4].tobytes(), "little")
                 made[numpy.frombuffer(delta[4 : 4 + 4 * count].tobytes(), "<u4")] = delta[4 + 4 * count :]
             if checksum(made) != wanted.get(name):
-                raise DataLossError(f"import {path}: {name} does not match its checksum after the delta; take a full version")
+                raise DataLossError(f"import {path}: {name} does not match its checksum after the delta; import a full version")
             state[name] = dataclasses.replace(before, data=made)
     return state
 
@@ -252,7 +253,7 @@ def _checksums(algorithm: str) -> Any:
     elif algorithm == "blake3":
         made = _package("blake3").blake3
     else:
-        raise UnimplementedError(f"read a delta: the checksum {algorithm} is not known; take a full version")
+        raise UnimplementedError(f"read a delta: the checksum {algorithm} is not known; import a full version")
     return lambda data: made(data).hexdigest()
 
 
