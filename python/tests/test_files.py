@@ -80,7 +80,7 @@ def test_files_that_cannot_be_read_bind_nothing(store, files, why):
 def test_files_need_arrays_and_a_key(store, folder):
     with pytest.raises(tc.InvalidArgumentError, match="need a key"):
         store.put(tensors(), files=folder)
-    with pytest.raises(tc.InvalidArgumentError, match="are for arrays"):
+    with pytest.raises(tc.InvalidArgumentError, match="only if source has arrays"):
         store.put(folder, key="files/refused", files=folder)
 
 

@@ -192,8 +192,8 @@ def test_what_cannot_change_is_refused_by_name(store, other, key):
     put = store.put(state, key=key, base="auto")
     with other.get(put.artifact_id) as weights, pytest.raises(tc.FailedPreconditionError, match="live=True"):
         weights.commit(put)
-    for wrong in ({"tensors": "half"}, {"pin": True}):
-        with pytest.raises(tc.InvalidArgumentError, match="leave out tensors and pin"):
+    for wrong, remedy in (({"tensors": "half"}, "leave tensors out"), ({"pin": True}, "leave pin out")):
+        with pytest.raises(tc.InvalidArgumentError, match=remedy):
             other.get(put.artifact_id, live=True, **wrong)
     with other.get(put.artifact_id, live=True) as weights:
         shorter = store.put({**state, "half": state["half"][:-1]})
