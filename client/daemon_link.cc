@@ -87,7 +87,7 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
 }
 
 absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
-  struct stat info {};
+  struct stat info{};
   const bool found = !path.empty() && stat(path.c_str(), &info) == 0;
   if (found && S_ISSOCK(info.st_mode)) return absl::OkStatus();
   if (!path.empty() && !found && errno == EACCES) {

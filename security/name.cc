@@ -107,9 +107,7 @@ absl::StatusOr<Name> ParseName(std::string_view uri) {
   if (slash == std::string_view::npos) return not_a_name("the name has no path");
   const std::string_view domain = rest.substr(0, slash);
   rest.remove_prefix(slash + 1);
-  if (!absl::ConsumePrefix(&rest, kProduct)) {
-    return not_a_name("the path does not begin with /tensorcast/");
-  }
+  if (!absl::ConsumePrefix(&rest, kProduct)) return not_a_name("the path does not begin with /tensorcast/");
   return ParseNameIn(domain, rest);
 }
 

@@ -64,9 +64,8 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
     return absl::NotFoundError("--device gpu:all: none of the chosen nodes has a GPU; choose other nodes");
   }
   if (wanted->empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no registered node takes new replicas: all ", cluster.nodes_size(),
-                     " nodes are draining; undrain a node"));
+    return absl::NotFoundError(absl::StrCat("no registered node takes new replicas: all ",
+                                            cluster.nodes_size(), " nodes are draining; undrain a node"));
   }
   return absl::NotFoundError(
       absl::StrCat("no registered node with the labels ", LabelsText(*wanted),

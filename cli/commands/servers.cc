@@ -279,8 +279,9 @@ int RunServer(const CommonFlags& common, const Values& flags) {
 
 Command GlobalStoreCommand() {
   return {.name = "global-store",
-          .help = "Run the global store, which records what exists and where, and decides which node may\n"
-                  "pull from which",
+          .help =
+              "Run the global store, which records what exists and where, and decides which node may\n"
+              "pull from which",
           .role = Role::kServer,
           .resource = StoreResource,
           .config_section = "global_store",

@@ -331,9 +331,8 @@ TEST_F(LiveAdvanceOnGpu, CopyThatFails_LosesReplicaAndKeepsMemory) {
   gate_->Enter(one);
   const absl::Status failed = pending->Wait(ContextFor()).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kInternal) << failed;
-  EXPECT_THAT(std::string(failed.message()),
-              AllOf(HasSubstr("gpu:0"), HasSubstr(held_replica_),
-                    HasSubstr("get the weights again with live=True")));
+  EXPECT_THAT(std::string(failed.message()), AllOf(HasSubstr("gpu:0"), HasSubstr(held_replica_),
+                                                   HasSubstr("get the weights again with live=True")));
   EXPECT_FALSE(gate_->Leave(one.get()));
   EXPECT_FALSE(Has(base_));
   EXPECT_FALSE(Has(target));

@@ -87,8 +87,8 @@ class ClaimedReplica {
   // Continues with the lease of `again`: a claim on a restarted daemon, or on the new version of a replica
   // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same memory and
   // Follow was not called on this object. May be called on any thread; with device memory, not at the same
-  // time as AnnounceOpening or AcknowledgeClosed. Device memory stays open: TakeOver tells the daemon that the
-  // new lease has it open, and then that the earlier lease does not.
+  // time as AnnounceOpening or AcknowledgeClosed. Device memory stays open: TakeOver tells the daemon that
+  // the new lease has it open, and then that the earlier lease does not.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:

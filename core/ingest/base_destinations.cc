@@ -187,7 +187,7 @@ class CommittingDestination final : public Destination {
     if (done.ok()) return done;
     return absl::InternalError(absl::StrCat(
         "write over replica ", base.replica_id, " of ", advance_->base_id(), " on gpu:", image.device, ": ",
-        done.message(), "; the replica is lost: get the weights live again"));
+        done.message(), "; the replica is lost: get the weights again with live=True"));
   }
 
   std::unique_ptr<StagingRing> own_;

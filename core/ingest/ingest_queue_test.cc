@@ -22,10 +22,9 @@ TEST(IngestQueue, RequestWithoutThreads_IsRefused) {
   const testing::TestArtifact artifact = testing::MakeChunkedArtifact(1, 2);
   absl::Status refused;
   const bool tried = testing::WithoutThreads([&] {
-    refused = queue
-                  .Request(RequestContext(), {.manifest = artifact.manifest,
-                                              .location = {LocationKind::kCpu, 0}})
-                  .status();
+    refused =
+        queue.Request(RequestContext(), {.manifest = artifact.manifest, .location = {LocationKind::kCpu, 0}})
+            .status();
   });
   if (!tried) GTEST_SKIP() << "the kernel does not let this test refuse threads";
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;

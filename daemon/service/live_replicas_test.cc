@@ -1,7 +1,7 @@
 // Replicas that become a later version under live leases: the calls of the processes that hold them.
 // core/engine/live_advance_test.cc has the ingest alone.
-#include "base/status.h"
 #include "daemon/service/live_replicas.h"
+#include "base/status.h"
 
 #include <unistd.h>
 
@@ -268,8 +268,8 @@ TEST_F(LiveReplicasTest, ReplicaOnDisk_IsRefusedWithRemedy) {
   request.set_replica_id(replica_id);
   const absl::Status refused = live->Attach(request).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr(replica_id), HasSubstr("on disk"), HasSubstr("get the artifact at cpu or gpu:N")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr(replica_id), HasSubstr("on disk"),
+                                                    HasSubstr("get the artifact at cpu or gpu:N")));
 }
 
 // The test's process exported the memory itself, so it cannot open it. It tells the daemon that it has.

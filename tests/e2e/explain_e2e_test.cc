@@ -154,8 +154,8 @@ TEST_F(ExplainedBetweenHosts, ExplainRollout_NamesSlowestNodeAndItsLimiter) {
   (void)cluster_->daemon(3).Stop(absl::ZeroDuration());
   const CommandResult away = OnNode(0, {"explain", "--rollout", "m"});
   EXPECT_EQ(away.exit_code, 0) << away.output;
-  EXPECT_THAT(away.output,
-              AnyOf(HasSubstr("node-3: the node's daemon does not tell: "), HasSubstr("node-3: the node is gone")));
+  EXPECT_THAT(away.output, AnyOf(HasSubstr("node-3: the node's daemon does not tell: "),
+                                 HasSubstr("node-3: the node is gone")));
 }
 
 TEST_F(ExplainedBetweenHosts, Status_ShowsReplicasAndGrantsConserved) {

@@ -17,7 +17,7 @@ PRODUCT = {"otel", "core", "objects", "transport", "collective", "rpc", "global_
 # The files that may ask for wall time, each with the reason.
 WALL_TIME = {
     "client/key_watch.cc": "when a key was deleted: shown to people beside the times of the global store",
-    "daemon/service/ingest.cc": "a time not before a put's binding, compared with the times of the global store",
+    "daemon/service/publisher.cc": "a time not before a put's binding, compared with the times of the global store",
     "daemon/service/status_report.cc": "what the host's clock says: doctor compares it with that of other hosts",
     "daemon/service/archiver.cc": "an age, compared with the times that an object store gives its objects",
     "daemon/node/node_state.cc": "an incarnation grows even when the state directory comes from a backup",

@@ -226,7 +226,7 @@ TEST(Wire, HelloOfAnotherVersion_IsRefusedByBothNumbers) {
     const absl::Status refused = CheckVersion(Hello{.version = version});
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(refused.message(), testing::HasSubstr(absl::StrCat("version ", version)));
-    EXPECT_THAT(refused.message(), testing::HasSubstr(absl::StrCat("this source ", kVersion)));
+    EXPECT_THAT(refused.message(), testing::HasSubstr(absl::StrCat("this source speaks version ", kVersion)));
   }
 }
 

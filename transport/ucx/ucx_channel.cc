@@ -86,9 +86,7 @@ void UcxChannel::OnRendezvousReceived(const pull::Data& head, const absl::Status
 void UcxChannel::Received(const pull::Data& piece, const absl::Status& status) {
   --receiving_;
   // The endpoint is dying, or about to: the error that killed it names the cause.
-  if (!status.ok() && !closing_) {
-    endpoint_->Fail(absl::UnavailableError(status.message()));
-  }
+  if (!status.ok() && !closing_) endpoint_->Fail(absl::UnavailableError(status.message()));
   handler_->OnReceived(piece, status);
   if (ending_ && !closing_) OnProgress();
 }
