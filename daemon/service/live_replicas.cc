@@ -14,93 +14,6 @@
 
 namespace tensorcast::daemon {
 
-// A version that is staged for a replica. All but the constants is guarded by the state's mutex. An update
-// begins with its entry in `updates`, is staged when its gate says so, and ends with its ingest, or with an
-// error before that. The call that sees its end takes it out of `updates`, and the next one begins anew.
-struct LiveReplicas::Update {
-  Update(std::string artifact, std::string replica)
-      : artifact_id(std::move(artifact)), base_id(std::move(replica)) {}
-
-  const std::string artifact_id;
-  const std::string base_id;  // of the replica
-  std::shared_ptr<CommitGate> gate;
-  std::shared_ptr<PendingReplica> pending;  // null before it was begun
-  bool staged = false;
-  bool ended = false;  // its ingest, or with `error` what should have begun that
-  absl::Status error;
-  int calls = 0;  // that wait until it is staged
-};
-
-// Outlives its owner where a lease does.
-struct LiveReplicas::State {
-  struct Hold {
-    std::weak_ptr<LiveLease> lease;
-    std::string replica_id;
-  };
-
-  // The ingest of an update that was given up. To be destroyed without the mutex: that ends the ingest, also
-  // for other requests that have joined it.
-  class Dropped {
-   public:
-    explicit Dropped(std::shared_ptr<PendingReplica> pending = nullptr) : pending_(std::move(pending)) {}
-    Dropped(Dropped&&) = default;
-    Dropped& operator=(Dropped&& other) {
-      pending_.swap(other.pending_);
-      return *this;
-    }
-    ~Dropped() {
-      if (pending_ == nullptr) return;
-      pending_->Abandon(absl::AbortedError(
-          "the processes that hold the replica live no longer want this version; get the version again"));
-    }
-
-   private:
-    std::shared_ptr<PendingReplica> pending_;
-  };
-
-  // Until `over` holds, under the mutex, or the context has ended.
-  void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex) {
-    // Taking and leaving the mutex makes Await look at its condition again.
-    const Cancellation::Registration wake =
-        context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex); });
-    absl::MutexLock lock(&mutex);
-    auto ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex) {
-      return over() || stopping || context.cancellation.IsCancelled();
-    };
-    mutex.AwaitWithTimeout(absl::Condition(&ended), TimeLeft(context.deadline));
-  }
-  // The next call about the replica begins anew.
-  Dropped Remove(const UpdatePtr& update, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const auto found = updates.find(update->base_id);
-    if (found != updates.end() && found->second == update) updates.erase(found);
-    if (update->ended) return Dropped();
-    update->ended = true;
-    update->error = why;
-    return Dropped(std::move(update->pending));
-  }
-  // A hold ended, with the connection that had it. What was staged for its replica goes with the last.
-  void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex) {
-    Dropped dropped;
-    absl::MutexLock lock(&mutex);
-    const auto found = holds.find(name);
-    if (found == holds.end()) return;
-    const std::string replica_id = std::move(found->second.replica_id);
-    holds.erase(found);
-    const auto update = updates.find(replica_id);
-    const bool held =
-        std::ranges::any_of(holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
-    if (held || update == updates.end()) return;
-    dropped = Remove(
-        UpdatePtr(update->second),
-        absl::CancelledError("no process holds the replica any more; get the weights again with live=True"));
-  }
-
-  absl::Mutex mutex;
-  bool stopping ABSL_GUARDED_BY(mutex) = false;
-  std::map<std::string, Hold> holds ABSL_GUARDED_BY(mutex);         // by their names
-  std::map<std::string, UpdatePtr> updates ABSL_GUARDED_BY(mutex);  // by the ids of the replicas
-};
-
 namespace {
 
 absl::Status DaemonStops() {
@@ -204,10 +117,8 @@ absl::Status LiveReplicas::CheckNotHeldElsewhere(const std::string& artifact_id,
       options_.engine->LeaseArtifact(artifact_id, location);
   if (!there.ok()) return absl::OkStatus();
   const std::string replica_id = (*there)->replica_id();
-  absl::MutexLock lock(&state_->mutex);
-  const bool held = std::ranges::any_of(
-      state_->holds, [&](const auto& hold) { return hold.second.replica_id == replica_id; });
-  if (!held) return absl::OkStatus();
+  absl::MutexLock lock(&updates_->mutex);
+  if (!updates_->IsHeld(replica_id)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("other processes hold ", artifact_id, " live in replica ", replica_id,
                    "; get that version with live=True to share the replica"));

@@ -64,7 +64,7 @@ class LiveUpdates {
     ~Dropped() {
       if (pending_ == nullptr) return;
       pending_->Abandon(absl::AbortedError(
-          "the processes that hold the replica live gave this version up; get the version again"));
+          "the processes that hold the replica live no longer want this version; get the version again"));
     }
 
    private:
