@@ -1,5 +1,5 @@
-// Publishes artifacts of this node again that the global store does not know any more: it lost its database,
-// or was restored from a backup. It lists replicas only of artifacts that it knows.
+// Publishes artifacts of this node again that the global store does not know, because it lost its database.
+// The global store lists replicas only of artifacts that it knows.
 //
 // Belongs to the link's thread. A publication that fails is logged, and comes again with the next inventory.
 #pragma once
