@@ -39,8 +39,8 @@ class HeldClaim {
     count_.fetch_add(1);
   }
   ~HeldClaim() {
-    claim_.hold
-        .reset();  // before the count falls, so that a thread that sees it fall finds the hold released
+    // Before the count falls, so that a thread that sees it fall finds the hold released.
+    claim_.hold.reset();
     count_.fetch_sub(1);
   }
   HeldClaim(const HeldClaim&) = delete;

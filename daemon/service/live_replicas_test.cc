@@ -1,7 +1,6 @@
 // Replicas that become a later version under live leases: the calls of the processes that hold them.
 // core/engine/live_advance_test.cc has the ingest alone.
 #include "daemon/service/live_replicas.h"
-#include "base/status.h"
 
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "base/testing/eventually.h"
 #include "core/handles/handle_client.h"
 #include "daemon/service/versions_fixture.h"

@@ -38,8 +38,7 @@ class Sessions {
                                           std::shared_ptr<void> companion = nullptr);
 
   // Issues a ticket for the replica of a live lease. The connection that claims the ticket shares the lease.
-  // REQUIRES: `lease->lease()` is not null: the replica is
-  // neither being rewritten nor lost.
+  // REQUIRES: `lease->lease()` is not null: the replica is neither being rewritten nor lost.
   absl::StatusOr<std::string> IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible

@@ -49,9 +49,9 @@ absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes)
   // Without the lock: it may block on a disk, or on a free buffer.
   absl::StatusOr<ServedPiece> piece = image_->Read(offset, bytes);
   if (piece.ok() && (piece->bytes.empty() || piece->bytes.size() > bytes)) {
-    piece = absl::InternalError(
-        "read the served image: the image gave too many bytes, or none; report this defect of the source's "
-        "daemon");
+    piece = absl::InternalError(absl::StrCat("read ", bytes, " bytes of the served image: the image gave ",
+                                             piece->bytes.size(),
+                                             " bytes; report this defect of the source's daemon"));
   }
   if (!piece.ok()) ReadReleased();
   return piece;
