@@ -403,6 +403,18 @@ TEST_F(EngineAdvanceOnGpu, DamagedChunk_ComesWhole) {
   EXPECT_THAT(far->fetches(), AllOf(Contains(Key(2U)), Contains(Key(7U))));
 }
 
+// Chunks that stay are no copies between GPUs, which the policy is about.
+TEST_F(EngineAdvanceOnGpu, DamagedChunkWithoutVerification_ComesWhole) {
+  setup_.device_verification = DeviceVerification::kOff;
+  Restart();
+  Have(base_);
+  Damage(base_, 7);
+  const auto far = Far(target_);
+  ASSERT_TRUE(Ask({far})->Wait(ContextFor()).ok());
+  ExpectTarget();
+  EXPECT_THAT(far->fetches(), Contains(Key(7U)));
+}
+
 TEST_F(EngineAdvanceOnGpu, LeasedBase_IsRefusedAndStays) {
   const auto lease = MustGet(base_, kGpu);
   const absl::Status refused = Advanced();

@@ -116,6 +116,11 @@ void ChunkFlow::PassOn(const FetchPtr& fetch) {
 
 void ChunkFlow::Arrived(const FetchPtr& fetch) {
   if (fetch->digests.ok()) return Continue(fetch, fetch->path->Arrived(*fetch));
+  // A GPU failed to make the chunk in its place. The source can still make it on the host.
+  const bool on_device = fetch->request.device && fetch->source->source->computes_chunks();
+  if (on_device && absl::IsInternal(fetch->digests.status())) {
+    return Continue(fetch, {PathStep::Next::kBlocked, fetch->digests.status()});
+  }
   EndInVain(*fetch);
   Finish(*fetch, /*placed=*/false);
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/device/direct_copies.h"
+#include "core/ingest/advance.h"
 
 namespace tensorcast {
 namespace {
@@ -137,7 +138,9 @@ class WrittenPath : public ChunkPath {
 
   PathStep BringFrom(ChunkFetch& fetch, DevicePtr from) {
     const uint32_t chunk = fetch.request.chunk;
-    fetch.compared = fetch.source->source->computes_chunks() ||
+    // The policy is about copies between GPUs. Chunks that stay in an advance are not copied.
+    const ChunkSource& source = *fetch.source->source;
+    fetch.compared = source.computes_chunks() || source.info().lane == kAdvanceLane ||
                      IsCompared(plan_.device_verification, plan_.seed, chunk, plan_.layout->chunk_count());
     return AwaitIt(fetch, plan_.destination->PlaceFrom(fetch.request.range, from, /*digest=*/fetch.compared));
   }

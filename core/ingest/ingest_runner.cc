@@ -99,7 +99,9 @@ class IngestRun {
                                .replica_id = job_.replica_id(),
                                .memory = {},
                                .ingest = job_.span()};
-    if (memory.device != nullptr) receiver.memory = memory.device->pointer();
+    // A broadcast is the only writer of a receiver's memory. Here other sources write, too, and some chunks
+    // stay.
+    if (memory.device != nullptr && !advances_) receiver.memory = memory.device->pointer();
     sources_.Add(
         std::make_unique<LocalSources>(LocalSourcesOptions{.table = options_.table,
                                                            .devices = options_.devices,
