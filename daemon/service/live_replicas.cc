@@ -299,6 +299,7 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const LiveUpda
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = wait();
   // False: its leases have ended.
   const bool left = lease.ok() || update->gate->Leave(holder.get());
+  bool is_lost = false;
   {
     absl::MutexLock lock(&updates_->mutex);
     updates_->Remove(update, absl::OkStatus());
@@ -308,10 +309,14 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const LiveUpda
         if (hold.replica_id == update->base_id) hold.replica_id = (*lease)->replica_id();
       }
     } else if (!left) {
-      std::erase_if(updates_->holds,
-                    [&](const auto& hold) { return hold.second.replica_id == update->base_id; });
+      // The first of the holders that come here finds the holds.
+      is_lost = std::erase_if(updates_->holds, [&](const auto& hold) {
+                  return hold.second.replica_id == update->base_id;
+                }) > 0;
     }
   }
+  // Their memory has a mixture of both versions. Holders whose call ended earlier learn it only this way.
+  if (is_lost) options_.sessions->Fence(update->base_id, absl::DataLossError(lease.status().message()));
   if (!lease.ok()) return Annotate(lease.status(), what);
   holder->Set(*std::move(lease));
   return absl::OkStatus();

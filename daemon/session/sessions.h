@@ -49,6 +49,9 @@ class Sessions {
     return handles_->HoldersOf(replica_id, except);
   }
 
+  // Tells the processes attached to this replica that its bytes are wrong (HandleServer::Fence).
+  void Fence(std::string_view replica_id, const absl::Status& why) { handles_->Fence(replica_id, why); }
+
   // Takes the offer of a token, which then belongs to the caller. NOT_FOUND for an unknown token, or if the
   // client is gone. Does not block.
   absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }

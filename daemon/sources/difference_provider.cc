@@ -84,6 +84,19 @@ class DifferenceProvider final : public SourceProvider {
   // The target has its memory by now.
   absl::StatusOr<OpenedDifferences> Open(const RequestContext& context) {
     TC_RETURN_IF_ERROR(path_.unused);
+    TC_ASSIGN_OR_RETURN(LeasedPath leased, Lease());
+    absl::StatusOr<OpenedDifferences> source =
+        OpenDifferences(context, devices_, target_, std::move(leased), wrong_);
+    if (absl::IsFailedPrecondition(source.status())) {
+      Count("not_brought");  // they name every chunk as one that comes whole
+    } else if (!source.ok()) {
+      Count("damaged");
+      if (CheckDifferences() == Found::kRight) NoteMadeWrong();
+    }
+    return source;
+  }
+
+  absl::StatusOr<LeasedPath> Lease() {
     LeasedPath leased;
     if (path_.advance != nullptr) leased.advanced = path_.advance->base();
     advanced_ = leased.advanced != nullptr;
@@ -110,15 +123,7 @@ class DifferenceProvider final : public SourceProvider {
       }
       leased.differences.push_back(*std::move(difference));
     }
-    absl::StatusOr<OpenedDifferences> source =
-        OpenDifferences(context, devices_, target_, std::move(leased), wrong_);
-    if (absl::IsFailedPrecondition(source.status())) {
-      Count("not_brought");  // they name every chunk as one that comes whole
-    } else if (!source.ok()) {
-      Count("damaged");
-      if (CheckDifferences() == Found::kRight) NoteMadeWrong();
-    }
-    return source;
+    return leased;
   }
 
   std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended) {
@@ -144,6 +149,13 @@ class DifferenceProvider final : public SourceProvider {
     const Found base = Check(path_.base_id, path_.base_location, chunk);
     // Of a base that is written over it cannot be found out any more.
     if (differences != Found::kRight || base != Found::kRight || advanced_) return;
+    if (MakesRightOnHost(chunk)) {
+      LOG(ERROR) << "chunk " << chunk << " of " << target_->id()
+                 << " was wrong when a GPU rebuilt the chunk from " << path_.base_id
+                 << ", and is right when the host does; check the GPUs of this node and their "
+                 << "links";
+      return;
+    }
     LOG(ERROR) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id
                << ", is wrong, though base and differences are as they were published, so a difference was "
                << "made of other bytes; put the artifact again without a base";
@@ -166,6 +178,23 @@ class DifferenceProvider final : public SourceProvider {
       }
     }
     return found;
+  }
+
+  // Whether the host makes the chunk of the same base and differences right. A new source makes its chunks on
+  // the host, as long as it is given no memory of a GPU.
+  bool MakesRightOnHost(uint32_t chunk) {
+    absl::StatusOr<LeasedPath> leased = Lease();
+    if (!leased.ok()) return false;
+    const RequestContext context;
+    absl::StatusOr<OpenedDifferences> opened =
+        OpenDifferences(context, devices_, target_, *std::move(leased), std::make_shared<WrongChunk>());
+    if (!opened.ok()) return false;
+    const ByteRange range = target_->layout().chunk(chunk);
+    std::vector<std::byte> bytes(range.bytes);
+    const HostSpan destination(bytes);
+    const absl::StatusOr<std::optional<ChunkDigests>> digests =
+        opened->source->Fetch(context, {.chunk = chunk, .range = range, .destination = {&destination, 1}});
+    return digests.ok() && digests->has_value() && (*digests)->xxh3 == target_->digests()[chunk].xxh3;
   }
 
   absl::StatusOr<Digest> DigestOf(const ReplicaLease& lease, ByteRange range) {

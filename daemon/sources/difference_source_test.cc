@@ -12,6 +12,8 @@
 #include "core/artifact/test_util.h"
 #include "core/device/fake_device.h"
 #include "core/device/testing/device_bytes.h"
+#include "core/device/testing/device_faults.h"
+#include "core/device/testing/fault_hooks.h"
 #include "core/difference/chunk_encoder.h"
 #include "core/difference/difference_artifact.h"
 #include "core/difference/difference_encoder.h"
@@ -96,7 +98,8 @@ class DifferenceSourceTest : public ::testing::Test {
     auto pool = HostPool::Create({.bytes = 64 << 20, .use_huge_pages = false, .prefault_threads = 0});
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
-    auto devices = CreateFakeRuntime({.device_count = 2, .device_bytes = 16 << 20});
+    auto devices =
+        CreateFakeRuntime({.device_count = 2, .device_bytes = 16 << 20, .hooks = HooksOf(faults_)});
     ASSERT_TRUE(devices.ok()) << devices.status();
     devices_ = *std::move(devices);
     auto engine = StoreEngine::Create({.node_id = "me",
@@ -209,6 +212,7 @@ class DifferenceSourceTest : public ::testing::Test {
   bool distrust_other_hosts_ = false;
   TransferReport report_;
   int made_wrong_ = 0;  // how often a provider said so
+  const std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
 };
 
 TEST_F(DifferenceSourceTest, WholePath_RebuildsEveryChunkHere) {
@@ -414,6 +418,17 @@ TEST_F(DifferenceSourceTest, GpuWithoutVerification_ComparesWhatItRebuilds) {
   DamageBaseOnGpu();
   Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
   EXPECT_FALSE(Has(base_, kGpu));
+}
+
+TEST_F(DifferenceSourceTest, GpuThatFailsToRebuild_LeavesItToTheHost) {
+  Have(base_, kGpu);
+  Have(difference_);
+  faults_->fail_copies = 1;
+  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_EQ(faults_->fail_copies, 0);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+  EXPECT_TRUE(Has(base_, kGpu));
+  EXPECT_EQ(made_wrong_, 0);
 }
 
 // A GPU computes no BLAKE3.
