@@ -403,7 +403,7 @@ TEST_F(EngineAdvanceOnGpu, DamagedChunk_ComesWhole) {
   EXPECT_THAT(far->fetches(), AllOf(Contains(Key(2U)), Contains(Key(7U))));
 }
 
-// Chunks that stay are no copies between GPUs, which the policy is about.
+// The policy is about copies between GPUs, and chunks that stay are not copied.
 TEST_F(EngineAdvanceOnGpu, DamagedChunkWithoutVerification_ComesWhole) {
   setup_.device_verification = DeviceVerification::kOff;
   Restart();
