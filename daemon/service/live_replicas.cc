@@ -315,7 +315,7 @@ absl::Status LiveReplicas::Rewrite(const RequestContext& context, const LiveUpda
                 }) > 0;
     }
   }
-  // Their memory has a mixture of both versions. After the end of its call a holder learns that only this way.
+  // Their memory has a mixture of both versions. After its call has ended a holder learns that only this way.
   if (is_lost) options_.sessions->Fence(update->base_id, absl::DataLossError(lease.status().message()));
   if (!lease.ok()) return Annotate(lease.status(), what);
   holder->Set(*std::move(lease));
