@@ -64,7 +64,7 @@ TEST(Config, InvalidValue_ErrorSaysWhatIsExpected) {
               HasSubstr("node.yaml:2: daemon.host_pool: \"64gigs\" is not a size"));
   EXPECT_THAT(ErrorOf("daemon:\n  peer_timeout: 10\n"), HasSubstr("\"10\" is not a duration"));
   EXPECT_THAT(ErrorOf("daemon:\n  huge_pages: maybe\n"), HasSubstr("\"maybe\" is not true or false"));
-  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 1.5\n"), HasSubstr("is not a number"));
+  EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 1.5\n"), HasSubstr("is not a whole number"));
   EXPECT_THAT(ErrorOf("daemon:\n  fake_devices: 99999999999\n"), HasSubstr("is not a whole number from 1"));
   EXPECT_THAT(ErrorOf("daemon:\n  max_concurrent_ingests: 0\n"), HasSubstr("is not a whole number from 1"));
   EXPECT_THAT(ErrorOf("daemon:\n  device_runtime: gpu\n"), HasSubstr("is not one of auto, cuda, none, fake"));

@@ -211,7 +211,7 @@ TEST(DifferenceCodec, PathOfTwoGeometries_IsRejected) {
   const absl::Status status = ChunkRebuilder().Rebuild(
       path, 1, std::span(scene.base).subspan(range.offset, range.bytes), target, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("not of images of one layout"));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("for images that differ in size"));
 }
 
 std::vector<std::span<std::byte>> Cut(std::span<std::byte> bytes, const std::vector<size_t>& sizes) {

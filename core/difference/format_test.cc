@@ -248,9 +248,9 @@ TEST(DifferenceRecord, PositionsOutsideTheChunk_AreRejected) {
 
 TEST(DifferenceRecord, MissingOrSpareValues_AreRejected) {
   for (const Record& record : InEachMode()) {
-    ExpectDamaged(With(record, [](Record& r) { r.values.pop_back(); }), "too few or too many values");
-    ExpectDamaged(With(record, [](Record& r) { r.values.clear(); }), "too few or too many values");
-    ExpectDamaged(With(record, [](Record& r) { r.values.push_back(0); }), "too few or too many values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.pop_back(); }), "another number of values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.clear(); }), "another number of values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.push_back(0); }), "another number of values");
     ExpectDamaged(With(record, [](Record& r) { r.values.assign(kElements * 2 + 1, 0); }), "impossible size");
   }
 }

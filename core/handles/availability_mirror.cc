@@ -68,8 +68,8 @@ absl::Status AvailabilityMirror::TakeFirst(const Frame& frame) {
   const size_t words = (availability_->chunks() + kWordBits - 1) / kWordBits;
   if (const auto* have = std::get_if<HaveFrame>(&frame)) {
     if (have->first_chunk != 0 || have->words.size() != words) {
-      return NotAllowed(absl::StrCat("first ", have->words.size(), " words from chunk ", have->first_chunk,
-                                     " on, where ", words, " words from chunk 0 on were due"));
+      return NotAllowed(absl::StrCat(have->words.size(), " words from chunk ", have->first_chunk,
+                                     " on, where the first words, ", words, " from chunk 0 on, were due"));
     }
   } else if (const auto* end = std::get_if<HaveEndFrame>(&frame)) {
     TC_RETURN_IF_ERROR(end->status);

@@ -260,13 +260,13 @@ TEST_F(FollowedClaim, InvalidHaveFrames_EndFollow) {
   const Frame first = HaveFrame{0, {1, 0, 0}};
   const std::pair<std::vector<Frame>, const char*> conversations[] = {
       {{HaveFrame{0, {1, 0}}}, "2 words"},
-      {{HaveFrame{64, {1, 0, 0}}}, "from 64"},
-      {{HaveFrame{0, {1, 2, 0}}}, "without memory for it"},
+      {{HaveFrame{64, {1, 0, 0}}}, "from chunk 64"},
+      {{HaveFrame{0, {1, 2, 0}}}, "no memory for that chunk"},
       {{HaveEndFrame{absl::OkStatus()}}, "gave no memory for some"},
       {{HaveEndFrame{absl::AbortedError("sorry")}}, "sorry"},
       {{ClosedFrame{}}, "CLOSED"},
       {{ErrorFrame{absl::AbortedError("sorry")}}, "sorry"},
-      {{first, HaveFrame{128, {1}}}, "without memory for it"},
+      {{first, HaveFrame{128, {1}}}, "no memory for that chunk"},
       {{first, HaveFrame{192, {1}}}, "words of chunks from 192"},
       {{first, HaveFrame{0, {}}}, "0 words"},
       {{first, HaveEndFrame{absl::OkStatus()}}, "that these are all"},

@@ -30,7 +30,7 @@ namespace tensorcast {
 class LiveLease {
  public:
   explicit LiveLease(std::shared_ptr<const ReplicaLease> lease)
-      : lease_(std::move(lease)), device_(lease_->device_block()) {}
+      : lease_(std::move(lease)), device_(lease_ != nullptr ? lease_->device_block() : nullptr) {}
 
   // Null while the replica is rewritten, and when it is lost.
   std::shared_ptr<const ReplicaLease> lease() const {

@@ -87,7 +87,7 @@ TEST(SafetensorsHeader, DimensionsThatOverflowBeforeZero_AreRefused) {
   constexpr char kLarge[] = "9223372036854775808";  // 2^63
   ExpectRejected(
       absl::StrCat("{'w':{'dtype':'U8','shape':[", kLarge, ",", kLarge, ",0],'data_offsets':[0,0]}}"), 0,
-      "overflows");
+      "does not fit in 64 bits");
   EXPECT_TRUE(ParseSafetensorsHeader(Json(absl::StrCat("{'w':{'dtype':'U8','shape':[0,", kLarge, ",", kLarge,
                                                        "],'data_offsets':[0,0]}}")),
                                      0)

@@ -302,7 +302,7 @@ TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothVersions) {
       EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
       EXPECT_THAT(std::string(error->status.message()),
                   AllOf(HasSubstr(absl::StrCat("speaks version ", version)),
-                        HasSubstr(absl::StrCat("this source ", pull::kVersion))));
+                        HasSubstr(absl::StrCat("this source speaks version ", pull::kVersion))));
       ++told;
     }
     ExpectServed();
