@@ -380,7 +380,7 @@ TEST(DifferenceDecoder, ChunkMemoryOfOtherSize_IsRejected) {
   const Image base = ExampleBase();
   Image target(256);
   EXPECT_THAT(ChunkRebuilder().Rebuild({&path, 1}, 0, base, target, nullptr).message(),
-              HasSubstr("the chunk has 512 bytes, but the base gave 512 bytes and the target 256 bytes"));
+              HasSubstr("memory of 512 bytes was given for the base and of 256 for the target"));
 }
 
 TEST(ElementRuns, Geometry_MergesWidthsAndCoversPadding) {
