@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
@@ -35,10 +36,11 @@ class HeldConnections {
   ~HeldConnections() { acceptor_->Stop(); }
 
   void Start() {
-    acceptor_->Start([this](int, UniqueFd connection) {
+    const absl::Status started = acceptor_->Start([this](int, UniqueFd connection) {
       absl::MutexLock lock(&mutex_);
       connections_.push_back(std::move(connection));
     });
+    EXPECT_TRUE(started.ok()) << started;
   }
 
   // A peer that connects and sends the first byte of its handshake.
