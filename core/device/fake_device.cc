@@ -187,8 +187,12 @@ absl::Status FakeStream::Change(std::span<const ElementChanges> blocks) {
                                 .steps = block.kind == ElementChanges::Kind::kSteps};
     work.emplace_back(std::move(end), there);
   }
-  Enqueue([work = std::move(work)] {
-    for (const auto& [end, block] : work) ChangeElements(block, /*lane=*/0, /*lanes=*/1);
+  Enqueue([work = std::move(work), hooks = hooks_, device = device_]() -> absl::Status {
+    if (hooks != nullptr) TC_RETURN_IF_ERROR(hooks->BeforeCopy(device));
+    for (const auto& [end, block] : work) {
+      ChangeElements(block, /*lane=*/0, /*lanes=*/1);
+      if (hooks != nullptr) hooks->AfterChange(block.begin);
+    }
     return absl::OkStatus();
   });
   return absl::OkStatus();

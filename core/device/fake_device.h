@@ -23,8 +23,11 @@ class FakeDeviceHooks {
   virtual ~FakeDeviceHooks() = default;
   // An error fails the allocation.
   virtual absl::Status BeforeAllocation() = 0;
-  // Runs on the thread of the copy's stream, and may block it. An error fails the copy.
+  // Before each copy and each call of Change, on the thread of the stream, which it may block. An error fails
+  // the copy or the change.
   virtual absl::Status BeforeCopy(int device) = 0;
+  // After each changed block, on the same thread. `block` is the block's memory, which a test may spoil.
+  virtual void AfterChange(void* /*block*/) {}
   // An error means that the device is broken for this process; all later calls must return the same error.
   virtual absl::Status CheckHealth(int device) = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "base/testing/eventually.h"
 #include "core/engine/engine_fixture.h"
+#include "core/ingest/advance.h"
 #include "gmock/gmock.h"
 
 namespace tensorcast::testing::fan_out_test {
@@ -139,6 +140,27 @@ TEST_F(EngineFanOut, ReadyDeviceReplica_ServesSeveralDevicesOnce) {
   for (int i = 1; i <= 2; ++i) pending_.push_back(Materialize(artifact_, {LocationKind::kGpu, i}, nullptr));
   for (const auto& pending : pending_) ExpectRight(*pending);
   EXPECT_LE(broadcaster_.opened, 1) << "unless one was through before the other came";
+}
+
+// A broadcast writes every chunk, also those that stay and that other ingests read already.
+TEST_F(EngineFanOut, ReceiversThatAdvance_CopyWithoutBroadcast) {
+  Start(setup_);
+  broadcaster_.Use(devices_.get());
+  const TestArtifact base = MakeChunkedArtifact(2, kChunks);
+  MustGet(artifact_, kGpu);
+  for (int i = 1; i <= 2; ++i) MustGet(base, {LocationKind::kGpu, i});
+  WaitUntilIdle();
+  for (int i = 1; i <= 2; ++i) {
+    auto pending =
+        engine_->Ingest(ContextFor(), {.manifest = artifact_.manifest,
+                                       .location = {LocationKind::kGpu, i},
+                                       .sources = GoodProvider(artifact_),
+                                       .advance = std::make_shared<Advance>(base.manifest->id(), true)});
+    ASSERT_TRUE(pending.ok()) << pending.status();
+    pending_.push_back(*std::move(pending));
+  }
+  for (const auto& pending : pending_) ExpectRight(*pending);
+  EXPECT_EQ(broadcaster_.opened, 0);
 }
 
 TEST_F(EngineFanOut, SingleReceiver_CopiesWithoutBroadcast) {

@@ -70,6 +70,27 @@ class LiveReplicasTest : public VersionsTest {
     holder.image = *image;
     return holder;
   }
+  // The base, on gpu:0 alone. Returns the id of the replica.
+  std::string MakeOnGpu() {
+    const auto manifest = engine->FindManifest(base);
+    EXPECT_TRUE(manifest.ok()) << manifest.status();
+    const auto pending = engine->Ingest(
+        context, {.manifest = *manifest, .location = {LocationKind::kGpu, 0}, .sources = nullptr});
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    const auto lease = (*pending)->Wait(context);
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    Evict(base, LocationKind::kCpu);
+    return (*lease)->replica_id();
+  }
+  Holder HoldOnGpu(const std::string& replica_id) {
+    v1::AttachLiveRequest request;
+    request.set_replica_id(replica_id);
+    const auto attached = live->Attach(request);
+    EXPECT_TRUE(attached.ok()) << attached.status();
+    Holder holder{.hold = attached->hold(), .claimed = Claim(attached->ticket()), .image = {}};
+    EXPECT_TRUE(holder.claimed->AnnounceOpening().ok());
+    return holder;
+  }
   absl::Status Prepare(const Holder& holder, const std::string& artifact_id) {
     v1::PrepareVersionRequest request;
     request.set_hold(holder.hold);
@@ -288,23 +309,9 @@ TEST_F(LiveReplicasTest, ReplicaOnGpu_IsRewrittenInItsAllocation) {
     EXPECT_TRUE(bytes == MakeVersion(version).image) << version;
     return (*lease)->memory().device;
   };
-  v1::AttachLiveRequest request;
-  {
-    const auto manifest = engine->FindManifest(base);
-    ASSERT_TRUE(manifest.ok()) << manifest.status();
-    const auto pending =
-        engine->Ingest(context, {.manifest = *manifest, .location = gpu, .sources = nullptr});
-    ASSERT_TRUE(pending.ok()) << pending.status();
-    const auto lease = (*pending)->Wait(context);
-    ASSERT_TRUE(lease.ok()) << lease.status();
-    request.set_replica_id((*lease)->replica_id());
-  }
-  Evict(base, LocationKind::kCpu);
+  const std::string replica_id = MakeOnGpu();
   const DevicePtr image = look(base, 0);
-  const auto attached = live->Attach(request);
-  ASSERT_TRUE(attached.ok()) << attached.status();
-  Holder holder{.hold = attached->hold(), .claimed = Claim(attached->ticket()), .image = {}};
-  ASSERT_TRUE(holder.claimed->AnnounceOpening().ok());
+  Holder holder = HoldOnGpu(replica_id);
   EXPECT_EQ(Commit(holder, target), absl::OkStatus());
   EXPECT_EQ(look(target, 1), image);
   EXPECT_EQ(CountHere(base), 0u);
@@ -313,6 +320,23 @@ TEST_F(LiveReplicasTest, ReplicaOnGpu_IsRewrittenInItsAllocation) {
   EXPECT_EQ(Commit(holder, later), absl::OkStatus());
   EXPECT_EQ(look(later, 2), image);
   EXPECT_EQ(holder.claimed->artifact_id(), later);
+}
+
+TEST_F(LiveReplicasTest, GpuThatFailsToRewrite_TellsAllHolders) {
+  PutTwo();
+  const std::string replica_id = MakeOnGpu();
+  Holder one = HoldOnGpu(replica_id);
+  Holder two = HoldOnGpu(replica_id);
+  ASSERT_TRUE(Prepare(one, target).ok());
+  device_faults->fail_copies = 1;
+  auto other = StartCommit(two, target);
+  EXPECT_EQ(Commit(one, target).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(other.get().code(), absl::StatusCode::kInternal);
+  for (const Holder* const holder : {&one, &two}) {
+    EXPECT_TRUE(testing::Eventually([&] { return !holder->claimed->CheckIntact().ok(); }));
+    EXPECT_THAT(std::string(holder->claimed->CheckIntact().message()), HasSubstr("the replica is lost"));
+  }
+  EXPECT_EQ(CountHere(base) + CountHere(target), 0u);
 }
 
 }  // namespace

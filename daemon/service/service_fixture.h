@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
 #include "core/device/fake_device.h"
+#include "core/device/testing/device_faults.h"
+#include "core/device/testing/fault_hooks.h"
 #include "core/disk/import_roots.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/scripted_source.h"
@@ -36,7 +38,8 @@ class ServiceTest : public ::testing::Test {
     auto made_pool = HostPool::Create({.bytes = 32 << 20, .use_huge_pages = false, .prefault_threads = 0});
     ASSERT_TRUE(made_pool.ok()) << made_pool.status();
     pool = *std::move(made_pool);
-    auto made_devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 8 << 20});
+    auto made_devices =
+        CreateFakeRuntime({.device_count = 1, .device_bytes = 8 << 20, .hooks = HooksOf(device_faults)});
     ASSERT_TRUE(made_devices.ok()) << made_devices.status();
     devices = *std::move(made_devices);
     auto opened = ArtifactStore::Open(folder + "/artifacts");
@@ -209,6 +212,7 @@ class ServiceTest : public ::testing::Test {
   ReplicaFeed feed{[this](const TransferReport& report) { transfers.Add(report); }};
   std::unique_ptr<EvictionGuard> eviction_guard;  // set it before SetUp; null: any replica may go
   std::unique_ptr<HostPool> pool;
+  const std::shared_ptr<DeviceFaults> device_faults = std::make_shared<DeviceFaults>();
   std::unique_ptr<DeviceRuntime> devices;
   std::shared_ptr<ArtifactStore> artifact_store;
   std::shared_ptr<const ObjectStore> imports;

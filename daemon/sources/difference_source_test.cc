@@ -91,6 +91,15 @@ TestArtifact MakeDifference(const TestArtifact& base, const TestArtifact& target
   return difference;
 }
 
+// A GPU that changes elements wrong.
+class SpoilsChanges final : public FakeDeviceHooks {
+ public:
+  absl::Status BeforeAllocation() override { return absl::OkStatus(); }
+  absl::Status BeforeCopy(int) override { return absl::OkStatus(); }
+  absl::Status CheckHealth(int) override { return absl::OkStatus(); }
+  void AfterChange(void* block) override { *static_cast<std::byte*>(block) ^= std::byte{1}; }
+};
+
 class DifferenceSourceTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -98,8 +107,7 @@ class DifferenceSourceTest : public ::testing::Test {
     auto pool = HostPool::Create({.bytes = 64 << 20, .use_huge_pages = false, .prefault_threads = 0});
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
-    auto devices =
-        CreateFakeRuntime({.device_count = 2, .device_bytes = 16 << 20, .hooks = HooksOf(faults_)});
+    auto devices = CreateFakeRuntime({.device_count = 2, .device_bytes = 16 << 20, .hooks = hooks_});
     ASSERT_TRUE(devices.ok()) << devices.status();
     devices_ = *std::move(devices);
     auto engine = StoreEngine::Create({.node_id = "me",
@@ -213,6 +221,7 @@ class DifferenceSourceTest : public ::testing::Test {
   TransferReport report_;
   int made_wrong_ = 0;  // how often a provider said so
   const std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
+  std::shared_ptr<FakeDeviceHooks> hooks_ = HooksOf(faults_);
 };
 
 TEST_F(DifferenceSourceTest, WholePath_RebuildsEveryChunkHere) {
@@ -429,6 +438,17 @@ TEST_F(DifferenceSourceTest, GpuThatFailsToRebuild_LeavesItToTheHost) {
   EXPECT_EQ(RebuiltChunks(), kChunks);
   EXPECT_TRUE(Has(base_, kGpu));
   EXPECT_EQ(made_wrong_, 0);
+}
+
+TEST_F(DifferenceSourceTest, GpuThatChangesWrong_IsNotBlamedOnTheDifference) {
+  hooks_ = std::make_shared<SpoilsChanges>();
+  SetUp();
+  Have(base_, kGpu);
+  Have(difference_);
+  Rebuild(base_, {difference_}, target_, Far(target_), /*advance=*/nullptr, kGpu, kGpu);
+  EXPECT_LT(RebuiltChunks(), kChunks);
+  EXPECT_EQ(made_wrong_, 0);
+  EXPECT_TRUE(Has(base_, kGpu) && Has(difference_)) << "both are as they were published";
 }
 
 // A GPU computes no BLAKE3.
