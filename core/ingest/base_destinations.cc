@@ -15,27 +15,34 @@
 namespace tensorcast {
 namespace {
 
-// Room for a chunk that is made before it has its place.
-absl::StatusOr<ChunkBuffer> BufferOf(StagingRing& staging, const RequestContext& context, ByteRange range) {
-  TC_ASSIGN_OR_RETURN(StagingBuffer buffer, staging.Acquire(context));
-  std::vector<HostSpan> spans = buffer.Spans(range.bytes);
-  return ChunkBuffer{std::move(spans), std::move(buffer)};
-}
+// A chunk is made in a buffer before it has its place.
+class BufferedDestination : public Destination {
+ public:
+  int max_chunks() const override { return buffers_.staging->buffers(); }
+  bool places() const override { return true; }
+
+  absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
+    TC_ASSIGN_OR_RETURN(StagingBuffer buffer, buffers_.staging->Acquire(context));
+    std::vector<HostSpan> spans = buffer.Spans(range.bytes);
+    return ChunkBuffer{std::move(spans), std::move(buffer)};
+  }
+
+ protected:
+  explicit BufferedDestination(DestinationBuffers buffers) : buffers_(std::move(buffers)) {}
+  // REQUIRES: no chunk is made any longer.
+  void FreeBuffers() { buffers_.own.reset(); }
+
+ private:
+  DestinationBuffers buffers_;
+};
 
 // Host memory. Chunks are made in a buffer, and written over the old ones once they are right.
 // From Place on, the old chunk is gone. The retirement came before, so no lease, record or listing
 // promises the old bytes by then.
-class AdvancingDestination final : public Destination {
+class AdvancingDestination final : public BufferedDestination {
  public:
   AdvancingDestination(std::shared_ptr<const HostAllocation> memory, DestinationBuffers buffers)
-      : own_(std::move(buffers.own)), staging_(buffers.staging), memory_(std::move(memory)) {}
-
-  int max_chunks() const override { return staging_->buffers(); }
-  bool places() const override { return true; }
-
-  absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
-    return BufferOf(*staging_, context, range);
-  }
+      : BufferedDestination(std::move(buffers)), memory_(std::move(memory)) {}
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
     uint64_t offset = range.offset;
@@ -57,8 +64,6 @@ class AdvancingDestination final : public Destination {
   }
 
  private:
-  const std::unique_ptr<StagingRing> own_;
-  StagingRing* const staging_;
   std::shared_ptr<const HostAllocation> memory_;
 };
 
@@ -93,11 +98,10 @@ class BaseOnGpu {
 // Chunks are made in a buffer, and compared with the base, which stays as it is until Finish.
 // memory() is empty, so the table serves nothing of the replica while it is staged, and each chunk counts as
 // placed once its differences are kept.
-class CommittingDestination final : public Destination {
+class CommittingDestination final : public BufferedDestination {
  public:
   CommittingDestination(CommitOptions options, DestinationBuffers buffers)
-      : own_(std::move(buffers.own)),
-        staging_(buffers.staging),
+      : BufferedDestination(std::move(buffers)),
         advance_(std::move(options.advance)),
         base_(std::move(options.base)),
         devices_(options.devices),
@@ -107,13 +111,6 @@ class CommittingDestination final : public Destination {
         plan_(std::move(options.allocate)) {
     if (base_->device_block() == nullptr) return;
     on_gpu_ = std::make_unique<BaseOnGpu>(devices_, base_->memory().device, std::move(options.reads));
-  }
-
-  int max_chunks() const override { return staging_->buffers(); }
-  bool places() const override { return true; }
-
-  absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) override {
-    return BufferOf(*staging_, context, range);
   }
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
@@ -136,8 +133,8 @@ class CommittingDestination final : public Destination {
     if (on_gpu_ != nullptr) {
       TC_ASSIGN_OR_RETURN(stream, Rehearse());
     }
-    // The buffers: the commit needs none.
-    own_.reset();
+    // The commit needs no buffers.
+    FreeBuffers();
     on_gpu_.reset();
     // The lease of this ingest goes to the gate, which counts it among the leases that may end. From here on
     // the holders may commit.
@@ -165,7 +162,9 @@ class CommittingDestination final : public Destination {
     return absl::OkStatus();
   }
 
-  // After the retirement it is too late for an error: the GPU has to do the work once before, without effect.
+  // After the retirement it is too late for an error. So the GPU launches the same work once before, on
+  // blocks without elements: that shows whether it runs the kernel and can address the lists. It reads no
+  // values, and blocks that are kept whole are not part of it.
   absl::StatusOr<std::unique_ptr<Stream>> Rehearse() {
     const DevicePtr image = on_gpu_->image();
     TC_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, devices_->CreateStream(image.device));
@@ -190,8 +189,6 @@ class CommittingDestination final : public Destination {
         done.message(), "; the replica is lost: get the weights again with live=True"));
   }
 
-  std::unique_ptr<StagingRing> own_;
-  StagingRing* const staging_;
   const std::shared_ptr<Advance> advance_;
   std::shared_ptr<const ReplicaLease> base_;
   DeviceRuntime* const devices_;
