@@ -22,7 +22,7 @@ inline constexpr size_t kCopyDirections = 3;
 // operations fail; each failure lowers it by one.
 struct DeviceFaults {
   std::atomic<int> fail_allocations{0};
-  std::atomic<int> fail_copies{0};
+  std::atomic<int> fail_copies{0};  // of the fake also changes of elements (Stream::Change)
   // Each of the next N copies breaks its device for its process, until the process ends.
   std::atomic<int> poison_copies{0};
   // The time that each copy waits before it begins. A lower value also releases copies that wait already.
