@@ -31,7 +31,7 @@ tools=$(sed -n 's/^TENSORCAST_PYTHON_ENVIRONMENT:[A-Z]*=//p' "$build/CMakeCache.
 # system of the platform.
 audit() {
   local platform=${1##*-}
-  PATH=$tools/bin:$PATH "$tools-tests/bin/python" -m auditwheel repair --only-plat --plat "${platform%.whl}" \
+  PATH=$tools/bin:$PATH "$tools-tests/bin/python" -m auditwheel repair -z 0 --only-plat --plat "${platform%.whl}" \
     --exclude libibverbs.so.1 --exclude libmlx5.so.1 --exclude librdmacm.so.1 --wheel-dir "$work/audited" "$1"
 }
 
