@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -197,10 +198,6 @@ TEST_F(StoreDaemonServiceTest, ExplainTransfer_ReturnsHopsOfKnownTransfer) {
 }
 
 TEST_F(StoreDaemonServiceTest, PutWaitsForAThread_RingOutlivesTheStallTimeout) {
-  absl::Notification release;
-  for (int i = 0; i < kWaitingThreads; ++i) {
-    ASSERT_TRUE(waiting_.Schedule([&] { release.WaitForNotification(); }).ok());
-  }
   const auto filler = RingFiller::Open(handles->path(), artifact.image.size(), context.deadline);
   ASSERT_TRUE(filler.ok()) << filler.status();
   const uint64_t each = handles->put_ring_bytes();
@@ -215,6 +212,12 @@ TEST_F(StoreDaemonServiceTest, PutWaitsForAThread_RingOutlivesTheStallTimeout) {
                   .ok());
   v1::PutArtifactRequest request = DescribeArtifact();
   request.set_offer_token((*filler)->token());
+  // Shared with the tasks: one thread wakes the next, and the test may end while the last of them still wake.
+  // No assertion may end the test between here and Notify, since the executor's end waits for the tasks.
+  const auto release = std::make_shared<absl::Notification>();
+  for (int i = 0; i < kWaitingThreads; ++i) {
+    EXPECT_TRUE(waiting_.Schedule([release] { release->WaitForNotification(); }).ok());
+  }
   std::optional<v1::PutArtifactResult> result;
   absl::Status status;
   std::thread put([&] {
@@ -230,7 +233,7 @@ TEST_F(StoreDaemonServiceTest, PutWaitsForAThread_RingOutlivesTheStallTimeout) {
   const auto unnamed = RingFiller::Open(handles->path(), artifact.image.size(), context.deadline);
   EXPECT_TRUE(unnamed.ok()) << unnamed.status();
   EXPECT_TRUE(testing::Eventually([&] { return handles->put_ring_bytes() == each; }));
-  release.Notify();
+  release->Notify();
   put.join();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(result.has_value());
