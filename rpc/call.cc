@@ -45,7 +45,7 @@ absl::Status ClientCall::CheckServer() const {
 }
 
 // The order of the checks: a server that another one has replaced is fenced off first, whatever it answers.
-// What is then left to explain are two errors that gRPC makes by itself.
+// The errors that gRPC itself makes then get a text of ours.
 absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   if (status.ok()) return CheckServer();
   if (fence_ != nullptr) TC_RETURN_IF_ERROR(fence_->Check(call_));
@@ -60,6 +60,14 @@ absl::Status ClientCall::Outcome(const grpc::Status& status) const {
         absl::StrCat("the server at ", call_.peer(),
                      " does not have this call; if the address is that of a global store, give a daemon's "
                      "address, otherwise upgrade the server"));
+  }
+  // gRPC's own text, when no answer came in time, names neither the server nor a remedy.
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+      status.error_message() == "Deadline Exceeded") {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the server at ", call_.peer(),
+                     " did not answer before the deadline; give a longer timeout, or check whether the "
+                     "server is stuck"));
   }
   return FromGrpcStatus(status);
 }

@@ -155,6 +155,7 @@ TEST(Unary, ServerWithoutService_IsNamedInTheError) {
 
 TEST(Unary, Deadline_EndsCallAndCancelsHandler) {
   absl::Notification server_saw_it;
+  absl::Notification client_ended;
   TestServer server;
   server.service.resolve_key = [&](const RequestContext& context, v1::ResolveKeyResponse&,
                                    const Finisher& finisher) {
@@ -162,11 +163,14 @@ TEST(Unary, Deadline_EndsCallAndCancelsHandler) {
     auto registration = context.cancellation.OnCancel([&] { told.Notify(); });
     told.WaitForNotification();
     server_saw_it.Notify();
+    client_ended.WaitForNotification();  // so that this answer never comes first
     finisher.Finish(context.Check("resolving"));
   };
   server.Start();
   auto response = CallUnary(*server.stub, &Stub::ResolveKey, Within(absl::Milliseconds(50)), {});
+  client_ended.Notify();
   EXPECT_TRUE(absl::IsDeadlineExceeded(response.status())) << response.status();
+  EXPECT_THAT(response.status().message(), HasSubstr("did not answer before the deadline"));
   server_saw_it.WaitForNotification();
 }
 
@@ -386,12 +390,12 @@ TEST(Retry, RetryTimeIsOver_LastErrorIsReturned) {
 TEST(Retry, LastErrorAfterRetries_NamesFirstErrorToo) {
   int tries = 0;
   const absl::Status ended = RetryUnavailable(Within(absl::Seconds(60)), {}, [&](const Attempt&) {
-    return ++tries == 1 ? absl::UnavailableError("the server has its limit of connections")
+    return ++tries == 1 ? absl::UnavailableError("the server already has 2 connections, its limit")
                         : WithoutRetry(absl::UnavailableError("broken pipe"));
   });
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
   EXPECT_EQ(ended.message(),
-            "broken pipe (try 2; try 1 failed with: the server has its limit of connections)");
+            "broken pipe (try 2; try 1 failed with: the server already has 2 connections, its limit)");
   EXPECT_FALSE(IsWorthRetrying(ended)) << "what came with the last error is lost";
 }
 
