@@ -63,14 +63,14 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (brackets) host = host.substr(1, host.size() - 2);
   if (!brackets && absl::StrContains(host, ':')) {
-    return NotHostPort(text, "an IPv6 address stands in brackets, [::1]:7000; a URL is not expected");
+    return NotHostPort(text, "write an IPv6 address in brackets, as in [::1]:7000, and do not write a URL");
   }
   // A URL or half of an IPv6 host would otherwise fail only in the resolver, with a message that does not
   // help.
   const bool blank = std::any_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isspace(c) || c == '/' || c == '[';
   });
-  if (blank) return NotHostPort(text, "a host name has no space, '/' or '['");
+  if (blank) return NotHostPort(text, "a host name cannot contain a space, '/' or '['");
   if (host.size() > kMaxHostBytes) {
     return NotHostPort(text, absl::StrCat("a host name has at most ", kMaxHostBytes, " bytes"));
   }
@@ -131,10 +131,10 @@ absl::Status CheckServerAddress(std::string_view address) {
         absl::StrCat("\"", address, "\": port 0 cannot be connected to; name the server's port"));
   }
   if (IsWildcard(*parsed)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", address,
-                     "\" stands for every address of a machine and cannot be connected to; name one "
-                     "address"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", address,
+        "\" means every address of a host, and clients cannot connect to it; give one address of the "
+        "server"));
   }
   return absl::OkStatus();
 }

@@ -83,8 +83,10 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
     meeting->End();
   });
   if (!started) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(what, ": no thread can be started; raise the limit of threads (`ulimit -u`)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        what,
+        ": no thread can be started; raise the limit of threads (`ulimit -u`, or TasksMax= of the systemd "
+        "unit)"));
   }
   const auto on_cancel = context.cancellation.OnCancel([meeting] { meeting->Cancel(); });
   const SteadyTime slow = SteadyNow() + kSlowAside;

@@ -29,9 +29,9 @@ bool IsWord(std::string_view text, std::string_view more) {
 
 absl::Status CheckWord(std::string_view what, std::string_view text, std::string_view more) {
   if (IsWord(text, more)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(QuoteName(text), " is not a ", what, " of a label: use 1 to ", kMaxBytes,
-                   " letters, digits and \"", more, "\" that begin and end with a letter or a digit"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      QuoteName(text), " is not a ", what, " of a label: use 1 to ", kMaxBytes,
+      " characters (letters, digits and \"", more, "\"), the first and the last a letter or a digit"));
 }
 
 absl::Status CheckLabel(std::string_view name, std::string_view value) {

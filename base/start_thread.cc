@@ -12,8 +12,10 @@ absl::StatusOr<std::thread> StartThread(std::string_view what, absl::AnyInvocabl
   try {
     return std::thread([work = std::move(work)]() mutable { std::move(work)(); });
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat(what, ": no thread can be started (", error.what(),
-                                                     "); raise the limit of threads (`ulimit -u`)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, ": no thread can be started (", error.what(),
+                     "); raise the limit of threads (`ulimit -u`, or TasksMax= of the "
+                     "systemd unit)"));
   }
 }
 

@@ -35,7 +35,7 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
   if (!address.ok()) return findings.Add(key, address.status());
   if (!IsOwnAddress(*address)) {
     findings.Add(key, absl::StrCat("\"", listen, "\": ", address->host,
-                                   " is not an address of this host; listen on one of its addresses"));
+                                   " is not an address of this host; give an address of this host"));
   }
 }
 
@@ -43,11 +43,12 @@ void CheckSocketPlace(std::string_view key, const std::string& path, Findings& f
   struct stat info;
   const int looked = lstat(path.c_str(), &info);
   if (looked == 0 && !S_ISSOCK(info.st_mode)) {
-    findings.Add(key,
-                 absl::StrCat("\"", path, "\": another file is there, not a socket; choose another path"));
+    findings.Add(
+        key, absl::StrCat("\"", path, "\": a file that is not a socket has this path; choose another path"));
   }
   if (looked != 0 && errno == ENOTDIR) {
-    findings.Add(key, absl::StrCat("\"", path, "\": its parent is not a folder; choose another path"));
+    findings.Add(
+        key, absl::StrCat("\"", path, "\": the parent of this path is not a folder; choose another path"));
   }
 }
 
@@ -61,8 +62,8 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
   while (!existing.empty() && stat(existing.c_str(), &info) != 0) {
     if (errno == EACCES) {
       return findings.Add(
-          key, absl::StrCat("\"", path, "\": user ", geteuid(), " may not look at ", existing.string(),
-                            "; run this as the server's user, or choose another path"));
+          key, absl::StrCat("\"", path, "\": user ", geteuid(), " has no access to ", existing.string(),
+                            "; run this command as the server's user, or choose another path"));
     }
     existing = existing.parent_path();
   }
@@ -80,7 +81,7 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
   if (access(existing.c_str(), W_OK | X_OK) != 0) {
     findings.Add(key,
                  absl::StrCat("\"", path, "\": user ", geteuid(), " may not write to ", existing.string(),
-                              "; choose another folder, give this one to that user, or run this as the "
+                              "; choose another folder, make that user its owner, or run this command as the "
                               "server's user"));
   }
 }

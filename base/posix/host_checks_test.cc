@@ -52,7 +52,7 @@ TEST_F(DefaultFolder, CheckPrivatePlace_RefusesDefaultThatOthersMayWrite) {
   ASSERT_EQ(mkdir((folder_ + "/of another program").c_str(), 0755), 0);
   EXPECT_EQ(Refusal(folder_), "");
   ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
-  EXPECT_THAT(Refusal(folder_), HasSubstr("can be written by others"));
+  EXPECT_THAT(Refusal(folder_), HasSubstr("other users may write to the folder"));
 }
 
 TEST_F(DefaultFolder, CheckPrivatePlace_AcceptsMissingDefault) {

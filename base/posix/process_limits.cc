@@ -71,8 +71,9 @@ void ExitWhenOutOfMemory() {
   // The handler must not allocate, so it neither logs nor formats.
   std::set_new_handler([] {
     constexpr std::string_view kMessage =
-        "tensorcast: RESOURCE_EXHAUSTED: allocate memory: the system has no more for this process; raise "
-        "the limit of address space (ulimit -v), give the host more memory, or make the pools smaller\n";
+        "tensorcast: RESOURCE_EXHAUSTED: allocate memory: the system has no more memory for this process; "
+        "raise the limit of address space (ulimit -v), give the host more memory, or make the pools "
+        "smaller\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
     _exit(kOutOfMemoryExitCode);
   });

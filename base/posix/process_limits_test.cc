@@ -64,7 +64,7 @@ void AskForMemoryInVain() {
 TEST(ProcessLimitsDeathTest, OutOfMemory_EndsProcessWithMessage) {
   if (kSanitized) GTEST_SKIP() << "sanitizers have an allocator of their own";
   EXPECT_EXIT(AskForMemoryInVain(), ::testing::ExitedWithCode(kOutOfMemoryExitCode),
-              "the system has no more for this process");
+              "the system has no more memory for this process");
 }
 
 // Sets the soft limit, and puts back what was.

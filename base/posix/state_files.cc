@@ -76,9 +76,10 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
     if (ours) return wanted;
   }
   if ((found.st_mode & kOthersWrite) != 0) {
-    return absl::PermissionDeniedError(absl::StrFormat(
-        "use folder %s: the folder can be written by others (mode %04o); choose another, or chmod 700", path,
-        found.st_mode & kPermissions));
+    return absl::PermissionDeniedError(
+        absl::StrFormat("use folder %s: other users may write to the folder (mode %04o); choose another "
+                        "folder, or run chmod 700",
+                        path, found.st_mode & kPermissions));
   }
   return std::nullopt;
 }
@@ -179,7 +180,7 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
 
 void ReleaseSpace(const std::string& path) {
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return;
-  LOG(WARNING) << ErrnoStatus(errno, "remove the file that kept disk space free,", path);
+  LOG(WARNING) << ErrnoStatus(errno, "remove the file that reserves disk space,", path);
 }
 
 void ReserveSpace(const std::string& path, uint64_t bytes) {

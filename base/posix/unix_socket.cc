@@ -221,11 +221,12 @@ absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
     TC_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
     if (std::any_of(groups.begin(), groups.end(), allowed)) return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "admit user ", peer.uid, unknown ? " (unknown in this container)" : "",
-      " at a unix socket: this process, of user ", geteuid(),
-      ", admits only that user, root and the groups of daemon.handle_groups; run both processes as one ",
-      "user, or add a group of user ", peer.uid, " to daemon.handle_groups"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("admit user ", peer.uid, unknown ? " (unknown in this container)" : "",
+                   " at a unix socket: this process admits only its own user ", geteuid(),
+                   ", root and the groups of daemon.handle_groups; run both processes as one user, or add a "
+                   "group of user ",
+                   peer.uid, " to daemon.handle_groups"));
 }
 
 }  // namespace tensorcast
