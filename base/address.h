@@ -45,10 +45,11 @@ absl::Status CheckSocketPath(std::string_view path);
 
 // Checks an address to listen on: host:port or unix:/path.
 absl::Status CheckListenAddress(std::string_view address);
-// Checks an address to connect to: as above, and the port is not 0 and the host is not a wildcard.
+// Checks an address to connect to: the form is as for CheckListenAddress, but port 0 and a wildcard host are
+// errors.
 absl::Status CheckServerAddress(std::string_view address);
 
-// An IPv4 or IPv6 address and port, as bind and connect take it.
+// An IPv4 or IPv6 address and port, in the form that bind and connect take.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;

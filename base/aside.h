@@ -17,13 +17,13 @@
 
 namespace tensorcast {
 
-// Runs on the caller's thread: with true when the work has taken kSlowAside, and later with false when the
-// work has ended or the context has ended.
+// AwaitAside calls this on the caller's thread: with true once the work has taken kSlowAside, and then with
+// false once the work or the context has ended.
 using OnSlow = std::function<void(bool slow)>;
 inline constexpr absl::Duration kSlowAside = absl::Seconds(1);
 
-// Runs `work` on a detached thread. `work` must own all that it refers to. Returns false, without running it,
-// when no thread can be started.
+// Runs `work` on a detached thread. `work` must own all that it refers to. If no thread can be started,
+// returns false and does not run `work`.
 bool RunDetached(absl::AnyInvocable<void() &&> work);
 
 // Runs `work` on a detached thread and waits for it. `work` must own all that it refers to. `what` names the

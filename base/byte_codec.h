@@ -109,11 +109,11 @@ class ByteReader {
   bool ok() const { return failure_ == nullptr; }
   // The text of the failure, for a message; nullptr without a failure.
   const char* failure() const { return failure_; }
-  // The bytes read so far. After a failure: where the field begins that reaches past the end, or where the
-  // last field before Fail ends.
+  // The number of bytes read so far. After a failed read: the offset of the field that reaches past the end.
+  // After Fail: the end of the last field that was read.
   size_t position() const { return position_; }
   size_t remaining() const { return ok() ? bytes_.size() - position_ : 0; }
-  // True when everything was read and nothing is left.
+  // True if all bytes were read without a failure.
   bool AtEnd() const { return ok() && position_ == bytes_.size(); }
 
  private:

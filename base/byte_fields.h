@@ -99,7 +99,7 @@ class FieldReader {
   void Literal(std::string_view text, const char* other) {
     if (bytes_.GetBytes(text.size()) != text) bytes_.Fail(other);
   }
-  // Fails with `what` if a condition on the fields read so far does not hold.
+  // Fails with `what` if `good` is false. `good`: a condition on the fields read so far.
   void Check(bool good, const char* what) {
     if (!good) bytes_.Fail(what);
   }

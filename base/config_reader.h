@@ -42,7 +42,7 @@ class ConfigReader {
   // The texts of a list. For a key that is not a list: its one text, or no text if it is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
-  // The values that have the type of their key but cannot be parsed. Read and FromConfig add them.
+  // The faults found while reading, such as a duration that cannot be parsed. Read and FromConfig add them.
   Findings& findings() { return findings_; }
 
  private:

@@ -16,7 +16,7 @@ namespace tensorcast {
 
 using Labels = std::map<std::string, std::string>;
 
-// Checks the labels against these rules.
+// Checks the labels against the rules above.
 absl::Status CheckLabels(const Labels& labels);
 
 // Parses texts of the form "name=value". A name that occurs twice is an error.

@@ -1,5 +1,5 @@
-// Starts a thread. std::thread throws where the process has its limit of threads or no memory for a stack;
-// our code does not throw. Stateless; thread-safe.
+// Starts a thread. std::thread throws if the process has reached its limit of threads or has no memory for a
+// stack; our code does not throw. Stateless; thread-safe.
 #pragma once
 
 #include <string_view>

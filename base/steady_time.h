@@ -1,10 +1,11 @@
-// The time for deadlines, leases and ages. Setting the machine's wall clock does not move it.
+// The time for deadlines, leases and ages. Setting the machine's wall clock does not change this time.
 //
-// It is a type of its own, so that the compiler refuses to compare it with wall time (absl::Time), which is
-// for durable facts and for people. Only ToWallTime and FromWallTime convert between the two.
+// SteadyTime is a separate type, so that the compiler refuses to compare it with wall time (absl::Time),
+// which is for durable facts and for people. Only ToWallTime and FromWallTime convert between the two.
 //
-// It is CLOCK_MONOTONIC, counted from the wall clock's reading at the process's first use, and has no meaning
-// in another process. Send a duration (a deadline) or wall time (a report) instead.
+// A SteadyTime is CLOCK_MONOTONIC plus an offset, so that SteadyNow() equals the wall clock when the process
+// first calls it. It has no meaning in another process. Send a duration (a deadline) or wall time (a report)
+// instead.
 //
 // To wait until a SteadyTime, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time
 // follow the wall clock. Thread-safe.
@@ -20,7 +21,7 @@ namespace tensorcast {
 
 class SteadyTime {
  public:
-  // Earlier than every time that SteadyNow returns. Tests with a clock of their own count from it.
+  // Earlier than every time that SteadyNow returns. Tests with a clock of their own start at this value.
   constexpr SteadyTime() = default;
   static constexpr SteadyTime InfinitePast() { return SteadyTime(-absl::InfiniteDuration()); }
   static constexpr SteadyTime InfiniteFuture() { return SteadyTime(absl::InfiniteDuration()); }

@@ -42,8 +42,8 @@ class TaskLoop {
   // Starts the thread. `name` is the thread's name, at most 15 characters. `waiter` must outlive the loop.
   // With null the loop waits only for tasks and timers.
   explicit TaskLoop(const std::string& name = "", Waiter* waiter = nullptr);
-  // A loop that calls `task` after every `interval`, counted from the end of the previous call. Destroying it
-  // waits for a call that runs.
+  // A loop that calls `task` after every `interval`, counted from the end of the previous call. The
+  // destructor waits for a running call.
   static std::unique_ptr<TaskLoop> Every(absl::Duration interval, absl::AnyInvocable<void()> task);
   // Calls Stop. REQUIRES: not on the loop's thread, unless the loop was stopped before.
   ~TaskLoop();

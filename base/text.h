@@ -1,5 +1,5 @@
-// Checks and quotes text that comes from outside: tensor names, metadata, paths, messages of peers. The only
-// UTF-8 decoder here. Thread-safe.
+// Checks and quotes text that comes from outside: tensor names, metadata, paths, messages of peers.
+// TensorCast has no other UTF-8 decoder. Thread-safe.
 //
 // It includes only the standard library, since sources that include OpenTelemetry use it (otel/sdk/README.md,
 // "Two Abseils").

@@ -22,8 +22,8 @@ std::string FormatSize(uint64_t bytes);
 // for any other text, and for a negative duration.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
 
-// Formats in the shortest exact form that ParseDuration reads: "250ms", "1h30m", "0s", and "7d" for whole
-// days from two on.
+// Formats in the shortest exact form that ParseDuration reads: "250ms", "1h30m", "0s", and "7d" for two or
+// more whole days.
 std::string DurationText(absl::Duration duration);
 
 }  // namespace tensorcast

@@ -11,7 +11,7 @@ namespace tensorcast {
 
 enum class TimeUse : uint8_t {
   kIdle,     // nothing to do: a receiver found no missing chunk to request, a source had no request
-  kBuffers,  // waited for staging memory with no chunk requested, or for space in the pool
+  kBuffers,  // waited for staging memory while no chunk was requested, or for pool space
   kLimiter,  // daemon.limits held its lanes back
   kWorking,  // the busiest thread of the process ran
   kNoCpu,    // that thread was ready to run, and other threads had the CPUs
@@ -19,8 +19,8 @@ enum class TimeUse : uint8_t {
 };
 inline constexpr size_t kTimeUses = 6;
 
-// The uses may overlap, so their sum may exceed `whole`. Time in none of the uses was spent waiting for the
-// other end or for the network.
+// The uses may overlap, so their sum may exceed `whole`. Time that no use covers is time that this end waited
+// for the other end or for the network.
 struct WallTime {
   absl::Duration whole;  // zero: this end recorded nothing
   std::array<absl::Duration, kTimeUses> uses;

@@ -18,12 +18,12 @@ bool IsOwnAddress(const HostPort& address);
 void CheckListen(std::string_view key, const std::string& listen, Findings& findings);
 
 // Checks that `path` does not exist or is a socket. CheckSocketPath (base/address.h) checks its length. The
-// folder may be missing: the start of a server makes it.
+// folder may be missing: a server makes it when it starts.
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
-// Checks a folder that the start of a server makes or makes private. An existing `path` must be a folder that
-// MakePrivateFolder (state_files.h) accepts; `own_entry`: see there. If `path` does not exist, this user
-// must be able to make it. DefaultStateFolder() may always be missing.
+// Checks a folder that a server, when it starts, makes or makes private. An existing `path` must be a folder
+// that MakePrivateFolder (state_files.h) accepts; `own_entry` is as for MakePrivateFolder. If `path` does not
+// exist, this user must be able to make it. DefaultStateFolder() may always be missing.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

@@ -10,7 +10,7 @@ namespace tensorcast {
 
 struct LinkFacts {
   std::string interface = {};
-  uint64_t mbit = 0;
+  uint64_t mbit = 0;  // the rate, in Mbit/s
 };
 
 // A value that the kernel does not report is 0 or empty.

@@ -19,7 +19,7 @@ namespace tensorcast {
 
 struct ProcessNeeds {
   const char* who = "";       // "a daemon", for the message
-  int descriptors = 0;        // without any connection
+  int descriptors = 0;        // needed without any connection
   int threads = 0;            // max at the same time
   uint64_t memory_bytes = 0;  // pools and the like, beyond what every process needs
 };
@@ -40,13 +40,13 @@ absl::Status RaiseDescriptorLimit();
 
 // The process's limit of descriptors now.
 int DescriptorLimit();
-// The number of the highest descriptors, reserved for files, outgoing connections, telemetry and the
+// How many of the highest descriptors are reserved for files, outgoing connections, telemetry and the
 // process's own memory: an eighth of the limit, at most 1024.
 int DescriptorReserve();
 
-// The kind of peer that needs a descriptor. Each kind leaves a sixteenth of the limit, at most 512, to the
-// kind before it. So peers on the network cannot use up the descriptors for peers of this host, and other
-// users of this host cannot use up those for the process's own user.
+// The kind of peer that needs a descriptor. Each kind leaves a sixteenth of the limit, at most 512
+// descriptors, to the kind that is listed before it. So peers on the network cannot use up the descriptors
+// for peers of this host, and other users of this host cannot use up those for the process's own user.
 enum class DescriptorUser { kOwnUser, kLocalUser, kNetwork };
 
 // Whether a descriptor that was just opened belongs to the reserve that this kind of peer may not use.

@@ -2,9 +2,9 @@
 // for a CPU, how long no thread could run, and how long a rate limit held transfers back.
 //
 // One object per process. Its thread ticks while there is a Watch and sleeps otherwise. The scheduler's
-// figures (/proc/self/task/*/schedstat) tell a thread that waits for a CPU from a process that is stopped. In
-// the first case the thread's run delay grows; in the second the tick is late and the run delay does not
-// grow. If the kernel keeps no such figures, the times that depend on them stay zero. Thread-safe.
+// figures (/proc/self/task/*/schedstat) distinguish a thread that waits for a CPU from a process that is
+// stopped. In the first case the thread's run delay grows; in the second the tick is late and the run delay
+// does not grow. If the kernel keeps no such figures, the times that depend on them stay zero. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -50,14 +50,14 @@ class ProcessTime {
     struct Threads;
     const LimitedDirection direction_;
     const SteadyTime begin_;
-    // The next three are guarded by the ProcessTime's mutex.
+    // ProcessTime's mutex guards the next three members.
     absl::Duration stopped_before_;
     absl::Duration held_before_;
     std::shared_ptr<const Threads> baseline_;  // null until the figures were first read
   };
 
-  // Records that a limit holds transfers of this direction back from `from` to `until`, which may be in the
-  // future. Overlapping intervals count once. REQUIRES: `from` is about now.
+  // Records that a limit makes transfers of this direction wait between `from` and `until`; `until` may be in
+  // the future. Overlapping intervals count once. REQUIRES: `from` is about now.
   void NoteHeld(LimitedDirection direction, SteadyTime from, SteadyTime until) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -71,7 +71,7 @@ class ProcessTime {
   ProcessTime();
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasWatches() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !watches_.empty(); }
-  // Reads all threads' figures and makes them the baseline of the watches that have none.
+  // Reads all threads' figures and makes them the baseline of the watches that have no baseline yet.
   std::shared_ptr<const Threads> LookAtThreads() ABSL_LOCKS_EXCLUDED(mutex_);
 
   mutable absl::Mutex mutex_;

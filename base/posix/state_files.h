@@ -22,8 +22,9 @@ std::string DefaultStateFolder();
 // Makes sure that `path` is a folder that only this process's user can use. A missing folder is made; missing
 // folders above it get the mode that the umask allows. In a folder of this user that is new, empty, or
 // contains `own_entry`, other users get exactly the permission bits in `others` (0011: to pass through).
-// There is one exception: if they could only pass through, they still can, because another process of this
-// user that shares the folder gave them this permission. A folder with other content is not changed.
+// There is one exception: if other users may only pass through the folder, they keep this permission, because
+// another process of this user that shares the folder gave it to them. A folder with other content is not
+// changed.
 //
 // PERMISSION_DENIED if a user other than this one or root owns the folder or may write to it, because that
 // user could replace its content. Other errors are from ErrnoStatus.

@@ -23,7 +23,8 @@ absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path);
 class UnixListener {
  public:
   // Listens on `path`; the socket is non-blocking. Replaces the socket file of a dead process. ALREADY_EXISTS
-  // if a living process listens on the path, or if a file that is not a socket is there.
+  // if a living process listens on the path, or if the path has a socket to which this user may not connect,
+  // or a file that is not a socket.
   //
   // Without `groups` only this process's user may connect (0600). With one group that this user belongs to,
   // the socket file has that group (0660). Otherwise all users may connect (0666), because a file has only
@@ -40,14 +41,14 @@ class UnixListener {
 
   UniqueFd socket_;
   const std::string path_;
-  dev_t device_ = 0;  // of our socket file, to recognise a successor's and leave it alone
+  dev_t device_ = 0;  // of our socket file: the destructor does not remove another file
   ino_t inode_ = 0;
 };
 
 // The credentials of the peer process when it connected.
 absl::StatusOr<ucred> PeerCredentials(int socket);
 
-// The kind of descriptor user that the peer is; root counts as kOwnUser.
+// The peer's kind of descriptor user; root counts as kOwnUser.
 DescriptorUser DescriptorUserAt(int socket);
 
 // OK if the peer runs as this process's user or as root, or if one of its groups (primary or supplementary)
