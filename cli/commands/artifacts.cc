@@ -68,7 +68,7 @@ std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
 
 // A row for each object that an artifact was imported from.
 std::string OriginsText(const std::vector<v1::Artifact>& artifacts, const NodeNames& names) {
-  Table table({"artifact", "imported from", "size", "version", "by"});
+  Table table({"artifact", "imported from", "size", "version", "imported by"});
   for (const v1::Artifact& artifact : artifacts) {
     for (const v1::Origin& origin : artifact.origins()) {
       for (const v1::Origin::Object& object : origin.objects()) {
@@ -184,8 +184,8 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     const size_t unnamed = keys.size() - named - 1;
     return absl::FailedPreconditionError(absl::StrCat(
         "rm ", flags.artifact, ": artifact ", artifact_id, " is ", named == 0 ? "" : "also ", "bound to key ",
-        keys[named].name(), unnamed == 0 ? "" : absl::StrCat(" and ", unnamed, " more"),
-        ", so nothing was deleted; give --force to delete the artifact with these keys, or remove only a key "
+        keys[named].name(), unnamed == 0 ? "" : absl::StrCat(" and to ", unnamed, " more keys"),
+        ", so nothing was deleted; give --force to delete the artifact with its keys, or remove only a key "
         "with `tensorcast key rm`"));
   }
   for (const v1::Key& key : keys) {
@@ -244,11 +244,11 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
     return Show(common, all, "");
   }
   const std::string_view deleted = flags.dry_run ? "would delete " : "deleted ";
-  std::string text =
-      absl::StrCat(deleted, dropped.artifacts_size(), " artifacts, ", FormatBytes(bytes), " each copy\n");
+  std::string text = absl::StrCat(deleted, dropped.artifacts_size(), " artifacts, ", FormatBytes(bytes),
+                                  " in one copy of each\n");
   for (const std::string& uri : archives.removed_objects()) absl::StrAppend(&text, deleted, uri, "\n");
   for (const std::string& uri : archives.ended_uploads()) {
-    absl::StrAppend(&text, flags.dry_run ? "would end" : "ended", " the upload of ", uri, "\n");
+    absl::StrAppend(&text, flags.dry_run ? "would abort" : "aborted", " the upload of ", uri, "\n");
   }
   return Show(common, nullptr, text);
 }

@@ -64,8 +64,8 @@ absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
       security::AuthorityFolder::Make(flags.folder, flags.trust_domain, security::ValidFor(flags.validity)));
   const security::AuthorityFolder::Files files = authority.files();
   return Show(common, {{"ca", files.certificate}, {"key", files.key}},
-              absl::StrCat("made an authority for ", flags.trust_domain, ": ", files.certificate,
-                           " goes to every host as security.ca, ", files.key, " stays here\n"));
+              absl::StrCat("made an authority for ", flags.trust_domain, "; copy ", files.certificate,
+                           " to every host and set security.ca to it; keep ", files.key, " on this host\n"));
 }
 
 // The key is made beside the authority's and has to be carried to its host.
@@ -76,9 +76,10 @@ absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
                       authority.Issue(flags.name, security::ValidFor(flags.validity)));
   const auto& [certificate, key] = issued.files;
   const std::string name = issued.name.ToString();
-  return Show(common, {{"name", name}, {"certificate", certificate}, {"key", key}},
-              absl::StrCat("issued ", name, " for ", DurationText(flags.validity),
-                           ": security.certificate is ", certificate, ", security.key is ", key, "\n"));
+  return Show(
+      common, {{"name", name}, {"certificate", certificate}, {"key", key}},
+      absl::StrCat("issued ", name, ", valid for ", DurationText(flags.validity),
+                   "; set security.certificate to ", certificate, " and security.key to ", key, "\n"));
 }
 
 // All files or none: a script must not take the certificates before a broken file for all of them.
@@ -100,7 +101,7 @@ absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
                      {"serial_number", certificate->serial_number}});
     table.Add(
         {certificate->name.ToString(), text(certificate->not_before),
-         absl::StrCat(text(certificate->not_after), certificate->not_after < absl::Now() ? " (OVER)" : ""),
+         absl::StrCat(text(certificate->not_after), certificate->not_after < absl::Now() ? " (EXPIRED)" : ""),
          certificate->issuer, certificate->serial_number});
   }
   return Show(common, shown, table.ToString());
@@ -116,7 +117,7 @@ Command CertsCommand() {
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Init)},
                        {.name = "issue",
-                        .help = "Make a certificate and its key; earlier ones of that name are replaced",
+                        .help = "Make a certificate and its key, in place of earlier ones with that name",
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Issue)},
                        {.name = "show",

@@ -158,7 +158,7 @@ TEST_F(CommandsTest, GetOut_PrintsReplicaAndWritesFile) {
   const std::string out = Path("out.safetensors");
   const std::string got = Good({"get", "m", "--out", out});
   EXPECT_THAT(got, StartsWith(id + "\nreplica "));
-  EXPECT_THAT(got, HasSubstr(" at cpu\nit was already there\nwrote " + out + "\n"));
+  EXPECT_THAT(got, HasSubstr(" at cpu\nthe replica was already there\nwrote " + out + "\n"));
   EXPECT_EQ(Json({"put", out}).value("artifact_id", ""), id) << "the same tensors are the same artifact";
 
   const nlohmann::json json = Json({"get", id});
@@ -287,21 +287,21 @@ TEST_F(CommandsTest, Replicate_BringsReplicaAndShowsTasks) {
   EXPECT_THAT(Good({"replication", "ls", id}), HasSubstr("alone:disk  done"));
   EXPECT_THAT(Good({"replication", "ls"}), HasSubstr(id + "  alone:disk  done"));
   EXPECT_EQ(Json({"replication", "ls", "m"})["tasks"].size(), 1u);
-  EXPECT_EQ(Good({"replication", "cancel", "m"}), "nothing was under way there\n");
-  EXPECT_EQ(Good({"replication", "cancel", "m", "--to", "alone:disk"}), "nothing was under way there\n");
+  EXPECT_EQ(Good({"replication", "cancel", "m"}), "no unfinished task was found\n");
+  EXPECT_EQ(Good({"replication", "cancel", "m", "--to", "alone:disk"}), "no unfinished task was found\n");
   Bad({"replication", "cancel", "m", "--to", "alone:cellar"}, 1, "replication cancel m: --to alone:cellar");
   Good({"rm", "m"});
 }
 
 TEST_F(CommandsTest, ReplicateWithInvalidTarget_IsRefused) {
   Json({"put", Model(), "--key", "m"});
-  Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "either --to or --all");
+  Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "both --to and --all are given");
   Bad({"replicate", "m"}, 1, "`tensorcast replication ls m`");
   Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among all nodes");
   Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is not a label");
   Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
   Bad({"follower", "rm", "m", "--to", "alone:cellar"}, 1, "follower rm m: --to alone:cellar");
-  Bad({"replicate", "m", "--to", ":cpu"}, 1, "NODE or NODE:LOCATION is expected");
+  Bad({"replicate", "m", "--to", ":cpu"}, 1, "a target has no node; write NODE or NODE:LOCATION");
   Bad({"replicate", "n", "--to", "alone"}, 1, "NOT_FOUND");
   const RunResult absent = Run({"replicate", "m", "--to", "absent", "--no-wait"});
   EXPECT_EQ(absent.code, 1);
@@ -484,10 +484,10 @@ TEST_F(CommandsTest, NodeLs_ShowsNameIdStateAddressAndPools) {
 TEST_F(CommandsTest, DrainedNode_IsShownSoUntilUndrained) {
   const std::string id = Json({"node", "ls"})["nodes"][0].value("node_id", "");
   EXPECT_EQ(Good({"node", "drain", "alone"}),
-            "node alone drains; `tensorcast node undrain alone` ends that\n");
+            "node alone is draining; `tensorcast node undrain alone` ends the drain\n");
   EXPECT_THAT(Good({"node", "ls"}), HasSubstr(id + "  draining  "));
   EXPECT_THAT(Good({"status"}), HasSubstr("alone (draining)"));
-  EXPECT_EQ(Good({"node", "undrain", id}), "node alone no longer drains\n");
+  EXPECT_EQ(Good({"node", "undrain", id}), "node alone is no longer draining\n");
   EXPECT_THAT(Good({"node", "ls"}), HasSubstr(id + "  alive  "));
   const nlohmann::json drained = Json({"node", "drain", "alone"});
   EXPECT_EQ(drained.value("node_id", ""), id);
@@ -498,7 +498,8 @@ TEST_F(CommandsTest, DrainedNode_IsShownSoUntilUndrained) {
 TEST_F(CommandsTest, NodeThatIsNotRegistered_IsNamedInTheError) {
   Bad({"node", "drain", "absent"}, 1, "NOT_FOUND: node drain absent: no registered node has this name or id");
   Bad({"node", "undrain", "absent"}, 1, "NOT_FOUND: node undrain absent: ");
-  Bad({"node", "forget", "n"}, 1, "node forget n: this address is a daemon's; give the global store's own");
+  Bad({"node", "forget", "n"}, 1,
+      "node forget n: --daemon names a daemon; give the address of the global store");
   Bad({"node", "drain"}, 2, "node is required");
 }
 
@@ -528,10 +529,11 @@ TEST_F(CommandsTest, DaemonAway_EveryCommandFailsAtOnceInOneSentence) {
     all.insert(all.end(), {"--daemon", address, "--set", "client.connect_timeout=1h"});
     const RunResult result = RunBare(all);
     EXPECT_EQ(result.code, 1) << words[0];
-    EXPECT_EQ(result.err,
-              absl::StrCat("tensorcast: UNAVAILABLE: connect to ", address,
-                           ": no daemon listens there; start one with \"tensorcast daemon\", or give the "
-                           "address of one that runs\n"));
+    EXPECT_EQ(
+        result.err,
+        absl::StrCat("tensorcast: UNAVAILABLE: connect to ", address,
+                     ": no daemon listens there; start a daemon with \"tensorcast daemon\", or give the "
+                     "address of a running daemon\n"));
     EXPECT_THAT(result.out, IsEmpty()) << words[0];
   }
   const RunResult nonsense = RunBare({"ls", "--daemon", "nonsense"});

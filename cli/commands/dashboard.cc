@@ -94,8 +94,8 @@ absl::Status ServeUntilInterrupted(const CommonFlags& common, const DashboardFla
   TC_RETURN_IF_ERROR(
       Show(common, {{"address", address}, {"port", server->port()}},
            absl::StrCat("dashboard at ", address, "\n",
-                        "The address logs one browser in, once, within 15 minutes; `tensorcast "
-                        "dashboard token` gives another one.\n")));
+                        "Open this address within 15 minutes: it logs in one browser, once. `tensorcast "
+                        "dashboard token` prints an address for another browser.\n")));
   // A script that started this reads the address from a pipe.
   std::fflush(stdout);
   if (flags.open) Open(address);
@@ -124,15 +124,17 @@ void AddFlags(Flags& flags, DashboardFlags& values) {
             "The word token: serve nothing, and print a login address for another browser; this user must "
             "already run a dashboard at --listen",
             {.choices = {"token"}});
-  flags.Add("--listen", values.listen, "host:port to serve on; beyond this host only with --cert and --key",
+  flags.Add("--listen", values.listen,
+            "host:port to serve on; an address that is not loopback needs --cert and --key",
             {.show_default = true, .not_empty = true});
   flags.Add("--open", values.open, "Open the address in this user's browser");
   flags.Add("--cert", values.tls.certificate,
             "Serve with TLS: PEM file of the server's certificate and its chain", {.path = true});
   flags.Add("--key", values.tls.key, "PEM file of the key of --cert", {.path = true});
-  flags.Add("--client-ca", values.tls.client_ca,
-            "PEM file of authorities; a browser with a certificate of one of them needs no token",
-            {.path = true});
+  flags.Add(
+      "--client-ca", values.tls.client_ca,
+      "PEM file of authorities; a browser with a certificate from one of these authorities needs no token",
+      {.path = true});
 }
 
 }  // namespace

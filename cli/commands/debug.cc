@@ -102,9 +102,10 @@ class Bundle {
     file << content;
     file.close();
     if (!file) {
-      LeaveOut(name, absl::UnknownError(
-                         absl::StrCat("write ", path.string(),
-                                      ": the file cannot be written; check the free space of the disk")));
+      LeaveOut(name, absl::UnknownError(absl::StrCat(
+                         "write ", path.string(),
+                         ": the file cannot be written; check the free space of the folder for temporary "
+                         "files (TMPDIR)")));
     }
   }
   void LeaveOut(std::string_view what, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -223,7 +224,8 @@ absl::Status Archive(const std::string& folder, const std::string& out) {
                                            " ended tar; run the command again"));
   }
   return absl::UnknownError(absl::StrCat("create the archive ", out, ": tar ended with code ",
-                                         WEXITSTATUS(status), "; check the free space of the disk"));
+                                         WEXITSTATUS(status),
+                                         "; check the free space of the disk of the archive"));
 }
 
 void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOptions& options,
@@ -239,9 +241,10 @@ void AddCluster(Bundle& bundle, client::AdminClient& own, const client::ClientOp
     // The daemon on this node was asked first, as "this-node".
     if (status.ok() && node.node_id() == status->node().node_id()) continue;
     if (nodes.size() == kMaxNodes) {
-      bundle.LeaveOut(absl::StrCat("node ", node.name()), absl::ResourceExhaustedError(absl::StrCat(
-                                                              "a bundle covers at most ", kMaxNodes,
-                                                              " other nodes; run the command on this node")));
+      bundle.LeaveOut(
+          absl::StrCat("node ", node.name()),
+          absl::ResourceExhaustedError(absl::StrCat("a bundle covers at most ", kMaxNodes,
+                                                    " other nodes; run the command on the node itself")));
     } else {
       nodes.push_back(node);
     }

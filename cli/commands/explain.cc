@@ -48,8 +48,8 @@ explain::SlowCause AskReceiver(const v1::RolloutHop& hop, client::ClientOptions 
     unknown.problem = "the node is gone";
   } else if (hop.transfer_id().empty()) {
     unknown.problem = hop.has_ended()
-                          ? "the node's daemon did not tell which transfer it was"
-                          : "the transfer is under way; `tensorcast explain` on that node says more";
+                          ? "the node's daemon did not report which transfer brought the artifact"
+                          : "the transfer is under way; `tensorcast explain` on that node shows more";
   }
   if (!unknown.problem.empty()) return unknown;
   options.daemon = hop.grpc_address();
@@ -59,7 +59,8 @@ explain::SlowCause AskReceiver(const v1::RolloutHop& hop, client::ClientOptions 
       daemon.ok() ? (*daemon)->ExplainTransfer(InterruptibleContext(kReceiverTimeout), hop.transfer_id())
                   : daemon.status();
   if (explained.ok()) return explain::CauseOf(*explained);
-  unknown.problem = absl::StrCat("the node's daemon does not tell: ", explained.status().message());
+  unknown.problem =
+      absl::StrCat("the node's daemon did not explain the transfer: ", explained.status().message());
   return unknown;
 }
 
@@ -98,14 +99,15 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   if (!flags.rollout.empty()) return ExplainRollout(common, flags);
   if (flags.since > absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
-        "explain: --since only limits rollouts; name one with --rollout KEY, or leave --since out");
+        "explain: --since only applies to a rollout; name a rollout with --rollout KEY, or leave --since "
+        "out");
   }
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(InterruptibleContext(kTimeout)));
   TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, Find(*admin, status, flags.transfer));
   const absl::StatusOr<v1::ExplainTransferResponse> explained =
       admin->ExplainTransfer(InterruptibleContext(kTimeout), found.report.transfer_id());
-  if (OnTerminationSignal().IsCancelled()) return explained.status();
+  if (!explained.ok() && OnTerminationSignal().IsCancelled()) return explained.status();
   if (explained.ok() && explained->hops_size() > 0) {
     // As it is now: it may have ended meanwhile.
     found = {.report = explained->hops(0).transfer(), .under_way = explained->hops(0).under_way()};

@@ -55,9 +55,9 @@ void PrintReplica(const client::Replica& replica, const GetFlags& flags) {
     const absl::Duration elapsed = transfer->end - transfer->start;
     PrintF("%s in %s s, %s, %u chunks verified\n%s", FormatBytes(transfer->bytes), FormatSeconds(elapsed),
            FormatRate(transfer->bytes, elapsed), transfer->verified_chunks, DescribeStages(*transfer));
-    if (transfer->bytes_present > 0) PrintF("%s were there already\n", FormatBytes(transfer->bytes_present));
+    if (transfer->bytes_present > 0) PrintF("%s were already there\n", FormatBytes(transfer->bytes_present));
   } else {
-    Print("it was already there\n");
+    Print("the replica was already there\n");
   }
   if (!flags.out.empty()) PrintF("wrote %s\n", flags.out);
 }
@@ -133,10 +133,11 @@ std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
                         const RequestContext& context) {
   const absl::StatusOr<std::vector<client::KeyInfo>> keys = client.ListKeys(context, "");
   if (!keys.ok()) {
-    std::fprintf(stderr,
-                 "tensorcast: get %s: only the tensors are written, and no files, since the keys of the "
-                 "artifact cannot be listed: %s\n",
-                 artifact_id.c_str(), Printable(keys.status().ToString()).c_str());
+    std::fprintf(
+        stderr,
+        "tensorcast: get %s: this get writes only the tensors, not the other files of the model, because the "
+        "keys of the artifact cannot be listed: %s\n",
+        artifact_id.c_str(), Printable(keys.status().ToString()).c_str());
     return "";
   }
   std::vector<std::string> names;
@@ -147,10 +148,11 @@ std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
     files.insert(key.files_id);
   }
   if (files.size() <= 1) return files.empty() ? "" : *files.begin();
-  std::fprintf(stderr,
-               "tensorcast: get %s: only the tensors are written, and no files, since the keys of the "
-               "artifact bind different files; get one of the keys: %s\n",
-               artifact_id.c_str(), Printable(absl::StrJoin(names, ", ")).c_str());
+  std::fprintf(
+      stderr,
+      "tensorcast: get %s: this get writes only the tensors, not the other files of the model, because the "
+      "keys of the artifact bind different files; get one of the keys: %s\n",
+      artifact_id.c_str(), Printable(absl::StrJoin(names, ", ")).c_str());
   return "";
 }
 
@@ -233,14 +235,14 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "tensors are written if several keys bind different other files with the artifact",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
-            "Wait until the pool has space and, with --advance, until the last reader of the earlier\n"
-            "version ends, instead of failing at once");
+            "Wait until the pool has space and, with --advance, until no process uses the earlier\n"
+            "version, instead of failing at once");
   flags.Add(
       "--advance", values.get.advance,
       "Write the version over the replica of an earlier version at the same location, cpu or gpu:N: memory\n"
       "for one image is then enough. Without a stored difference to this version, the daemon writes over\n"
       "the least recently used replica with the same tensors at this location, whatever its key. The get\n"
-      "fails if that replica is in use, pinned or a last copy");
+      "fails if that replica is in use, is pinned or is the last copy of its artifact");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});

@@ -79,7 +79,8 @@ absl::Status RemoveKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_RETURN_IF_ERROR(admin->DeleteKey(InterruptibleContext(), flags.key, flags.expected_revision));
   return Show(common, nlohmann::json::object(),
-              absl::StrCat("removed key ", flags.key, "; its artifact stays until rm or gc\n"));
+              absl::StrCat("removed key ", flags.key,
+                           "; its artifact is kept until `tensorcast rm` or `gc` deletes it\n"));
 }
 
 void AddName(Flags& flags, KeyFlags& values, const std::string& help) {
@@ -118,23 +119,25 @@ void AddWatchFlags(Flags& flags, KeyFlags& values) {
 }
 
 void AddRemoveFlags(Flags& flags, KeyFlags& values) {
-  AddName(flags, values, "Name of the key; the artifact stays");
+  AddName(flags, values, "Name of the key; the artifact is not deleted");
   AddExpectedRevision(flags, values, "Remove the key only if it has this revision");
 }
 
 }  // namespace
 
 Command KeyCommand() {
-  return {.name = "key",
-          .help = "Work with keys: names bound to artifacts",
-          .commands = {
-              {.name = "bind", .help = "Bind a key to an artifact", .bind = Bind(AddBindFlags, BindKey)},
-              {.name = "resolve", .help = "Show what a key names", .bind = Bind(AddResolveFlags, ResolveKey)},
-              {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, ListKeys)},
-              {.name = "watch",
-               .help = "Print the keys with a prefix, then each change of them",
-               .bind = Bind(AddWatchFlags, WatchKeys)},
-              {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, RemoveKey)}}};
+  return {
+      .name = "key",
+      .help = "Work with keys: names bound to artifacts",
+      .commands = {{.name = "bind", .help = "Bind a key to an artifact", .bind = Bind(AddBindFlags, BindKey)},
+                   {.name = "resolve",
+                    .help = "Show the artifact that a key names",
+                    .bind = Bind(AddResolveFlags, ResolveKey)},
+                   {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, ListKeys)},
+                   {.name = "watch",
+                    .help = "Print the keys with a prefix, then each change of them",
+                    .bind = Bind(AddWatchFlags, WatchKeys)},
+                   {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, RemoveKey)}}};
 }
 
 }  // namespace tensorcast::cli

@@ -83,13 +83,13 @@ void FindCommon(const CommandDescription& command, std::vector<FlagDescription>&
 
 std::string ManPage(const CommandDescription& program) {
   // Without a date, so that equal sources make an equal page.
-  std::string page =
-      absl::StrCat(".TH TENSORCAST 1 \"\" \"TensorCast ", TENSORCAST_VERSION, "\" \"User Commands\"\n",
-                   ".SH NAME\ntensorcast \\- store model weights once and bring them to every node\n",
-                   ".SH SYNOPSIS\n.B tensorcast\n", Italic("COMMAND"), " [", Italic("ARGUMENTS"), "] [",
-                   Italic("OPTIONS"), "]\n", ".SH DESCRIPTION\n", Roff(program.help), ".\n",
-                   "The program has the two servers and the commands that ask them.\n",
-                   "Results go to stdout, everything else to stderr.\n", ".SH COMMANDS\n");
+  std::string page = absl::StrCat(
+      ".TH TENSORCAST 1 \"\" \"TensorCast ", TENSORCAST_VERSION, "\" \"User Commands\"\n",
+      ".SH NAME\ntensorcast \\- store model weights once and bring them to every node\n",
+      ".SH SYNOPSIS\n.B tensorcast\n", Italic("COMMAND"), " [", Italic("ARGUMENTS"), "] [", Italic("OPTIONS"),
+      "]\n", ".SH DESCRIPTION\n", Roff(program.help), ".\n",
+      "The program has the two servers, daemon and global\\-store, and the commands that call them.\n",
+      "Results go to stdout, everything else to stderr.\n", ".SH COMMANDS\n");
   for (const CommandDescription& one : program.commands) {
     AddCommand(one, absl::StrCat("tensorcast ", one.name), page);
   }
@@ -99,9 +99,9 @@ std::string ManPage(const CommandDescription& program) {
   for (const FlagDescription& option : common) absl::StrAppend(&page, FlagText(option));
   absl::StrAppend(&page, ".TP\n", Bold("-h"), ", ", Bold("--help"), "\nPrint the help of the command\n",
                   ".SH EXIT STATUS\n.TP\n0\nsuccess\n.TP\n1\nan error\n.TP\n2\n",
-                  "a command line that makes no sense\n.TP\n130\nan interruption\n", ".SH ENVIRONMENT\n.TP\n",
+                  "an invalid command line\n.TP\n130\ninterrupted by a signal\n", ".SH ENVIRONMENT\n.TP\n",
                   Bold("TENSORCAST_DAEMON"),
-                  "\nThe daemon to talk to, where no option and no configuration names one\n");
+                  "\nThe daemon to talk to, if neither an option nor the configuration names a daemon\n");
   return page;
 }
 

@@ -41,7 +41,7 @@ absl::Status MakeManifestFile(const CommonFlags& common, const ManifestFlags& fl
 void AddFlags(Flags& flags, ManifestFlags& values) {
   flags.Add(
       "model", values.model,
-      "A .safetensors file, a folder of shards with their index, or a URI that `put` takes. This command\n"
+      "A .safetensors file, a folder of shards with their index, or a URI that `put` accepts. This command\n"
       "reads the URI with its own credentials, without a daemon",
       {.required = true, .not_empty = true, .path = true});
   flags.Add("--out", values.out,

@@ -74,7 +74,8 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
   }
   if (absl::IsDeadlineExceeded(leads.status())) {
     return absl::UnavailableError(absl::StrCat("metadata copy: etcd at ", open.client->endpoints(),
-                                               " does not answer; check global_store.etcd.endpoints"));
+                                               " gave no usable answer in time (", leads.status().message(),
+                                               "); check the keys global_store.etcd.*, and etcd's log"));
   }
   TC_ASSIGN_OR_RETURN(open.leadership, std::move(leads));
   open.store = etcd::MakeStore(open.client.get(), open.leadership.get(), options.leadership.prefix);
@@ -117,8 +118,8 @@ absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
        {"manifest_bytes", copied.manifest_bytes},
        {"written", copied.written}},
       absl::StrCat(copied.artifacts, " artifacts (", FormatBytes(copied.manifest_bytes), " of manifests), ",
-                   copied.keys, " keys, ", copied.nodes, " nodes and ", copied.tasks, " tasks are in both; ",
-                   copied.written, " of these were written now\n"));
+                   copied.keys, " keys, ", copied.nodes, " nodes and ", copied.tasks,
+                   " tasks are in both stores; ", copied.written, " of these were written now\n"));
 }
 
 }  // namespace

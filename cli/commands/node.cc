@@ -63,11 +63,11 @@ absl::Status SetDraining(const CommonFlags& common, const NodeFlags& flags) {
   // By its id from here on: the name may belong to another node by the time of the call.
   const v1::Node& node = *found;
   TC_RETURN_IF_ERROR(Annotate(admin->DrainNode(context, node.node_id(), draining), operation));
-  return Show(
-      common, {{"node_id", node.node_id()}, {"name", node.name()}, {"draining", draining}},
-      absl::StrCat("node ", node.name(),
-                   draining ? absl::StrCat(" drains; `tensorcast node undrain ", node.name(), "` ends that\n")
-                            : " no longer drains\n"));
+  return Show(common, {{"node_id", node.node_id()}, {"name", node.name()}, {"draining", draining}},
+              absl::StrCat("node ", node.name(),
+                           draining ? absl::StrCat(" is draining; `tensorcast node undrain ", node.name(),
+                                                   "` ends the drain\n")
+                                    : " is no longer draining\n"));
 }
 
 absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
@@ -78,10 +78,11 @@ absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
   if (absl::IsUnimplemented(forgotten)) {
     return absl::FailedPreconditionError(
         absl::StrCat("node forget ", node_id,
-                     ": this address is a daemon's; give the global store's own address as --daemon"));
+                     ": --daemon names a daemon; give the address of the global store as --daemon"));
   }
   TC_RETURN_IF_ERROR(Annotate(forgotten, absl::StrCat("node forget ", node_id)));
-  return Show(common, {{"node_id", node_id}}, absl::StrCat("node id ", node_id, " is unbound\n"));
+  return Show(common, {{"node_id", node_id}},
+              absl::StrCat("forgot node id ", node_id, "; another node may use this id now\n"));
 }
 
 void AddNodeFlag(Flags& flags, NodeFlags& values) {

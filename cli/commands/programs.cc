@@ -37,10 +37,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
     }
   }
   return absl::NotFoundError(absl::StrCat(
-      "find program ", name, ": the program is not in ",
-      own.empty() ? "the folder of this program" : own.string(),
-      " and not in an absolute folder of PATH; install the TensorCast package again, which has both "
-      "programs"));
+      "find program ", name, ": ", own.empty() ? "the folder of this program" : own.string(),
+      " and PATH do not have this program (relative folders in PATH are ignored); install the TensorCast "
+      "package again"));
 }
 
 absl::Status BecomeProgram(const std::string& name, char* const* argv) {

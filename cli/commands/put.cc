@@ -30,7 +30,7 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
     absl::StrAppend(&text, "difference ", difference.artifact_id(), ", ",
                     FormatBytes(difference.image_bytes()), ", from ", difference.base_id(), "\n");
   } else if (!result.no_difference().empty()) {
-    absl::StrAppend(&text, "no difference: ", result.no_difference(), "\n");
+    absl::StrAppend(&text, "no difference was stored: ", result.no_difference(), "\n");
   }
   const absl::StatusOr<TransferReport> transfer = rpc::FromProto(result.transfer());
   // A put that found the artifact has no transfer.

@@ -72,15 +72,15 @@ Command ReplicaCommand() {
           .help = "Work with the replicas of this daemon",
           .commands = {{.name = "ls", .help = "List replicas", .spanned = true, .bind = Bind(ListReplicas)},
                        {.name = "rm",
-                        .help = "Evict a replica; its artifact stays",
+                        .help = "Evict a replica; the artifact itself is not deleted",
                         .spanned = true,
                         .bind = Bind(AddRemoveFlags, EvictReplica)},
                        {.name = "pin",
-                        .help = "Keep a replica from being evicted",
+                        .help = "Prevent the eviction of a replica",
                         .spanned = true,
                         .bind = Bind(AddName, SetPinned<true>)},
                        {.name = "unpin",
-                        .help = "Allow a replica to be evicted again",
+                        .help = "Allow the eviction of a replica again",
                         .spanned = true,
                         .bind = Bind(AddName, SetPinned<false>)}}};
 }

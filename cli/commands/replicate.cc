@@ -61,7 +61,8 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
     return absl::NotFoundError("no node is registered at the global store now; start a daemon");
   }
   if (fitting) {
-    return absl::NotFoundError("--device gpu:all: none of the chosen nodes has a GPU; choose other nodes");
+    return absl::NotFoundError(
+        "--device gpu:all: no chosen node has a GPU; choose other nodes, or another --device");
   }
   if (wanted->empty()) {
     return absl::NotFoundError(absl::StrCat("no registered node takes new replicas: all ",
@@ -276,16 +277,20 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("replicate ", flags.places.artifact, ": --where chooses among all nodes; add --all"));
   }
-  if (flags.all == !flags.places.to.empty()) {
+  if (flags.all && !flags.places.to.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("replicate ", flags.places.artifact,
+                                                   ": both --to and --all are given; give only one of them"));
+  }
+  if (!flags.all && flags.places.to.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "replicate ", flags.places.artifact, ": the targets are missing or given twice; give either --to or ",
-        "--all (`tensorcast replication ls ", flags.places.artifact, "` lists tasks)"));
+        "replicate ", flags.places.artifact, ": no targets are given; give --to or --all (to list the tasks ",
+        "that exist, run `tensorcast replication ls ", flags.places.artifact, "`)"));
   }
   if (flags.follow && (IsArtifactId(flags.places.artifact) || flags.lane != "auto")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "replicate ", flags.places.artifact, " --follow: ",
-        flags.lane != "auto" ? "a node that follows a key pulls each version by itself; leave --lane out"
-                             : "an artifact id has no later versions; give a key"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicate ", flags.places.artifact, " --follow: ",
+                     flags.lane != "auto" ? "--lane cannot be given together with --follow; leave --lane out"
+                                          : "an artifact id has no later versions; give a key"));
   }
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
@@ -308,8 +313,8 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
     if (!waited.ok()) {
       const std::string artifact = Printable(flags.places.artifact);
       std::fprintf(stderr,
-                   "the tasks go on without this command: `tensorcast replication ls %s` shows how far they "
-                   "are, `tensorcast replication cancel %s` ends them\n",
+                   "the tasks continue without this command: `tensorcast replication ls %s` shows their "
+                   "progress, `tensorcast replication cancel %s` cancels them\n",
                    artifact.c_str(), artifact.c_str());
       return waited;
     }
@@ -322,15 +327,17 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
   AddPlaceFlags(flags, values.places);
   flags.Add("--all", values.all, "Replicate to every node that is registered now");
   flags.Add("--where", values.where,
-            "With --all: only nodes with the label NAME=VALUE; may be given several times");
+            "With --all: replicate only to nodes with this label, NAME=VALUE; if given several times, only "
+            "to nodes with all these labels");
   flags.Add(
       "--lane", values.lane,
       "nccl: one broadcast to the GPUs of several nodes, which fails if it is not possible; pull: each node "
-      "pulls by itself; auto: the way that is expected to be faster",
+      "pulls separately; auto: the way that is expected to be faster",
       {.show_default = true});
-  flags.Add("--follow", values.follow,
-            "Keep the targets at the newest version of the key from now on; `follower ls` lists them, "
-            "`follower rm` ends it");
+  flags.Add(
+      "--follow", values.follow,
+      "Keep the targets at the newest version of the key from now on; `follower ls` lists these followers, "
+      "`follower rm` removes them");
   flags.Add("--no-wait", values.no_wait, "Submit the tasks and return without waiting");
 }
 

@@ -69,7 +69,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::CancelReplicationTasksResponse cancelled,
                       admin->CancelReplicationTasks(context, request));
   return Show(common, cancelled, [&] {
-    std::string text = cancelled.tasks().empty() ? "nothing was under way there\n" : "";
+    std::string text = cancelled.tasks().empty() ? "no unfinished task was found\n" : "";
     for (const v1::ReplicationTask& task : cancelled.tasks()) {
       // Its files have tasks of their own, which are cancelled with it.
       const bool files = task.artifact_id() != request.artifact_id();
@@ -84,7 +84,7 @@ struct FollowerListFlags {
 };
 
 std::string FollowersText(const v1::ListFollowersResponse& listed) {
-  Table table({"key", "place", "newest", "has", "state"});
+  Table table({"key", "place", "newest revision", "own revision", "state"});
   for (const v1::Follower& follower : listed.followers()) {
     const auto revision = [](uint64_t number) { return number == 0 ? "-" : absl::StrCat(number); };
     table.Add({follower.key(), PlaceText(follower), revision(follower.newest_revision()),
@@ -121,7 +121,7 @@ absl::Status RemoveFollowers(const CommonFlags& common, const PlaceFlags& flags)
   return Show(common, removed, [&] {
     std::string text;
     for (const v1::Follower& follower : removed.followers()) {
-      absl::StrAppend(&text, PlaceText(follower), " follows ", follower.key(), " no more\n");
+      absl::StrAppend(&text, PlaceText(follower), " no longer follows ", follower.key(), "\n");
     }
     return text;
   });
@@ -180,8 +180,9 @@ absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFl
       const size_t colon = place.find(':');
       const std::string node(place.substr(0, colon));
       if (node.empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--to ", list, ": NODE or NODE:LOCATION is expected, as in node-1 or node-1:gpu:0"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--to ", list,
+            ": a target has no node; write NODE or NODE:LOCATION, as in node-1 or node-1:gpu:0"));
       }
       const std::string location =
           colon == std::string_view::npos ? flags.device : std::string(place.substr(colon + 1));
@@ -224,7 +225,7 @@ std::string StateText(const v1::Follower& follower) {
   if (follower.revision() == follower.newest_revision()) {
     return absl::StrCat("at revision ", follower.revision());
   }
-  if (!follower.has_task()) return "waits for the next version, or the next start of the node";
+  if (!follower.has_task()) return "waits for the next version, or for the next start of the node";
   const std::string error = ErrorText(follower.task());
   return absl::StrCat(StateText(follower.task()), error.empty() ? "" : ": ", error);
 }

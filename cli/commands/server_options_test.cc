@@ -54,7 +54,8 @@ TEST(ServerOptions, SeveralFindings_AreLinesThatBeginWithTheirKeys) {
 TEST(ServerOptions, NcclSetting_MustBeAutoOffOrAnExistingLibrary) {
   EXPECT_EQ(Refused({"daemon.nccl=off"}), "");
   EXPECT_EQ(Refused({"daemon.nccl=/proc/self/exe"}), "");
-  EXPECT_THAT(Refused({"daemon.nccl=on"}), HasSubstr("daemon.nccl: \"on\" is neither auto nor off"));
+  EXPECT_THAT(Refused({"daemon.nccl=on"}),
+              HasSubstr("daemon.nccl: \"on\" is not auto, off or a file on this host"));
 }
 
 TEST(ServerOptions, InvalidOrRepeatedLabel_IsRefused) {
@@ -145,22 +146,23 @@ TEST(ServerOptions, UcxListener_NeedsTrustedFabricEvenWithCertificates) {
     EXPECT_EQ(Refused(trusted, Roles::kDaemon), "");
   }
   EXPECT_THAT(Refused(With(node, {"security.insecure=true"}), Roles::kDaemon),
-              HasSubstr("security.insecure: with certificates no port is in clear"));
+              HasSubstr("security.insecure: this key has no effect: certificates are set"));
 }
 
 TEST(ServerOptions, ProblemOfAddressSharedByLanes_IsReportedOnce) {
   PutUcxOnTcp();
-  EXPECT_EQ(Refused({"daemon.ucx_listen=127.0.0.1:65535", "security.trusted_fabric=true",
-                     "security.insecure=true"}),
-            "daemon.ucx_listen: \"127.0.0.1:65535\" leaves no next port for the lane ucx-rma; choose a port "
-            "below 65535");
+  EXPECT_EQ(
+      Refused(
+          {"daemon.ucx_listen=127.0.0.1:65535", "security.trusted_fabric=true", "security.insecure=true"}),
+      "daemon.ucx_listen: \"127.0.0.1:65535\" has the last port, and the lane ucx-rma needs the next port; "
+      "choose a port below 65535");
 }
 
 TEST(ServerOptions, CertificateOfOtherRole_IsRefused) {
   const security::testing::TestAuthority authority;
   EXPECT_EQ(Refused(As(authority, "global-store"), Roles::kGlobalStore), "");
   EXPECT_THAT(Refused(As(authority, "node/a"), Roles::kGlobalStore), HasSubstr("security.certificate"));
-  EXPECT_THAT(Refused(As(authority, "operator"), Roles::kDaemon), HasSubstr("a daemon node/NAME"));
+  EXPECT_THAT(Refused(As(authority, "operator"), Roles::kDaemon), HasSubstr("a daemon must name node/NAME"));
 }
 
 TEST(ServerOptions, IncompleteCertificatesOrSettingsWithoutThem_AreRefused) {

@@ -49,16 +49,15 @@ std::string NodeStateText(const v1::Node& node) {
 
 std::string SecurityText(const v1::Security& security) {
   if (!security.name().empty()) {
-    return absl::StrCat("mutual TLS as ", security.name(), ", until ",
+    return absl::StrCat("mutual TLS as ", security.name(), ", certificate valid until ",
                         absl::FormatTime(absl::RFC3339_sec, rpc::FromProto(security.certificate_ends()),
                                          absl::UTCTimeZone()));
   }
-  return security.insecure() ? "NONE on its TCP ports (security.insecure)"
-                             : "no TCP port; unix sockets alone";
+  return security.insecure() ? "NONE on its TCP ports (security.insecure)" : "no TCP port; only unix sockets";
 }
 
 std::string LimitText(uint64_t bytes_per_second) {
-  return bytes_per_second == 0 ? "none" : absl::StrCat(FormatBytes(bytes_per_second), " a second");
+  return bytes_per_second == 0 ? "unlimited" : absl::StrCat(FormatBytes(bytes_per_second), " a second");
 }
 
 // What became of the pool that a restarted daemon took over (daemon/keeper); parts that are zero are left
@@ -66,8 +65,10 @@ std::string LimitText(uint64_t bytes_per_second) {
 std::string KeptText(const v1::KeptPool& kept) {
   std::string text = absl::StrCat(kept.replicas(), " replicas of the previous daemon");
   if (kept.waiting() > 0) absl::StrAppend(&text, ", ", kept.waiting(), " still to be verified");
-  if (kept.mismatched() > 0) absl::StrAppend(&text, ", ", kept.mismatched(), " DID NOT MATCH");
-  if (kept.gone_on_gpus() > 0) absl::StrAppend(&text, "; ", kept.gone_on_gpus(), " on GPUs went with it");
+  if (kept.mismatched() > 0) absl::StrAppend(&text, ", ", kept.mismatched(), " DID NOT MATCH THEIR DIGESTS");
+  if (kept.gone_on_gpus() > 0) {
+    absl::StrAppend(&text, "; ", kept.gone_on_gpus(), " replicas on GPUs were lost with the previous daemon");
+  }
   if (kept.awaited_holders() > 0) {
     absl::StrAppend(&text, "; ", kept.awaited_holders(),
                     " attachments to the previous daemon are not renewed yet");
@@ -102,7 +103,7 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
       PrintF("  gpu:%-6d %s\n", device.ordinal(), text);
     }
     if (!device.unhealthy().empty()) {
-      PrintF("  UNHEALTHY  gpu:%d takes no replicas: %s\n", device.ordinal(), device.unhealthy());
+      PrintF("  UNHEALTHY  gpu:%d gets no replicas: %s\n", device.ordinal(), device.unhealthy());
     }
   }
   if (status.has_kept_pool()) PrintF("  kept       %s\n", KeptText(status.kept_pool()));
@@ -129,7 +130,7 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
                                          : absl::StrCat("replaced by ", replica.replaced_by()));
   }
   for (const v1::DamagedFile& file : status.damaged_files()) {
-    PrintF("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path(),
+    PrintF("  DAMAGED    %s: %s; remove the file, or pack the artifact again\n", file.path(),
            rpc::FromProto(file.error()).ToString());
   }
   Print("\n");
@@ -142,14 +143,16 @@ void PrintStores(const v1::GetClusterStatusResponse& cluster) {
   for (const v1::StoreMember& store : cluster.stores()) {
     stores.push_back(absl::StrCat(store.address(), store.leads() ? " leads" : " stands by"));
   }
-  PrintF("stores: %s (epoch %u, for %s s)", absl::StrJoin(stores, ", "), cluster.store_epoch(),
+  PrintF("stores: %s (epoch %u, which began %s s ago)", absl::StrJoin(stores, ", "), cluster.store_epoch(),
          FormatSeconds(rpc::FromProto(cluster.leads_for())));
   const uint64_t held = cluster.metadata_bytes(), quota = cluster.metadata_quota_bytes();
-  if (held > 0) PrintF(", etcd holds %s of %s", FormatBytes(held), FormatBytes(quota));
+  if (held > 0) PrintF(", etcd holds %s of its quota of %s", FormatBytes(held), FormatBytes(quota));
   Print("\n");
   // Early enough to act: etcd refuses writes once the quota is used up.
   if (held > quota / 5 * 4) {
-    PrintF("  WARNING    etcd is almost full: compact and defragment it, or raise its quota\n");
+    PrintF(
+        "  WARNING    etcd is almost full: compact and defragment etcd, or raise etcd's quota and "
+        "global_store.etcd.quota\n");
   }
 }
 
@@ -158,7 +161,8 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
          cluster.artifacts(), cluster.keys(), cluster.replicas(), cluster.active_grants(),
          cluster.metadata_store());
   if (cluster.differences() > 0) {
-    PrintF("differences: %u, %s each copy\n", cluster.differences(), FormatBytes(cluster.difference_bytes()));
+    PrintF("differences: %u, %s in one copy of each\n", cluster.differences(),
+           FormatBytes(cluster.difference_bytes()));
   }
   PrintStores(cluster);
   const uint64_t violations = cluster.conservation_violations();

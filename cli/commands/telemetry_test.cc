@@ -174,7 +174,7 @@ TEST(EndCommandTelemetry, HangingCollector_TakesHalfASecondAndIsOneWarning) {
   EXPECT_LT(took, absl::Seconds(2)) << "half a second, and what a busy machine adds";
   EXPECT_GE(took, absl::Milliseconds(300)) << "it waits for a slow collector";
   EXPECT_EQ(Warnings(output), 1u) << output;
-  EXPECT_THAT(output, HasSubstr("the collector did not take all telemetry within 300ms"));
+  EXPECT_THAT(output, HasSubstr("the collector did not accept all telemetry within 300ms"));
 }
 
 TEST(EndCommandTelemetry, RefusedPort_IsOneWarningThatNamesTheSetting) {

@@ -18,7 +18,7 @@ std::string PoolText(const v1::Pool& pool) {
                                   FormatBytes(pool.capacity_bytes()));
   if (pool.partial_replicas() > 0) {
     absl::StrAppend(&text, " (", FormatBytes(pool.partial_bytes()), " in ", pool.partial_replicas(),
-                    " parts)");
+                    " partial replicas)");
   }
   return text;
 }

@@ -233,7 +233,7 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
 }
 
 void AddFlags(Flags& flags, TopFlags& values) {
-  flags.Add("--once", values.once, "Print one frame and end");
+  flags.Add("--once", values.once, "Print one frame and exit");
   flags.Add("--interval", values.interval, "Time between frames",
             {.show_default = true, .min = 0.1, .max = 3600});
 }
