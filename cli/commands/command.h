@@ -61,7 +61,7 @@ enum class Role : uint8_t {
 
 struct Command {
   std::string name;
-  std::string help;  // empty: for programs; not shown in --help
+  std::string help;  // empty: a command for programs, not shown in --help
   Role role = Role::kClient;
   // True if the command makes several separate operations: a span of the command makes them one trace.
   bool spanned = false;
@@ -72,8 +72,8 @@ struct Command {
       bind;  // binds the flags; the returned function runs when the command is chosen
   // Not empty: a group, of which the user names one command. A group has only a name and these commands.
   std::vector<Command> commands;
-  // The program that has this command, if it is not this one (OtherProgram); then only name and help are set
-  // here. Empty: this program.
+  // The other program that has this command (OtherProgram); then only name and help are set here. Empty: this
+  // program has the command.
   std::string program;
 };
 

@@ -11,7 +11,7 @@
 namespace tensorcast::cli {
 
 inline constexpr const char* kConfirmedHelp =
-    "Fail when the global store does not answer, instead of taking the key as this daemon last knew it";
+    "Fail if the global store does not answer, instead of using the last revision that this daemon knows";
 
 inline constexpr const char* kPinHelp =
     "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
@@ -20,8 +20,8 @@ inline constexpr const char* kPinHelp =
 // configuration, else the one that client::FindDaemon finds. A termination signal ends the attempt to
 // connect. INVALID_ARGUMENT names the flag, the key or the variable.
 absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags);
-// Connect with these options. Both return PERMISSION_DENIED at once if this user may not use the daemon's
-// socket.
+// Connect with the options of ConfiguredClient. Both return PERMISSION_DENIED at once if this user may not
+// use the daemon's socket.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 

@@ -19,7 +19,7 @@ enum class Roles { kAll, kGlobalStore, kDaemon };
 
 // Options of a server that `roles` leaves out have their defaults.
 struct ServerOptions {
-  global_store::GlobalStoreOptions store;  // with a daemon without daemon.global_store: its embedded store
+  global_store::GlobalStoreOptions store;  // for a daemon without daemon.global_store: its embedded store
   daemon::DaemonOptions daemon;
 };
 

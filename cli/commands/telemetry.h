@@ -25,8 +25,8 @@ struct CommandTelemetry {
   std::unique_ptr<otel::FlightRecorder> recorder;  // null: it is off
 };
 
-// `role` and `resource`: see otel::InitTelemetry. A "client" only sends traces and logs: each run is a new
-// process, so its metrics would be new series that end at once.
+// `role` and `resource`: see otel::InitTelemetry. With role "client", only traces and logs are sent: each run
+// is a new process, so its metrics would be new series that end at once.
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role,
                                                 const otel::ResourceAttributes& resource = {});
 

@@ -1,8 +1,8 @@
 // Decides how the program ends: the effect of Ctrl-C and SIGTERM on a command, and the exit code for an
 // error.
 //
-// A thread waits for the signals from HandleSignals on. The first signal cancels OnTerminationSignal(), and
-// the command then ends its work. The second signal ends the process at once.
+// HandleSignals starts a thread that waits for the signals. The first signal cancels OnTerminationSignal(),
+// and the command then ends its work. The second signal ends the process at once.
 #pragma once
 
 #include <functional>

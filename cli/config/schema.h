@@ -1,6 +1,6 @@
-// Reads by reflection the declaration of a key in proto/config.proto beyond its type
-// (proto/config_key.proto): the default, the limits and the help. Writes valid values into a configuration.
-// This code knows no key by name. Private to this folder.
+// Reads what proto/config.proto declares for a key beyond its type (proto/config_key.proto): the default, the
+// limits and the help. The code uses reflection. Writes valid values into a configuration. No key is named in
+// this code. Private to this folder.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -29,7 +29,7 @@ std::string HelpOf(const google::protobuf::FieldDescriptor& field);
 // The defaults of all keys, with $STATE replaced by `state_folder`.
 v1::Config DefaultsWith(std::string_view state_folder);
 
-// The error for an unknown key, with the known key that is most like it.
+// The error for an unknown key, with the most similar known key.
 absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string_view section_path,
                         std::string_view key);
 

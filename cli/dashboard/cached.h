@@ -21,8 +21,8 @@ class Cached {
   using Value = absl::StatusOr<std::shared_ptr<const T>>;
 
   // Returns the last answer if it is still valid, else the result of `fetch`. An answer that took long is
-  // valid for longer, so that its server spends only about 5 % of its time on it. An error is valid as long
-  // as the fastest answer, so that the tabs do not all wait for the same server in turn.
+  // valid for longer, so that its server spends only about 5 % of its time on it. An error is valid for the
+  // shortest time, 0.9 s, so that the tabs do not all wait for the same server in turn.
   Value Get(absl::FunctionRef<absl::StatusOr<T>()> fetch) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       const absl::MutexLock lock(&mutex_);

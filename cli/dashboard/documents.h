@@ -1,5 +1,5 @@
-// The JSON documents of the dashboard, made from the answers of daemons and the global store. They have the
-// messages of the commands' --json, paged and joined. README.md describes each.
+// The JSON documents of the dashboard, made from the answers of daemons and the global store. They contain
+// the messages that commands print with --json, paged and joined. README.md describes each.
 //
 // Thread-safe. Every call takes a bounded time. Data that several views need is requested once. Errors:
 // NOT_FOUND for a view, node, artifact or key that does not exist, INVALID_ARGUMENT for a parameter,

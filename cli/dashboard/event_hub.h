@@ -30,8 +30,9 @@ std::string ToText(const nlohmann::json& document);
 
 class EventHub {
  public:
-  // `interval` gives the time between two polls of a view. If a poll takes longer than a twentieth of that,
-  // the view is polled less often, so that no view keeps a server busy for more than about 5 % of the time.
+  // `interval` gives the time between two polls of a view. If a poll takes longer than a twentieth of the
+  // interval, the view is polled less often, so that no view keeps a server busy for more than about 5 % of
+  // the time.
   EventHub(DocumentSource source, std::function<absl::Duration(const std::string& view)> interval);
   ~EventHub();
   EventHub(const EventHub&) = delete;

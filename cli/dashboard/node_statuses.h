@@ -52,8 +52,8 @@ class NodeStatuses {
   std::vector<Cached<NodeStatus>::Value> Ask(std::span<const v1::Node> nodes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<client::AdminClient>> ClientOf(const v1::Node& node)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Sets the connection to the daemon that the dashboard is connected to, which may not be reachable at its
-  // node's address.
+  // Sets the connection to the daemon that the dashboard is connected to. That daemon may not be reachable at
+  // its node's address.
   void SetOwn(const std::string& node_id, std::shared_ptr<client::AdminClient> client)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

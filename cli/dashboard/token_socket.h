@@ -22,9 +22,9 @@ std::string TokenSocketPath(uint16_t port);
 
 class TokenSocket {
  public:
-  // Answers each process of this user that connects with the result of `new_address`, on a thread that ends
-  // with this object. ALREADY_EXISTS if another process listens there. RESOURCE_EXHAUSTED if no thread can be
-  // started.
+  // Sends the result of `new_address` to each process of this user that connects. A thread that ends with
+  // this object does this. ALREADY_EXISTS if another process listens there. RESOURCE_EXHAUSTED if no thread
+  // can be started.
   static absl::StatusOr<std::unique_ptr<TokenSocket>> Listen(const std::string& path,
                                                              std::function<std::string()> new_address);
   ~TokenSocket();

@@ -6,7 +6,7 @@
 
 namespace tensorcast::doctor {
 
-// Checks that the daemon answers; if not, lists the folders in which one was searched.
+// Checks that the daemon answers; if no daemon answers, lists the folders that were searched for its socket.
 void CheckDaemon(const Facts& facts, FindingList& out);
 // Checks the space for packed artifacts.
 void CheckDisk(const Facts& facts, FindingList& out);

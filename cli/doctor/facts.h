@@ -22,7 +22,7 @@ struct NodeFacts {
   absl::Time asked = {};           // this host's clock in the middle of that call
 };
 
-// One node's attempt to reach another one.
+// One node's attempt to reach another node.
 struct ProbeFacts {
   std::string from = {};  // name of a node, like `to`
   std::string to = {};

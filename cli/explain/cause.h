@@ -23,8 +23,8 @@ namespace tensorcast::explain {
 Cause FindCause(const TransferReport& report, absl::Duration total, absl::Duration moving, Stage stage,
                 const std::vector<SourceDetails>& details);
 
-// Why the time before the first byte was long: `start`, a part of `total`. Empty: no recorded cause took the
-// largest part of it.
+// Why the time before the first byte was long: `start`, a part of `total`. An empty cause: no recorded cause
+// took the largest part of `start`.
 Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start);
 
 }  // namespace tensorcast::explain

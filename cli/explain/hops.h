@@ -29,7 +29,7 @@ struct Hop {
 
 struct Route {
   std::vector<Hop> hops;  // the receiver comes first; empty: no daemon was asked
-  std::string left_out;   // the daemons not asked, for people
+  std::string left_out;   // text for people: the daemons that were not asked
 };
 
 Route RouteOf(const v1::ExplainTransferResponse& response);

@@ -1,4 +1,4 @@
-// The causes of a slow transfer, and which of several is named. Pure functions, no errors.
+// The causes of a slow transfer, and the choice of the one that is named. Pure functions, no errors.
 //
 // Shares overlap, and some causes are inferred rather than recorded, so the largest share alone does not
 // decide: README.md, "How the cause is found".
@@ -19,11 +19,11 @@ struct Cause {
   std::string why;       // sentences for people: the evidence, then what would help
 };
 
-// The cause to name, if these are all that could be. Without a name if there are none.
+// The cause to name, if `causes` has all possible causes. The result has no name if `causes` is empty.
 Cause CauseToName(const std::vector<Cause>& causes);
 
-// The cause to name, if not every candidate is among these: only a cause that took more than half of the time
-// is sure to be the largest. Otherwise without a name.
+// The cause to name, if there may be causes that are not in `causes`: only a cause that took more than half
+// of the time is sure to be the largest. Without such a cause, the result has no name.
 Cause MajorityOf(const std::vector<Cause>& causes);
 
 }  // namespace tensorcast::explain
