@@ -207,7 +207,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "stat", path);
   if (!S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("read ", path, ": the path is not a file; name a YAML file"));
+        absl::StrCat("read ", path, ": the path is not a regular file or a pipe; name a YAML file"));
   }
   // One byte more than is allowed, which tells a file of the limit from a longer one.
   std::string content(kLongestFile + 1, '\0');

@@ -87,7 +87,7 @@ absl::Status CheckAdvertise(std::string_view text) {
   TC_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(text));
   if (!IsWildcard(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
+      "\"", text, "\" means every address of this host; give the address that other hosts connect to"));
 }
 
 // Several addresses are those of global stores that stand in for each other. They are on other hosts, so none

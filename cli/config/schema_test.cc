@@ -44,7 +44,8 @@ TEST(Schema, EachValueFormat_AcceptsValidAndExplainsInvalidValues) {
   ExpectGood(Key("daemon", "listen"), {"0.0.0.0:7001", ""});
   ExpectBad(Key("daemon", "listen"), {"unix:/run/s"}, "see daemon.unix_socket");
   ExpectGood(Key("daemon", "advertise"), {"node-a:0", "10.0.0.1:7001"});
-  ExpectBad(Key("daemon", "advertise"), {"0.0.0.0:1", "[::]:1"}, "name the one that others connect to");
+  ExpectBad(Key("daemon", "advertise"), {"0.0.0.0:1", "[::]:1"},
+            "give the address that other hosts connect to");
   ExpectGood(Key("client", "daemon"), {"unix:/run/d", "a:7001"});
   ExpectBad(Key("client", "daemon"), {"a:0"}, "port 0 cannot be connected to");
   ExpectGood(Key("daemon", "unix_socket"), {"/run/d"});

@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Dashboard>> Dashboard::Start(Options options) {
   if (!IsLoopback(options.server.listen) && options.server.tls.certificate.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "listen on ", FormatHostPort(options.server.listen),
-        ": beyond this host the dashboard needs TLS; give --cert and --key, or a loopback address"));
+        ": an address that is not loopback needs TLS; give --cert and --key, or a loopback address"));
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> server, HttpServer::Listen(options.server));
   std::unique_ptr<Dashboard> dashboard(new Dashboard(std::move(options), std::move(server)));
@@ -192,8 +192,7 @@ bool Dashboard::IsOwn(const HttpRequest& request) const {
 HttpResponse Dashboard::Handle(const HttpRequest& request, bool has_client_certificate) {
   if (!IsOwn(request)) {
     return PlainResponse(
-        403, absl::StrCat("the dashboard refuses a request for another host, or from a page of another "
-                          "site; open ",
+        403, absl::StrCat("the request is for another host, or comes from a page of another site; open ",
                           base_, "\n"));
   }
   // These two paths are answered before the session is looked at, since a session begins with them.

@@ -124,8 +124,9 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   }
   request->head = words[0] == "HEAD";
   if (words[1].size() > kMaxTargetBytes) {
-    return Refuse(414, absl::StrCat("the address has more than ", kMaxTargetBytes, " bytes; shorten it\n"),
-                  refusal);
+    return Refuse(
+        414, absl::StrCat("the address has more than ", kMaxTargetBytes, " bytes; shorten the address\n"),
+        refusal);
   }
   absl::Status status = ParseTarget(words[1], request);
   size_t count = 0;
@@ -134,7 +135,8 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
     if (count++ == 0) continue;  // the request line
     // The request line counts as one more.
     if (count > kMaxHeaders + 1) {
-      return Refuse(431, absl::StrCat("the request has more than ", kMaxHeaders, " headers; send fewer\n"),
+      return Refuse(431,
+                    absl::StrCat("the request has more than ", kMaxHeaders, " headers; send fewer headers\n"),
                     refusal);
     }
     status = ParseHeader(line, request);
@@ -144,7 +146,7 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   // differently.
   const std::string_view length = request->Header("content-length");
   if (!request->Header("transfer-encoding").empty() || (!length.empty() && length != "0")) {
-    return Refuse(400, "the request has a body, and the dashboard takes none; send no body\n", refusal);
+    return Refuse(400, "the request has a body, and the dashboard accepts no body; send none\n", refusal);
   }
   return true;
 }

@@ -257,14 +257,16 @@ bool HttpServer::ReadHead(Connection& connection, std::string* head, HttpRespons
       return true;
     }
     if (head->size() >= kMaxHeadBytes) {
-      *refusal = PlainResponse(
-          431, absl::StrCat("the request has more than ", kMaxHeadBytes, " bytes of headers; send fewer\n"));
+      *refusal = PlainResponse(431, absl::StrCat("the request has more than ", kMaxHeadBytes,
+                                                 " bytes of headers; send fewer bytes\n"));
       return false;
     }
     const size_t got = connection.Read(buffer, deadline);
     if (got == 0) {
       // A connection that a browser opened in advance and does not use needs no answer.
-      if (!head->empty()) *refusal = PlainResponse(408, "the request did not come in time; send it again\n");
+      if (!head->empty()) {
+        *refusal = PlainResponse(408, "the request did not arrive in time; send the request again\n");
+      }
       return false;
     }
     head->append(buffer.data(), got);

@@ -81,8 +81,8 @@ absl::StatusOr<std::string> AskForAddress(const std::string& path) {
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) {
     return absl::UnavailableError(
         absl::StrCat("get a token from ", path,
-                     ": no dashboard of this user listens there; start one with `tensorcast dashboard`, "
-                     "or name the address of a running dashboard with --listen"));
+                     ": no dashboard of this user listens there; start a dashboard with `tensorcast "
+                     "dashboard`, or name the address of a running dashboard with --listen"));
   }
   // Root's folder of sockets may belong to the user of the system service, and another socket may be here.
   TC_RETURN_IF_ERROR(Annotate(CheckPeer(socket.get(), {}), absl::StrCat("get a token from ", path)));

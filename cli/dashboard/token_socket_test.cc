@@ -38,7 +38,7 @@ TEST(TokenSocket, WithoutADashboard_ErrorSaysWhatToStart) {
   const tensorcast::testing::TempFolder folder;
   const absl::Status status = AskForAddress(folder.path() + "/none.sock").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("start one with `tensorcast dashboard`"));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("start a dashboard with `tensorcast dashboard`"));
 }
 
 }  // namespace

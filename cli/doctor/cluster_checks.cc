@@ -83,13 +83,14 @@ void CheckMembers(const v1::GetClusterStatusResponse& cluster, FindingList& out)
     (store.leads() ? leaders : standbys).push_back(store.address());
   }
   if (cluster.stores().empty()) {
-    return check.Ok(absl::StrCat("one, with its metadata in ", cluster.metadata_store()));
+    return check.Ok(
+        absl::StrCat("there is one global store, with its metadata in ", cluster.metadata_store()));
   }
   if (leaders.empty()) {
-    return check.Fail("none of the global stores leads", "look at their logs and at etcd's health");
+    return check.Fail("no global store leads", "look at the logs of the global stores and at etcd's health");
   }
   if (standbys.empty()) {
-    return check.Warn(absl::StrCat(NamesText(leaders), " leads, and none stands by"),
+    return check.Warn(absl::StrCat(NamesText(leaders), " leads, and no global store stands by"),
                       "start a second global store with the same etcd");
   }
   check.Ok(absl::StrCat(NamesText(leaders), " leads, ", NamesText(standbys), " stands by"));
@@ -105,7 +106,8 @@ void CheckMetadata(const v1::GetClusterStatusResponse& cluster, FindingList& out
   if (quota == 0) return check.Ok(cluster.metadata_store());
   const std::string found = absl::StrCat("etcd holds ", FormatBytes(held), " of max ", FormatBytes(quota));
   const std::string change =
-      "compact and defragment etcd, or raise its quota and etcd.quota: it refuses writes at the quota";
+      "compact and defragment etcd, or raise etcd's quota and global_store.etcd.quota: etcd refuses writes "
+      "at its quota";
   // The limits are 95 % and 80 % of the quota.
   if (held > quota / 20 * 19) return check.Fail(found, change);
   if (held > quota / 5 * 4) return check.Warn(found, change);
@@ -118,7 +120,7 @@ void CheckListing(const NodeFacts& node, FindingList& out) {
   const Check check(NameOf(node.node), "listing", out);
   if (!node.listed) {
     return check.Fail(
-        "the global store does not list this node: this node and other nodes get nothing from each other",
+        "the global store does not list this node: this node and other nodes cannot pull from each other",
         "look in the log of this node's daemon for why the node is not registered");
   }
   const size_t before = out.size();
@@ -128,11 +130,11 @@ void CheckListing(const NodeFacts& node, FindingList& out) {
                "correct daemon.advertise, daemon.tcp_advertise or the firewall");
   }
   if (node.node.draining()) {
-    check.Warn("this node drains, and begins no transfers",
+    check.Warn("this node is draining, and begins no transfers",
                absl::StrCat("run `tensorcast node undrain ", NameOf(node.node),
-                            "` when the node is to serve again"));
+                            "` when the node should take part again"));
   }
-  if (out.size() == before) check.Ok("the global store takes this node as a source");
+  if (out.size() == before) check.Ok("the global store offers this node as a source");
 }
 
 // A node that does not answer this program is classed by what else is known: it refuses this caller (it
@@ -144,7 +146,7 @@ void CheckAnswers(const Facts& facts, FindingList& out) {
     const std::string name = NameOf(node.node);
     const Check check(name, "answer", out);
     if (node.status.ok()) {
-      check.Ok(absl::StrCat("in ", MillisecondsText(node.round_trip)));
+      check.Ok(absl::StrCat("answered in ", MillisecondsText(node.round_trip)));
       continue;
     }
     const std::string why(node.status.status().message());
@@ -156,17 +158,16 @@ void CheckAnswers(const Facts& facts, FindingList& out) {
     const auto found = probed.find(name);
     const Probed probes = found == probed.end() ? Probed() : found->second;
     if (!probes.reached_by.empty()) {
-      check.Warn(
-          absl::StrCat("not checked: this node does not answer this host: ", why, "; node ",
-                       NamesText(probes.reached_by), " reaches this node"),
-          "run this on a host that reaches the node's address; if the node has a certificate, give this "
-          "command one, too (security.certificate)");
+      check.Warn(absl::StrCat("not checked: this node does not answer this host: ", why,
+                              "; this node is reached by ", NamesText(probes.reached_by)),
+                 "run this command on a host that reaches the node's address; if the node has a certificate, "
+                 "give this command a certificate, too (security.certificate)");
       continue;
     }
     check.Fail(absl::StrCat("this node does not answer at ", node.node.grpc_address(), ": ", why,
                             probes.missed_by.empty() ? ""
-                                                     : absl::StrCat("; node ", NamesText(probes.missed_by),
-                                                                    " does not reach this node either")),
+                                                     : absl::StrCat("; this node is not reached by ",
+                                                                    NamesText(probes.missed_by), " either")),
                "check that the node's daemon runs, and check the firewall");
   }
 }
@@ -182,12 +183,12 @@ void CheckReachability(const Facts& facts, FindingList& out) {
       // Of a node that answers nothing at all CheckAnswers tells.
       const auto asked = answers.find(name);
       if (asked != answers.end() && !asked->second && probes.reached_by.empty()) continue;
-      check.Fail(absl::StrCat("node ", NamesText(probes.missed_by),
-                              " does not reach this node: ", probes.error.message()),
+      check.Fail(absl::StrCat("this node is not reached by ", NamesText(probes.missed_by), ": ",
+                              probes.error.message()),
                  "open the port of daemon.listen between these hosts, or correct daemon.advertise or the "
                  "name in the node's certificate");
     } else {
-      check.Ok(absl::StrCat("reached by ", NamesText(probes.reached_by), ", in max ",
+      check.Ok(absl::StrCat("reached by ", NamesText(probes.reached_by), ", in at most ",
                             MillisecondsText(probes.slowest)));
     }
   }
@@ -203,15 +204,15 @@ void CheckReachability(const Facts& facts, FindingList& out) {
   const Check check("cluster", "reachability", out);
   if (!refusing.empty()) {
     check.Warn(absl::StrCat("not checked from ", NamesText(refusing), ": a probe needs the operator role"),
-               "run this as the daemon's user (daemon.sock), or with an operator's certificate");
+               "run this command as the daemon's user (daemon.sock), or with an operator's certificate");
   }
   if (!failed.empty()) {
     check.Warn(absl::StrCat("not checked from ", NamesText(failed), ": ", error.message()),
-               "look at those daemons, and run this again");
+               "look at the logs of those daemons, and run this command again");
   }
   if (facts.probed_nodes > 0 && facts.probed_nodes < facts.nodes.size() + facts.nodes_left_out) {
-    check.Ok(absl::StrCat("between ", facts.probed_nodes, " of ", facts.nodes.size() + facts.nodes_left_out,
-                          " nodes"));
+    check.Ok(absl::StrCat("probed between ", facts.probed_nodes, " of ",
+                          facts.nodes.size() + facts.nodes_left_out, " nodes"));
   }
 }
 
@@ -233,7 +234,7 @@ void CheckVersions(const Facts& facts, FindingList& out) {
     if (own == protocol) continue;
     Check(name, "version", out)
         .Fail(absl::StrCat("this node speaks protocol ", own, ", and most other nodes speak ", protocol),
-              "upgrade the older processes: they refuse each other's calls");
+              "upgrade the older processes: nodes with different protocols refuse each other's calls");
   }
   for (const auto& [name, own] : software) {
     const Check check(name, "version", out);
@@ -242,7 +243,7 @@ void CheckVersions(const Facts& facts, FindingList& out) {
                  "finish the upgrade");
     } else if (own != facts.version) {
       check.Warn(absl::StrCat("this node runs version ", own, ", and this program is ", facts.version),
-                 "use the program of the same version, or start the daemon again with this one");
+                 "use a program of the daemon's version, or start the daemon again with this program");
     } else {
       check.Ok(own);
     }

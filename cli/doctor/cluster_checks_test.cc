@@ -60,7 +60,7 @@ TEST(ClusterChecks, NodeThatNoneReaches_FailsOnce) {
   facts.probes = {{.from = "a", .to = "b", .outcome = absl::DeadlineExceededError("too late")}};
   EXPECT_THAT(Of(CheckAnswers, facts),
               ElementsAre(Finds(Level::kOk, "a", "in "),
-                          Finds(Level::kFail, "b", "a does not reach this node either")));
+                          Finds(Level::kFail, "b", "this node is not reached by a either")));
   EXPECT_THAT(Of(CheckReachability, facts), IsEmpty());
 }
 
@@ -78,7 +78,7 @@ TEST(ClusterChecks, OneWayConnection_FailsWithBothNames) {
   Facts facts = WellCluster();
   facts.probes[1].outcome = absl::UnavailableError("connection refused");
   EXPECT_THAT(Of(CheckReachability, facts),
-              ElementsAre(Finds(Level::kFail, "a", "node b does not reach this node: connection refused"),
+              ElementsAre(Finds(Level::kFail, "a", "this node is not reached by b: connection refused"),
                           Finds(Level::kOk, "b", "reached by a")));
 }
 
@@ -114,12 +114,12 @@ TEST(ClusterChecks, Store_QuotaMembersAndAbsence) {
   member->set_address("s1");
   member->set_leads(true);
   EXPECT_THAT(Of(CheckGlobalStore, facts),
-              IsSupersetOf({Finds(Level::kWarn, "global store", "none stands by"),
+              IsSupersetOf({Finds(Level::kWarn, "global store", "no global store stands by"),
                             Finds(Level::kWarn, "global store", "compact and defragment")}));
   facts.cluster->set_metadata_bytes(99);
   member->set_leads(false);
   EXPECT_THAT(Of(CheckGlobalStore, facts),
-              IsSupersetOf({Finds(Level::kFail, "global store", "none of the global stores leads"),
+              IsSupersetOf({Finds(Level::kFail, "global store", "no global store leads"),
                             Finds(Level::kFail, "global store", "etcd holds")}));
   facts.cluster->set_metadata_store("memory");
   facts.cluster->set_conservation_violations(2);

@@ -17,8 +17,9 @@ void CheckSocketFolder(const SocketFolderFacts& folder, FindingList& out) {
   if (!folder.exists) return check.Ok(absl::StrCat("there is no folder ", folder.path));
   if (folder.listens.ok()) return check.Ok(absl::StrCat("a daemon listens in ", folder.path));
   if (absl::IsPermissionDenied(folder.listens)) {
-    return check.Warn(absl::StrCat("a daemon in ", folder.path, " refuses this user"),
-                      "run this as the daemon's user, or as a member of a group of daemon.handle_groups");
+    return check.Warn(
+        absl::StrCat("a daemon in ", folder.path, " refuses this user"),
+        "run this command as the daemon's user, or as a member of a group of daemon.handle_groups");
   }
   check.Ok(absl::StrCat("no daemon listens in ", folder.path));
 }
@@ -30,7 +31,7 @@ void CheckDaemon(const Facts& facts, FindingList& out) {
   if (facts.answer.ok()) return check.Ok(absl::StrCat("answers at ", facts.daemon));
   const std::string where = facts.daemon.empty() ? "" : absl::StrCat(" at ", facts.daemon);
   check.Fail(absl::StrCat("no daemon answers", where, ": ", facts.answer.message()),
-             "start one with `tensorcast daemon`, or name a running daemon with --daemon");
+             "start a daemon with `tensorcast daemon`, or name a running daemon with --daemon");
   for (const SocketFolderFacts& folder : facts.socket_folders) CheckSocketFolder(folder, out);
 }
 
@@ -38,13 +39,14 @@ void CheckDisk(const Facts& facts, FindingList& out) {
   if (!facts.disk.has_value()) return;
   const Check check(kHere, "disk", out);
   if (!facts.disk->ok()) {
-    return check.Warn(absl::StrCat("not checked: ", facts.disk->status().message()),
-                      "run this as the daemon's user, or give the daemon's configuration with --config");
+    return check.Warn(
+        absl::StrCat("not checked: ", facts.disk->status().message()),
+        "run this command as the daemon's user, or give the daemon's configuration with --config");
   }
   const DiskFacts& disk = **facts.disk;
   const std::string found = absl::StrCat(FormatBytes(disk.available_bytes), " of ", FormatBytes(disk.bytes),
                                          " is free where packed artifacts lie (", disk.folder, ")");
-  const std::string change = "make room there, or set daemon.disk_dir to a larger disk";
+  const std::string change = "free space on that disk, or set daemon.disk_dir to a folder on a larger disk";
   // The limits are 1 % and 10 %: packing an artifact writes a whole image.
   if (disk.available_bytes < disk.bytes / 100) return check.Fail(found, change);
   if (disk.available_bytes < disk.bytes / 10) return check.Warn(found, change);
@@ -68,8 +70,8 @@ FindingList Diagnose(const Facts& facts) {
   CheckVersions(facts, findings);
   if (facts.nodes_left_out > 0) {
     Check("cluster", "nodes", findings)
-        .Warn(absl::StrCat(facts.nodes_left_out, " nodes were not asked: only ", facts.nodes.size(),
-                           " are asked"),
+        .Warn(absl::StrCat(facts.nodes_left_out, " nodes were not checked: this command checks at most ",
+                           facts.nodes.size(), " nodes"),
               "run `tensorcast doctor` on those nodes");
   }
   return findings;

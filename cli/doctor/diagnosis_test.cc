@@ -57,7 +57,7 @@ TEST(Diagnosis, DiskThatCannotBeRead_IsNamed) {
 TEST(Diagnosis, NodesThatWereNotAsked_AreCounted) {
   Facts facts = WellCluster();
   facts.nodes_left_out = 7;
-  EXPECT_THAT(Diagnose(facts), Contains(Finds(Level::kWarn, "cluster", "7 nodes were not asked")));
+  EXPECT_THAT(Diagnose(facts), Contains(Finds(Level::kWarn, "cluster", "7 nodes were not checked")));
 }
 
 }  // namespace

@@ -69,9 +69,9 @@ std::string MbitText(uint64_t mbit) {
 
 void CheckLimit(const Check& check, std::string_view key, uint64_t limit, uint64_t link_mbit) {
   if (limit <= link_mbit * kBytesPerMbit) return;
-  check.Warn(absl::StrCat(key, " is ", FormatBytes(limit), " a second, more than the links' ",
-                          MbitText(link_mbit), " together"),
-             absl::StrCat("lower ", key, ", which limits nothing now, or look why the links are slow"));
+  check.Warn(absl::StrCat(key, " is ", FormatBytes(limit),
+                          " a second, more than the rate of all links together, ", MbitText(link_mbit)),
+             absl::StrCat("lower ", key, ", which limits nothing now, or find out why the links are slow"));
 }
 
 }  // namespace
@@ -92,15 +92,17 @@ void CheckClock(const NodeFacts& node, FindingList& out) {
   const absl::Duration ahead = rpc::FromProto(StatusOf(node).host().clock()) - node.asked;
   const absl::Duration unknown = node.round_trip / 2;
   const absl::Duration off = absl::AbsDuration(ahead) - unknown;
-  const std::string found = absl::StrFormat(
-      "%.3f s %s the clock of this host, to within %.3f s", absl::ToDoubleSeconds(absl::AbsDuration(ahead)),
-      ahead < absl::ZeroDuration() ? "behind" : "ahead of", absl::ToDoubleSeconds(unknown));
-  const std::string change = "synchronize the clocks of both hosts, as by chrony";
+  const std::string found =
+      absl::StrFormat("this node's clock is %.3f s %s the clock of this host (+/- %.3f s)",
+                      absl::ToDoubleSeconds(absl::AbsDuration(ahead)),
+                      ahead < absl::ZeroDuration() ? "behind" : "ahead of", absl::ToDoubleSeconds(unknown));
+  const std::string change = "synchronize the clocks of both hosts, for example with chrony";
   if (off > kClockFail) return check.Fail(found, change);
   if (off > kClockWarn) return check.Warn(found, change);
   if (unknown > kClockWarn) {
-    return check.Warn(absl::StrCat("not known: the answer took ", absl::FormatDuration(node.round_trip)),
-                      "run this again when the host or the network is less busy");
+    return check.Warn(absl::StrCat("not checked: the answer took ", absl::FormatDuration(node.round_trip),
+                                   ", too long to compare the clocks"),
+                      "run this command again when the host or the network is less busy");
   }
   check.Ok(found);
 }
@@ -111,17 +113,19 @@ void CheckCertificate(const NodeFacts& node, absl::Time now, FindingList& out) {
   if (security.name().empty()) {
     if (!security.insecure()) return check.Ok("this node has no certificate, and no TCP port");
     return check.Warn(
-        "this node has no certificate: its TCP ports are in clear (security.insecure)",
+        "this node has no certificate: its TCP ports are not encrypted (security.insecure)",
         "configure security.ca, security.certificate and security.key, unless the network is trusted");
   }
   const absl::Duration left = rpc::FromProto(security.certificate_ends()) - now;
   const std::string change =
-      "issue a new certificate, as by `tensorcast certs issue`; daemons read it without a restart";
+      "issue a new certificate, for example with `tensorcast certs issue`; the daemon reads the new "
+      "certificate without a restart";
   if (left <= absl::ZeroDuration()) {
     return check.Fail(
-        absl::StrCat("the certificate of ", security.name(), " ended ", DaysText(-left), " ago"), change);
+        absl::StrCat("the certificate of ", security.name(), " expired ", DaysText(-left), " ago"), change);
   }
-  const std::string found = absl::StrCat("the certificate of ", security.name(), " ends in ", DaysText(left));
+  const std::string found =
+      absl::StrCat("the certificate of ", security.name(), " expires in ", DaysText(left));
   if (left < kCertificateFail) return check.Fail(found, change);
   if (left < kCertificateWarn) return check.Warn(found, change);
   check.Ok(found);
@@ -132,7 +136,7 @@ void CheckDescriptors(const NodeFacts& node, FindingList& out) {
   const v1::HostFacts& host = StatusOf(node).host();
   const uint64_t open = host.descriptors_open(), max = host.descriptors_max();
   if (max == 0) {
-    return check.Warn("not checked: the kernel does not say the limit",
+    return check.Warn("not checked: the kernel does not report the limit",
                       "look at /proc/PID/limits of the daemon on that host");
   }
   const std::string found = max == kNoLimit ? absl::StrCat(open, " descriptors are open, without a limit")
@@ -156,7 +160,7 @@ void CheckLockedMemory(const NodeFacts& node, FindingList& out) {
   const uint64_t max = status.host().locked_memory_max(), pool = HostPoolBytes(status);
   // The whole host pool is registered once, so the limit must reach its size.
   if (max >= pool) {
-    return check.Ok(absl::StrCat("at most ", max == kNoLimit ? "all memory" : FormatBytes(max)));
+    return check.Ok(absl::StrCat("the process may lock ", max == kNoLimit ? "all memory" : FormatBytes(max)));
   }
   check.Warn(absl::StrCat("the process may lock ", FormatBytes(max), ", and ", registrants,
                           " register the host pool of ", FormatBytes(pool)),
@@ -167,11 +171,11 @@ void CheckHugePages(const NodeFacts& node, FindingList& out) {
   const Check check = CheckOf(node, "huge pages", out);
   // The kernel keeps these pages for users of huge pages. For everything else the memory is lost.
   const uint64_t free = StatusOf(node).host().free_huge_page_bytes();
-  if (free == 0) return check.Ok("none is set aside that nothing uses");
+  if (free == 0) return check.Ok("no unused huge pages are set aside");
   check.Warn(
       absl::StrCat(FormatBytes(free), " of memory is set aside as huge pages that nothing uses"),
       free >= HostPoolBytes(StatusOf(node))
-          ? "start the daemon again with daemon.huge_pages on, so that its host pool takes them, or lower "
+          ? "start the daemon again with daemon.huge_pages on, so that its host pool uses them, or lower "
             "vm.nr_hugepages"
           : "set vm.nr_hugepages to what daemon.host_pool needs, or to 0");
 }
@@ -181,11 +185,13 @@ void CheckPoolMemory(const NodeFacts& node, FindingList& out) {
   const v1::GetStatusResponse& status = StatusOf(node);
   const uint64_t memory = status.host().memory_bytes(), available = status.host().available_memory_bytes();
   const uint64_t pool = HostPoolBytes(status);
-  const std::string found = absl::StrCat("the host pool is ", FormatBytes(pool), " of ", FormatBytes(memory),
-                                         " of memory, of which ", FormatBytes(available), " is available");
+  const std::string found =
+      absl::StrCat("the host pool has ", FormatBytes(pool), ", and ", FormatBytes(available),
+                   " of the host's ", FormatBytes(memory), " of memory are available");
   // The pool's pages are taken at the start, so what is available is what others have left.
   if (available < memory / 20) {
-    return check.Warn(found, "make daemon.host_pool smaller, or end what else takes memory there");
+    return check.Warn(found,
+                      "make daemon.host_pool smaller, or stop other programs that use memory on that host");
   }
   if (pool > memory / 10 * 9) {
     return check.Warn(found, "make daemon.host_pool smaller: programs need memory, too");
@@ -202,7 +208,7 @@ void CheckLinks(const NodeFacts& node, FindingList& out) {
     mbit += link.mbit();
     absl::StrAppend(&found, found.empty() ? "" : ", ", link.interface(), " ", MbitText(link.mbit()));
   }
-  if (mbit == 0) return check.Ok("no link says its rate, as on many virtual machines");
+  if (mbit == 0) return check.Ok("no link reports its rate, as on many virtual machines");
   // A limit of 0 does not limit, and CheckLimit passes it. Where neither limit is above the links, the rates
   // are told.
   const size_t before = out.size();
@@ -224,7 +230,7 @@ void CheckExporters(const NodeFacts& node, FindingList& out) {
                               " were lost since the daemon started"),
                  "look at the collector's load, or raise observability.otel.queue_size");
     } else {
-      check.Ok(absl::StrCat(exporter.signal(), " go to ", to));
+      check.Ok(absl::StrCat(exporter.signal(), " are sent to ", to));
     }
   }
 }
@@ -241,7 +247,7 @@ void CheckDamage(const NodeFacts& node, FindingList& out) {
     const bool replaced = !replica.replaced_by().empty();
     check.Add(replaced ? Level::kWarn : Level::kFail,
               absl::StrCat("bytes of replica ", replica.replica_id(), " changed in ", replica.memory(), ", ",
-                           replaced ? "and it was replaced" : "and it is not replaced yet"),
+                           replaced ? "and the replica was replaced" : "and the replica is not replaced yet"),
               "test that host's memory");
   }
   if (status.damaged_files().empty() && status.damaged_replicas().empty()) {
@@ -258,7 +264,7 @@ void CheckDevices(const NodeFacts& node, FindingList& out) {
       ++healthy;
       continue;
     }
-    check.Fail(absl::StrCat("gpu:", device.ordinal(), " takes no replicas: ", device.unhealthy()),
+    check.Fail(absl::StrCat("gpu:", device.ordinal(), " gets no replicas: ", device.unhealthy()),
                "look at the GPU's errors (`nvidia-smi -q`, `dmesg`), then start the daemon again");
   }
   if (healthy > 0) check.Ok(absl::StrCat(healthy, healthy == 1 ? " GPU works" : " GPUs work"));
@@ -270,8 +276,9 @@ void CheckConservation(const NodeFacts& node, FindingList& out) {
   if (conservation.violations() == 0) {
     return check.Ok(absl::StrCat(conservation.pulls_compared(), " pulls were compared at both ends"));
   }
-  check.Warn(absl::StrCat("both ends of ", conservation.violations(), " of ", conservation.pulls_compared(),
-                          " pulls count their bytes differently; last: ", conservation.last_violation()),
+  check.Warn(absl::StrCat("in ", conservation.violations(), " of ", conservation.pulls_compared(),
+                          " pulls, the two ends counted different numbers of bytes; last: ",
+                          conservation.last_violation()),
              "report this defect with the archive of `tensorcast debug bundle`");
 }
 

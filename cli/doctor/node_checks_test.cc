@@ -73,7 +73,7 @@ TEST(NodeChecks, Clock_IsComparedLessTheRoundTrip) {
               ElementsAre(Finds(Level::kOk, "n", "0.750")));
   EXPECT_THAT(off(absl::Minutes(2), absl::ZeroDuration()), ElementsAre(Finds(Level::kFail, "n", "chrony")));
   EXPECT_THAT(off(absl::ZeroDuration(), absl::Seconds(4)),
-              ElementsAre(Finds(Level::kWarn, "n", "not known")));
+              ElementsAre(Finds(Level::kWarn, "n", "not checked")));
 }
 
 TEST(NodeChecks, Certificate_WarnsBelow30DaysAndFailsBelow7) {
@@ -81,7 +81,7 @@ TEST(NodeChecks, Certificate_WarnsBelow30DaysAndFailsBelow7) {
   EXPECT_THAT(CertificateEndingIn(absl::Hours(29 * 24)), ElementsAre(Finds(Level::kWarn, "n", "29 days")));
   EXPECT_THAT(CertificateEndingIn(absl::Hours(6 * 24)), ElementsAre(Finds(Level::kFail, "n", "6 days")));
   EXPECT_THAT(CertificateEndingIn(-absl::Hours(1)),
-              ElementsAre(Finds(Level::kFail, "n", "ended 1.0 hours ago")));
+              ElementsAre(Finds(Level::kFail, "n", "expired 1.0 hours ago")));
 }
 
 TEST(NodeChecks, PortsInClear_Warn) {
@@ -89,7 +89,7 @@ TEST(NodeChecks, PortsInClear_Warn) {
   node.status->mutable_security()->set_insecure(true);
   FindingList out;
   CheckCertificate(node, TestNow(), out);
-  EXPECT_THAT(out, ElementsAre(Finds(Level::kWarn, "n", "in clear")));
+  EXPECT_THAT(out, ElementsAre(Finds(Level::kWarn, "n", "not encrypted")));
 }
 
 TEST(NodeChecks, Descriptors_AreComparedWithTheirLimit) {
@@ -135,7 +135,7 @@ TEST(NodeChecks, HugePagesThatNothingUses_Warn) {
       status.mutable_host()->set_free_huge_page_bytes(bytes);
     });
   };
-  EXPECT_THAT(free(0), ElementsAre(Finds(Level::kOk, "n", "none")));
+  EXPECT_THAT(free(0), ElementsAre(Finds(Level::kOk, "n", "no unused huge pages")));
   EXPECT_THAT(free(2 * kGiB), ElementsAre(Finds(Level::kWarn, "n", "what daemon.host_pool needs")));
   EXPECT_THAT(free(16 * kGiB), ElementsAre(Finds(Level::kWarn, "n", "start the daemon again")));
 }
@@ -147,8 +147,10 @@ TEST(NodeChecks, PoolMemory_WarnsWhereOthersHaveTooLittle) {
       status.mutable_host()->set_available_memory_bytes(available);
     });
   };
-  EXPECT_THAT(with(64 * kGiB, 40 * kGiB), ElementsAre(Finds(Level::kOk, "n", "16.00 GiB of 64.00 GiB")));
-  EXPECT_THAT(with(64 * kGiB, 2 * kGiB), ElementsAre(Finds(Level::kWarn, "n", "end what else")));
+  EXPECT_THAT(with(64 * kGiB, 40 * kGiB),
+              ElementsAre(Finds(Level::kOk, "n",
+                                "the host pool has 16.00 GiB, and 40.00 GiB of the host's 64.00 GiB")));
+  EXPECT_THAT(with(64 * kGiB, 2 * kGiB), ElementsAre(Finds(Level::kWarn, "n", "stop other programs")));
   EXPECT_THAT(with(17 * kGiB, kGiB), ElementsAre(Finds(Level::kWarn, "n", "daemon.host_pool smaller")));
 }
 
@@ -164,7 +166,7 @@ TEST(NodeChecks, LimitAboveLinkRate_Warns) {
   };
   EXPECT_THAT(with(125'000'000, 1000), ElementsAre(Finds(Level::kOk, "n", "eth0 1 Gbit/s")));
   EXPECT_THAT(with(126'000'000, 1000), ElementsAre(Finds(Level::kWarn, "n", "daemon.limits.send")));
-  EXPECT_THAT(with(126'000'000, 0), ElementsAre(Finds(Level::kOk, "n", "no link says")));
+  EXPECT_THAT(with(126'000'000, 0), ElementsAre(Finds(Level::kOk, "n", "no link reports")));
 }
 
 TEST(NodeChecks, ExporterWithErrorOrDrops_Warns) {
@@ -177,7 +179,7 @@ TEST(NodeChecks, ExporterWithErrorOrDrops_Warns) {
     });
   };
   EXPECT_THAT(Of(CheckExporters), IsEmpty());
-  EXPECT_THAT(with("", 0), ElementsAre(Finds(Level::kOk, "n", "traces go to the default collector")));
+  EXPECT_THAT(with("", 0), ElementsAre(Finds(Level::kOk, "n", "traces are sent to the default collector")));
   EXPECT_THAT(with("refused", 3), ElementsAre(Finds(Level::kWarn, "n", "failed: refused (3 records")));
   EXPECT_THAT(with("", 3), ElementsAre(Finds(Level::kWarn, "n", "queue_size")));
 }
@@ -205,7 +207,7 @@ TEST(NodeChecks, UnhealthyDevice_Fails) {
                    broken->set_ordinal(1);
                    broken->set_unhealthy("Xid 79");
                  }),
-              ElementsAre(Finds(Level::kFail, "n", "gpu:1 takes no replicas: Xid 79"),
+              ElementsAre(Finds(Level::kFail, "n", "gpu:1 gets no replicas: Xid 79"),
                           Finds(Level::kOk, "n", "1 GPU works")));
 }
 

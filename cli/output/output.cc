@@ -168,11 +168,10 @@ std::function<void(const TransferProgress&)> ProgressBar::callback() {
 
 // On stderr, for the answer itself goes to stdout as a confirmed one does, and scripts go on with it.
 void WarnUnconfirmed(const std::string& key, uint64_t revision) {
-  std::fprintf(
-      stderr,
-      "tensorcast: resolve key %s: the global store does not answer, so this is revision %llu, the last that "
-      "this node knows; use --confirmed to fail instead\n",
-      Printable(key).c_str(), static_cast<unsigned long long>(revision));
+  std::fprintf(stderr,
+               "tensorcast: resolve key %s: the global store does not answer, so the answer is revision "
+               "%llu, the last revision that this node knows; use --confirmed to fail instead\n",
+               Printable(key).c_str(), static_cast<unsigned long long>(revision));
 }
 
 std::string DescribeStages(const TransferReport& report) {

@@ -92,7 +92,7 @@ function storeFacts(status, zones) {
     ["standing by", (store.stores ?? []).filter((member) => !member.leads).map((member) => member.address).join(", ")],
     ["etcd", number(store.metadata_quota_bytes) > 0 &&
       h("span", { class: quota > 0.8 ? "bad" : "" }, `${bytes(store.metadata_bytes)} of ${bytes(store.metadata_quota_bytes)}`,
-        quota > 0.8 && "; almost full: compact and defragment it, or raise its quota")],
+        quota > 0.8 && "; almost full: compact and defragment etcd, or raise etcd's quota and global_store.etcd.quota")],
     ["dashboard", status.version],
   ]);
 }

@@ -38,14 +38,14 @@ function problems(document) {
     add(`replica ${short(replica.replica_id)}`, `damaged in ${replica.memory}, found ${clock(replica.found)}; ` +
       (replica.replaced_by ? `replaced by ${short(replica.replaced_by)}` : "not replaced yet; check this node's memory"));
   }
-  for (const file of status?.damaged_files ?? []) add(file.path, `${file.error?.message ?? "damaged"}; remove it, or pack the artifact again`);
+  for (const file of status?.damaged_files ?? []) add(file.path, `${file.error?.message ?? "damaged"}; remove the file, or pack the artifact again`);
   for (const transfer of status?.recent_transfers ?? []) if (transfer.error?.message) add(`transfer ${short(transfer.transfer_id)}`, transfer.error.message);
   for (const serving of status?.servings ?? []) if (serving.error?.message) add(`pull ${short(serving.grant_id)}`, serving.error.message);
   return rows;
 }
 
 function nodeFacts(node, status, query) {
-  const limit = (value) => (number(value) > 0 ? rate(value) : "none");
+  const limit = (value) => (number(value) > 0 ? rate(value) : "unlimited");
   return facts([
     ["state", stateOf(node)],
     ["id", h("code", {}, node.node_id)],
@@ -56,8 +56,8 @@ function nodeFacts(node, status, query) {
     ["protocol", count(node.protocol_version)],
     ["broadcasts", node.nccl_version || node.no_nccl],
     ["global store", status && `${status.global_store}${status.global_store_reachable ? "" : " (not reachable)"}`],
-    ["security", status && (status.security?.name ? `mutual TLS as ${status.security.name}, until ${clock(status.security.certificate_ends)}`
-      : status.security?.insecure ? h("span", { class: "warn" }, "none on its TCP ports (security.insecure)") : "no TCP port; unix sockets alone")],
+    ["security", status && (status.security?.name ? `mutual TLS as ${status.security.name}, certificate valid until ${clock(status.security.certificate_ends)}`
+      : status.security?.insecure ? h("span", { class: "warn" }, "none on its TCP ports (security.insecure)") : "no TCP port; only unix sockets")],
     ["limits", status && `send ${limit(status.limits?.send)}, receive ${limit(status.limits?.receive)}`],
     ["attachments", status && plural(status.handle_connections, "connection")],
     ["leases", status && count(status.leases)],
