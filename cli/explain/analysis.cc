@@ -67,8 +67,8 @@ std::string_view RemoteHint(const SourceDetails* detail) {
            "help.";
   }
   if (ReadingShare(*detail) >= kMostlyReading) {
-    return "The source is the limit: it was reading its GPU or disk for most of the time. One that has the "
-           "artifact in host memory would help.";
+    return "The source is the limit: it was reading its GPU or disk for most of the time. A source "
+           "that has the artifact in host memory would help.";
   }
   return "The source had the bytes ready: the network is the limit, or the cores that drive it on either "
          "side. A faster lane would help.";
@@ -83,22 +83,21 @@ std::string_view FetchHint(const SourceInfo& source, const SourceDetails* detail
     return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
            "would help.";
   }
-  return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
-         "cores.";
+  return "Copying within the host is the limit (digests are computed during the copy): more memory bandwidth "
+         "or cores would help.";
 }
 
 std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination,
                       const SourceDetails* detail) {
   if (stage == Stage::kFetch) return FetchHint(source, detail);
-  if (stage == Stage::kVerify) {
-    return "Computing digests is the limit: cores, and how many chunks are verified at once.";
-  }
+  if (stage == Stage::kVerify) return "Computing digests is the limit: more cores would help.";
   if (destination.kind == LocationKind::kGpu) {
-    return "Copies to the GPU are the limit: its link, and how many staging buffers there are.";
+    return "Copies to the GPU are the limit: a faster link to the GPU, or more daemon.staging_buffers, would "
+           "help.";
   }
   return destination.kind == LocationKind::kDisk
              ? "Writing the file is the limit: a faster disk would help."
-             : "Copying in host memory is the limit: memory bandwidth and cores.";
+             : "Copying in host memory is the limit: more memory bandwidth or cores would help.";
 }
 
 const SourceDetails* DetailsOf(const SourceInfo& source, const std::vector<SourceDetails>& details) {
@@ -114,8 +113,8 @@ Bound StageBound(const TransferReport& report, const std::vector<SourceDetails>&
   const StageTotal& first = totals.front();
   const StageReport& heaviest = *Heaviest(report, first.stage);
   Bound bound{.part = std::string(StageName(first.stage))};
-  bound.why = absl::StrFormat("%s took %.0f %% of the busy time, with %.1f chunks in it at once", bound.part,
-                              first.share * 100, AtOnce(heaviest));
+  bound.why = absl::StrFormat("%s took %.0f %% of the busy time, with %.1f chunks in this stage at once",
+                              bound.part, first.share * 100, AtOnce(heaviest));
   if (heaviest.bytes > 0) {
     absl::StrAppend(&bound.why, " at ", FormatRate(heaviest.bytes, heaviest.busy), " each");
   }
@@ -204,7 +203,7 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) {
     Bound nothing{.part = "nothing"};
-    nothing.why = "It took no time that could be measured.";
+    nothing.why = "The transfer took no measurable time.";
     return nothing;
   }
   struct Held {
@@ -216,14 +215,15 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
   // outside the transfer.
   const Held held[] = {
       {"queue", parts.queue,
-       "before its turn came: other transfers were running (daemon.max_concurrent_ingests)."},
+       "before the transfer's turn came: other transfers were running (daemon.max_concurrent_ingests)."},
       {"starved", parts.starved,
        "with nothing to ask for: no source had a chunk that was still missing. The nodes that filled these "
        "sources are the limit."},
-      {"gaps", parts.gaps, "between sources: one was given up and another one had to be found."},
-      {"finish", parts.finish, "after the last chunk: its source was let go and the replica committed."},
+      {"gaps", parts.gaps, "between sources: one source was given up and another source had to be found."},
+      {"finish", parts.finish,
+       "after the last chunk: the source was released and the replica was committed."},
       {"start", parts.start,
-       "before the first byte: it waited for space, or a source was found and opened."}};
+       "before the first byte: the transfer waited for space, or for a source to be found and opened."}};
   const Held& longest = *std::ranges::max_element(held, {}, &Held::took);
   const Cause of_start = CauseOfStart(report, parts.total(), parts.start);
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
@@ -246,15 +246,15 @@ Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>
   const TransferParts parts = PartsOf(report);
   Bound failed{.part = "failed"};
   if (report.start < report.queued) {
-    failed.why = "before its turn came";
+    failed.why = "before the transfer's turn came";
   } else if (report.bytes == 0) {
     const auto opened = [](const SourceReport& source) { return source.loss != SourceLoss::kNotOpened; };
     failed.why = std::ranges::any_of(report.sources, opened) || !report.stages.empty()
-                     ? "before a first chunk was in its place"
+                     ? "before the first chunk was in place"
                      : "before any source answered";
   } else {
     failed.why = absl::StrCat("with ", cli::FormatBytes(report.bytes), " of ",
-                              cli::FormatBytes(report.bytes_total), " in their place");
+                              cli::FormatBytes(report.bytes_total), " in place");
   }
   absl::StrAppend(&failed.why, ", after ", FormatSeconds(parts.total()), " s: ", report.status.ToString());
   return failed;

@@ -69,7 +69,7 @@ TEST(Bound, Bound_IsStageWithMaxBusyTime) {
   TransferReport report = MakeReport();
   EXPECT_EQ(FindBound(report).part, "fetch");
   EXPECT_THAT(FindBound(report).why, HasSubstr("75 %"));
-  EXPECT_THAT(FindBound(report).why, HasSubstr("2.5 chunks in it at once"));
+  EXPECT_THAT(FindBound(report).why, HasSubstr("2.5 chunks in this stage at once"));
   EXPECT_THAT(FindBound(report).why, HasSubstr("ucx, node-0"));
   EXPECT_THAT(FindBound(report).why, HasSubstr("network"));
   report.stages[1].busy = absl::Milliseconds(180);

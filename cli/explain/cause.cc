@@ -51,29 +51,32 @@ double CostOfWaitingForCpu(double working, double no_cpu, double runs) {
 std::string EndWhy(std::string_view name, std::string_view node, double share, std::string_view of,
                    std::string_view limit) {
   if (name == "stopped") {
-    return absl::StrCat("No thread of ", node, " ran for ", Percent(share), " of ", of,
-                        ": SIGSTOP, a debugger, or a frozen container or virtual machine. Let it run.");
+    return absl::StrCat(
+        "All threads of ", node, " stood still for ", Percent(share), " of ", of,
+        ": SIGSTOP, a debugger, or a frozen container or virtual machine stopped the process. "
+        "Let the process run.");
   }
   if (name == "no cpu") {
     return absl::StrCat("The busiest thread of ", node, " wanted a CPU and had none for ", Percent(share),
-                        " of ", of, ". Fewer other programs on its host, or more CPUs for it, would help.");
+                        " of ", of,
+                        ". Fewer other programs on the host, or more CPUs for the process, would help.");
   }
   if (name == "limiter") {
     return absl::StrCat(limit, " of ", node, " held the bytes back for ", Percent(share), " of ", of,
                         ". A higher limit would help; a faster lane would not.");
   }
   if (name == "space") {
-    return absl::StrCat("The transfer waited for space in the pool of ", node, " for ", Percent(share),
-                        " of ", of,
-                        ": what lay there was in use. A larger daemon.host_pool, or readers that end ",
-                        "sooner, would help.");
+    return absl::StrCat(
+        "The transfer waited for space in the pool of ", node, " for ", Percent(share), " of ", of,
+        ": the replicas there were in use. A larger daemon.host_pool, or readers that release ",
+        "replicas sooner, would help.");
   }
   if (name == "buffers") {
-    return absl::StrCat("Chunks waited for staging memory of ", node, ", and none was requested, for ",
-                        Percent(share), " of ", of, ". More daemon.staging_buffers would help.");
+    return absl::StrCat("Chunks waited for staging memory of ", node, " for ", Percent(share), " of ", of,
+                        ", and no chunk was requested meanwhile. More daemon.staging_buffers would help.");
   }
   return absl::StrCat("The busiest thread of ", node, " ran for ", Percent(share), " of ", of,
-                      ". Faster cores, or a lane that needs less of them, would help.");
+                      ". Faster cores, or a lane that needs less CPU time, would help.");
 }
 
 // What a source recorded of itself; null: nothing.
@@ -223,7 +226,8 @@ class Causes {
     of_end("limiter", OfTheRest(account->limiter, Runs(*account)), account->limiter);
     add("reading", account->reading,
         absl::StrCat("The source is the limit: ", detail.source, " read its GPU or disk for ",
-                     Percent(account->reading), " of the time that it served. One that has the artifact in ",
+                     Percent(account->reading),
+                     " of the time that it served. A source that has the artifact in ",
                      "host memory would help."));
     // While this end was stopped the others took nothing from it.
     const double meanwhile = account->others * (1 - Own(TimeUse::kStopped));
@@ -289,7 +293,7 @@ class Causes {
         found == details_.end() ? absl::StrCat(source.name, " was not asked") : DoubtOf(*found);
     if (!doubt.empty()) {
       return Add("unknown", source.grant_id, waited,
-                 absl::StrCat("What was waited for is unknown: this node waited for bytes for ",
+                 absl::StrCat("The cause of the wait is unknown: this node waited for bytes for ",
                               Percent(waited), " of the time, and ", doubt, "."));
     }
     AddLinks(waited, source.grant_id);
@@ -343,13 +347,13 @@ class Causes {
   // Why the source's account does not prove that the network was waited for; empty: it does.
   std::string DoubtOf(const SourceDetails& detail) const {
     const std::optional<WallTime> time = TimeOf(detail);
-    if (!detail.served.has_value()) return absl::StrCat(detail.source, " does not tell: ", detail.problem);
-    if (!time.has_value()) return absl::StrCat(detail.source, " recorded nothing of it");
+    if (!detail.served.has_value()) return absl::StrCat(detail.source, " gave no report: ", detail.problem);
+    if (!time.has_value()) return absl::StrCat(detail.source, " did not record its time");
     const uint64_t got = BytesOf(detail.grant_id);
     const uint64_t sent = detail.served->bytes();
     if (static_cast<double>(sent) < kSameBytes * static_cast<double>(got)) {
-      return absl::StrCat(detail.source, " says that it sent ", cli::FormatBytes(sent), " of the ",
-                          cli::FormatBytes(got), " that came");
+      return absl::StrCat(detail.source, " reports that it sent ", cli::FormatBytes(sent), " of the ",
+                          cli::FormatBytes(got), " that arrived");
     }
     // That it had no request for most of the time does not contradict this: what it had sent was on its way.
     return "";

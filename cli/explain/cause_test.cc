@@ -76,7 +76,8 @@ TEST(Cause, StoppedSource_IsNamedWithItsShare) {
   EXPECT_EQ(bound.part, "fetch");
   EXPECT_EQ(bound.cause.name, "stopped");
   EXPECT_NEAR(bound.share, 0.83, 0.01);
-  EXPECT_THAT(bound.why, AllOf(HasSubstr("No thread of node-0 ran for 83 %"), Not(HasSubstr("network"))));
+  EXPECT_THAT(bound.why,
+              AllOf(HasSubstr("All threads of node-0 stood still for 83 %"), Not(HasSubstr("network"))));
   EXPECT_THAT(RouteText(route), HasSubstr("Bounding hop: node-0 -> node-9 over tcp; cause: stopped.\n"));
 }
 
@@ -342,7 +343,7 @@ TEST(Cause, SourceThatDoesNotAnswer_IsUnknown) {
                        {.node = "node-0", .problem = "connection refused"}}};
   const Bound bound = BoundOf(route);
   EXPECT_EQ(bound.cause.name, "unknown");
-  EXPECT_THAT(bound.why, HasSubstr("node-0 does not tell: connection refused"));
+  EXPECT_THAT(bound.why, HasSubstr("node-0 gave no report: connection refused"));
   route.hops[0].transfer->wall_time[TimeUse::kLimiter] = Ms(900);
   EXPECT_EQ(BoundOf(route).cause.name, "limiter") << "this node knows by itself";
 }
@@ -351,7 +352,7 @@ TEST(Cause, EndsThatContradictEachOther_AreUnknown) {
   const WallTime time = Time(Ms(1000), {{TimeUse::kWorking, Ms(90)}});
   Bound bound = BoundOf(RouteTo(MakeSlow(), {{"node-0", Serving("node-0", 6'000'000, time)}}));
   EXPECT_EQ(bound.cause.name, "unknown");
-  EXPECT_THAT(bound.why, HasSubstr("says that it sent 5.72 MiB of the 61.04 MiB that came"));
+  EXPECT_THAT(bound.why, HasSubstr("reports that it sent 5.72 MiB of the 61.04 MiB that arrived"));
   const WallTime idle = Time(Ms(1000), {{TimeUse::kWorking, Ms(90)}, {TimeUse::kIdle, Ms(800)}});
   bound = BoundOf(RouteTo(MakeSlow(), {{"node-0", Serving("node-0", 64'000'000, idle)}}));
   EXPECT_EQ(bound.cause.name, "network") << "what it had sent was on its way";

@@ -37,7 +37,7 @@ std::string Moved(const TransferReport& report) {
 
 std::string Result(const TransferReport& report, const Beyond& beyond) {
   if (!beyond.under_way) return report.status.ok() ? "ok" : report.status.ToString();
-  return report.start < report.queued ? "under way: it waits for its turn" : "under way";
+  return report.start < report.queued ? "under way: waiting for its turn" : "under way";
 }
 
 std::string Headline(const TransferReport& report, const Beyond& beyond) {
@@ -184,7 +184,7 @@ std::string_view LossText(SourceLoss loss) {
     case SourceLoss::kDied:
       return "was given up";
     case SourceLoss::kTimeout:
-      return "was given up because nothing came";
+      return "was given up because no bytes arrived";
     case SourceLoss::kBadDigest:
       return "was given up for wrong bytes";
   }
@@ -201,7 +201,7 @@ std::string Losses(const TransferReport& report) {
     // The source's own node would have found damage that it holds: these bytes were changed on the way, or in
     // the memory of one end.
     if (*source.loss == SourceLoss::kBadDigest && !source.source.grant_id.empty()) {
-      absl::StrAppend(&text, "  It arose between ", source.source.name,
+      absl::StrAppend(&text, "  The damage arose between ", source.source.name,
                       " and this node: a node passes on only what it has verified.\n");
     }
   }
@@ -221,7 +221,7 @@ std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, 
   // The verdict comes last, below what it is drawn from.
   const Bound verdict = FindVerdict(report, beyond.sources);
   if (!report.status.ok()) {
-    return absl::StrCat(text, "It failed ", verdict.why, "\n", FailuresText(beyond.route));
+    return absl::StrCat(text, "The transfer failed ", verdict.why, "\n", FailuresText(beyond.route));
   }
   return absl::StrCat(text, "Bounded by ", verdict.part, ": ", verdict.why, "\n", RouteText(beyond.route));
 }

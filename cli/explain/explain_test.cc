@@ -33,7 +33,7 @@ fetch   ucx   node-0  61.04 MiB       4    0.060  0.150   75 %      2.5  1.07 GB
 verify  ucx   node-0  61.04 MiB       4    0.055  0.020   10 %      0.4  1.16 GB/s  3.20 GB/s
 place   ucx   node-0  61.04 MiB       4    0.050  0.030   15 %      0.6  1.28 GB/s  2.13 GB/s
 
-Bounded by fetch: fetch took 75 % of the busy time, with 2.5 chunks in it at once at 0.43 GB/s each (ucx, node-0). The source or the network is the limit: a faster lane, or a source with less to do, would help.
+Bounded by fetch: fetch took 75 % of the busy time, with 2.5 chunks in this stage at once at 0.43 GB/s each (ucx, node-0). The source or the network is the limit: a faster lane, or a source with less to do, would help.
 )");
 }
 
@@ -57,13 +57,15 @@ TEST(ExplainTransfer, TransferFailedBeforeFirstByte_HasNoStages) {
   TransferReport report{.transfer_id = "t", .queued = At(0), .start = At(5), .end = At(20)};
   report.status = absl::ResourceExhaustedError("the pool is full");
   const std::string text = ExplainTransfer(report);
-  EXPECT_THAT(text,
-              HasSubstr("\nIt failed before any source answered, after 0.020 s: RESOURCE_EXHAUSTED: the "
-                        "pool is full\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("\nThe transfer failed before any source answered, after 0.020 s: RESOURCE_EXHAUSTED: the "
+                "pool is full\n"));
   EXPECT_THAT(text, Not(HasSubstr("Bounded by ")));
   EXPECT_THAT(text, Not(HasSubstr("rate each")));
   report.start = SteadyTime();
-  EXPECT_THAT(ExplainTransfer(report), HasSubstr("It failed before its turn came, after 0.020 s: "));
+  EXPECT_THAT(ExplainTransfer(report),
+              HasSubstr("The transfer failed before the transfer's turn came, after 0.020 s: "));
 }
 
 TEST(ExplainTransfer, RunningTransfer_ShowsItsProgress) {
@@ -74,7 +76,7 @@ TEST(ExplainTransfer, RunningTransfer_ShowsItsProgress) {
                     Not(HasSubstr("verified against"))));
   TransferReport waiting{.transfer_id = "t", .queued = At(0), .end = At(20)};
   EXPECT_THAT(ExplainTransfer(waiting, {.under_way = true}),
-              AllOf(HasSubstr("waits for its turn"), HasSubstr("Bounded by queue")));
+              AllOf(HasSubstr("waiting for its turn"), HasSubstr("Bounded by queue")));
 }
 
 TEST(ExplainTransfer, EmptyReport_IsExplainedAsText) {

@@ -67,13 +67,14 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
   const auto found = wanted.empty() ? std::vector<FoundTransfer>{} : Matching(all, wanted);
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("explain ", wanted, ": several transfers match: ", Ids(found), "; give more of the id"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "explain ", wanted, ": several transfers match: ", Ids(found), "; give more characters of the id"));
   }
-  return absl::NotFoundError(absl::StrCat(
-      "explain ", wanted, ": daemon ", node, " remembers no such transfer, replica or artifact",
-      "; ask the daemon that received the artifact (--daemon), or choose one of these, newest first: ",
-      Ids(all)));
+  return absl::NotFoundError(absl::StrCat("explain ", wanted, ": daemon ", node,
+                                          " remembers no such transfer, replica or artifact",
+                                          "; ask the daemon that received the artifact (--daemon), or choose "
+                                          "one of these transfers, newest first: ",
+                                          Ids(all)));
 }
 
 }  // namespace tensorcast::explain

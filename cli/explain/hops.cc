@@ -207,7 +207,7 @@ std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& r
         break;
       }
       detail.problem = hop.problem.empty() ? absl::StrCat("daemon ", detail.source,
-                                                          " no longer remembers transport ", detail.grant_id)
+                                                          " no longer remembers grant ", detail.grant_id)
                                            : hop.problem;
     }
   }
@@ -288,7 +288,7 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
     if (all_seen && outside != nullptr) {
       // A cycle: what its nodes have came from outside.
       BoundingHop hop = LinkOf(route, *outside_to, *outside, part, std::move(steps));
-      hop.why = absl::StrCat("the nodes above fed each other what came from there",
+      hop.why = absl::StrCat("the nodes above passed on to each other what came over this link",
                              hop.why.empty() ? "" : "; ", hop.why);
       return hop;
     }
@@ -307,7 +307,7 @@ std::string RouteText(const Route& route) {
   if (!hop.has_value()) return "";
   std::string text;
   if (hop->steps.size() > 1) {
-    text = "the way of the bytes, from here up\n";
+    text = "the path of the bytes, from this node back to the first source\n";
     for (const std::string& step : hop->steps) absl::StrAppend(&text, "  ", step, "\n");
   }
   const std::string name = hop->from.empty() ? absl::StrCat(hop->to, " itself (", hop->part, ")")
@@ -325,8 +325,8 @@ std::string FailuresText(const Route& route) {
   for (const Hop& hop : route.hops) {
     if (&hop == &route.hops.front()) continue;
     if (hop.transfer.has_value() && !hop.transfer->status.ok()) {
-      absl::StrAppend(&text, "  ", hop.node,
-                      " was being filled itself, and that failed: ", hop.transfer->status.ToString(), "\n");
+      absl::StrAppend(&text, "  ", hop.node, " was being filled itself, and its own transfer failed: ",
+                      hop.transfer->status.ToString(), "\n");
     }
     if (!hop.problem.empty()) absl::StrAppend(&text, "  ", hop.node, " does not answer: ", hop.problem, "\n");
   }

@@ -41,7 +41,7 @@ TEST(BoundingHop, ChainOfFillingSources_BoundingHopIsTheSlowLink) {
                        HopTo("node-1", {From("node-0", false)}),
                        {.node = "node-0", .replica_id = "replica-node-0"}}};
   route.hops[2].limits.set_send(12'500'000);
-  EXPECT_EQ(RouteText(route), R"(the way of the bytes, from here up
+  EXPECT_EQ(RouteText(route), R"(the path of the bytes, from this node back to the first source
   node-2  0.91 GB/s: 100 % from node-1, which was filling itself; nothing to ask for in 0.054 s of 0.070 s
   node-1  0.91 GB/s: 100 % from node-0
 Bounding hop: node-0 -> node-1 over tcp; daemon.limits.send of node-0 is 12.5 MB/s.
@@ -67,8 +67,8 @@ TEST(BoundingHop, NodesFeedEachOther_BoundingHopIsTheirOutsideSource) {
                              HopTo("node-2", {From("node-0", false, 20), From("node-1", true, 30)})}};
   EXPECT_THAT(RouteText(route),
               AllOf(HasSubstr("node-1  0.91 GB/s: 25 % from node-0; 75 % from node-2, which"),
-                    HasSubstr("Bounding hop: node-0 -> node-2 over tcp; the nodes above fed each "
-                              "other what came from there.\n")));
+                    HasSubstr("Bounding hop: node-0 -> node-2 over tcp; the nodes above passed on to "
+                              "each other what came over this link.\n")));
 }
 
 TEST(BoundingHop, UpstreamNotKnown_BoundingHopSaysWhy) {
@@ -105,8 +105,8 @@ TEST(ExplainTransfer, FailedTransfer_ShowsItsErrorAndFailedUpstreamNodes) {
   const Route route{.hops = {failed, feeder, {.node = "node-0", .problem = "connection refused"}}};
   const std::string text = ExplainTransfer(*failed.transfer, {.route = route});
   EXPECT_THAT(text, HasSubstr(R"(
-It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE: no source has chunk 7
-  node-1 was being filled itself, and that failed: UNAVAILABLE: node-0 went away
+The transfer failed with 30.52 MiB of 61.04 MiB in place, after 0.100 s: UNAVAILABLE: no source has chunk 7
+  node-1 was being filled itself, and its own transfer failed: UNAVAILABLE: node-0 went away
   node-0 does not answer: connection refused
 )"));
   EXPECT_THAT(text, Not(HasSubstr("Bounded by")));
@@ -161,7 +161,7 @@ node-2  tcp (host)  filling  0.020  0.045  15.26 MiB   25 %       4  0.64 GB/s  
 
 after 0.020 s tcp node-3 could not be opened: UNAVAILABLE: connection refused
 after 0.045 s tcp node-2 was given up for wrong bytes: DATA_LOSS: chunk 3 has another digest
-  It arose between node-2 and this node: a node passes on only what it has verified.
+  The damage arose between node-2 and this node: a node passes on only what it has verified.
 )"),
                     HasSubstr("Bounding hop: node-0 -> node-1 over tcp.\n")));
 }

@@ -120,14 +120,14 @@ std::string SlowestText(const v1::ExplainRolloutResponse& rollout, const std::ve
 
 std::string WorstText(const v1::ExplainRolloutResponse& rollout) {
   if (!rollout.has_worst_hop()) {
-    return "No hop holds up the rollout: with the last receivers as fast as the median hop it would not end "
-           "sooner.\n";
+    return "No single hop delays the rollout: it would not end sooner if the last receivers were as fast as "
+           "the median hop.\n";
   }
   const v1::RolloutHop& hop = rollout.worst_hop();
   const absl::Duration costs = rpc::FromProto(rollout.worst_hop_costs());
-  return absl::StrCat("The hop that costs most: ", SourceOf(hop), " -> ", hop.node_name(),
-                      ". As fast as the median hop, it would end the rollout ", FormatSeconds(costs),
-                      " s sooner.\n");
+  return absl::StrCat("The hop with the largest delay: ", SourceOf(hop), " -> ", hop.node_name(),
+                      ". If this hop were as fast as the median hop, the rollout would end ",
+                      FormatSeconds(costs), " s sooner.\n");
 }
 
 }  // namespace
@@ -171,8 +171,8 @@ std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResp
   std::string text = Headline(wanted, rollout);
   if (rollout.receivers() == 0) {
     return absl::StrCat(
-        text, "\nThe global store remembers no transfer of it between nodes. Nodes that had an earlier ",
-        "version may have pulled its differences instead (ls --differences).\n");
+        text, "\nThe global store remembers no transfer of this artifact between nodes. Nodes that had an ",
+        "earlier version may have pulled differences instead (`tensorcast ls --differences`).\n");
   }
   absl::StrAppend(&text, "\nThe tree, by distance from the first copies:\n", LevelsText(rollout));
   if (!rollout.critical_path().empty()) {

@@ -54,7 +54,10 @@ v1::ExplainRolloutResponse MakeRollout() {
 
 const std::vector<SlowCause> kCauses = {
     {.name = "limiter", .at = "node-c", .why = "daemon.limits.receive holds it back.", .problem = ""},
-    {.name = "", .at = "", .why = "", .problem = "the node's daemon does not tell: connection refused"}};
+    {.name = "",
+     .at = "",
+     .why = "",
+     .problem = "the node's daemon did not explain the transfer: connection refused"}};
 
 TEST(ExplainRollout, Page_ShowsTreePathSlowestAndWorstHop) {
   EXPECT_EQ(ExplainRollout("llama/prod", MakeRollout(), kCauses), R"(rollout of llama/prod, revision 3
@@ -76,9 +79,9 @@ node    labels   from    lane      bytes  seconds  cause
 node-c  zone=z1  node-a  tcp   61.04 MiB    3.900  limiter (node-c)
 node-b           node-a  tcp   61.04 MiB    1.000  unknown
 node-c: daemon.limits.receive holds it back.
-node-b: the node's daemon does not tell: connection refused
+node-b: the node's daemon did not explain the transfer: connection refused
 
-The hop that costs most: node-a -> node-c. As fast as the median hop, it would end the rollout 2.900 s sooner.
+The hop with the largest delay: node-a -> node-c. If this hop were as fast as the median hop, the rollout would end 2.900 s sooner.
 )");
 }
 
@@ -89,7 +92,7 @@ TEST(ExplainRollout, RolloutThatIsNotKnown_SaysSo) {
   rollout.set_left_out("transfers before the global store started at 2026-11-26T22:00:00+00:00");
   EXPECT_THAT(ExplainRollout("tc2:abc", rollout, {}),
               AllOf(HasSubstr("published  "), HasSubstr("not known  transfers before"),
-                    HasSubstr("remembers no transfer of it"), Not(HasSubstr("The tree"))));
+                    HasSubstr("remembers no transfer of this artifact"), Not(HasSubstr("The tree"))));
 }
 
 TEST(ExplainRollout, ReceiversUnderWayAndFailed_AreTold) {
@@ -102,7 +105,7 @@ TEST(ExplainRollout, ReceiversUnderWayAndFailed_AreTold) {
   EXPECT_THAT(
       ExplainRollout("k", rollout, kCauses),
       AllOf(HasSubstr("4: 2 ended, 1 under way, 1 failed"), HasSubstr("so far"), HasSubstr("under way  "),
-            HasSubstr("1.000 failed"), HasSubstr("No hop holds up the rollout")));
+            HasSubstr("1.000 failed"), HasSubstr("No single hop delays the rollout")));
 }
 
 TEST(ExplainRollout, Json_HasMessageAndCauses) {

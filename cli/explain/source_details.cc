@@ -17,18 +17,18 @@ absl::Duration ServedFor(const v1::ServeReport& served) {
 
 std::string ServedText(const SourceDetails& detail) {
   const v1::ServeReport& served = *detail.served;
-  if (served.requests() == 0) return "was never asked for a byte";
+  if (served.requests() == 0) return "never received a request";
   std::string text =
       absl::StrCat("served ", cli::FormatBytes(served.bytes()), " in ", served.requests(), " requests, ",
-                   cli::FormatSeconds(ServedFor(served)), " s from the first of them to its last byte");
-  if (served.in_place()) return absl::StrCat(text, ", from host memory as it lay");
-  return absl::StrCat(
-      text, ", reading a GPU or a disk first: ", cli::FormatSeconds(rpc::FromProto(served.reading())), " s",
-      absl::StrFormat(" (%.0f %%)", ReadingShare(detail) * 100));
+                   cli::FormatSeconds(ServedFor(served)), " s from the first request to the last byte");
+  if (served.in_place()) return absl::StrCat(text, ", directly from host memory");
+  return absl::StrCat(text, "; reading its GPU or disk took ",
+                      cli::FormatSeconds(rpc::FromProto(served.reading())), " s",
+                      absl::StrFormat(" (%.0f %%)", ReadingShare(detail) * 100));
 }
 
 std::string Text(const SourceDetails& detail) {
-  if (detail.mapped) return "lent its memory; the copying was done here";
+  if (detail.mapped) return "lent its memory; this node copied the bytes";
   return detail.served.has_value() ? ServedText(detail) : absl::StrCat("not known: ", detail.problem);
 }
 

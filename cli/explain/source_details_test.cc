@@ -75,7 +75,7 @@ TEST(SourceDetails, SourceWithoutRequests_SaysNeverAsked) {
   served.set_requests(0);
   served.clear_first_request();
   served.clear_last_completion();
-  EXPECT_THAT(SourcesText(Heard(served)), HasSubstr("never asked for a byte"));
+  EXPECT_THAT(SourcesText(Heard(served)), HasSubstr("never received a request"));
   EXPECT_EQ(ReadingShare(Heard(served)[0]), 0);
 }
 

@@ -55,7 +55,8 @@ std::string Header(const TopView& view) {
       "tensorcast top  ", absl::FormatTime("%Y-%m-%d %H:%M:%S", ToWallTime(view.now), absl::UTCTimeZone()),
       " UTC\n");
   if (!view.cluster.has_value()) {
-    return absl::StrCat(text, "only this daemon: the global store does not answer: ", view.problem, "\n");
+    return absl::StrCat(text, "this daemon only, because the global store does not answer: ", view.problem,
+                        "\n");
   }
   const v1::GetClusterStatusResponse& cluster = *view.cluster;
   return absl::StrCat(text, cluster.nodes_size(), " nodes, ", cluster.artifacts(), " artifacts, ",
@@ -66,16 +67,18 @@ std::string Header(const TopView& view) {
 std::string PoolLine(const v1::Pool& pool) {
   const absl::StatusOr<Location> location = rpc::FromProto(pool.location());
   const double share = Share(pool.used_bytes(), pool.capacity_bytes());
-  std::string line = absl::StrFormat("  %-7s %s %3.0f %%  %s of %s, pinned %s, at most %s",
+  std::string line = absl::StrFormat("  %-7s %s %3.0f %%  %s of %s, pinned %s, max so far %s",
                                      location.ok() ? location->ToString() : "?",
                                      Gauge(share, kPoolWidth, pool.used_bytes() > 0), share * 100,
                                      FormatBytes(pool.used_bytes()), FormatBytes(pool.capacity_bytes()),
                                      FormatBytes(pool.pinned_bytes()), FormatBytes(pool.high_water_bytes()));
   if (pool.partial_replicas() > 0) {
     absl::StrAppend(&line, ", ", FormatBytes(pool.partial_bytes()), " in ", pool.partial_replicas(),
-                    " parts");
+                    " partial replicas");
   }
-  if (pool.failed_allocations() > 0) absl::StrAppend(&line, ", ", pool.failed_allocations(), " did not fit");
+  if (pool.failed_allocations() > 0) {
+    absl::StrAppend(&line, ", ", pool.failed_allocations(), " allocations did not fit");
+  }
   return line + "\n";
 }
 
@@ -84,7 +87,8 @@ std::string NodeText(const NodeView& node) {
       absl::StrCat("\n", node.node.name(), " (", node.node.node_id().substr(0, kIdWidth), ") ",
                    node.node.grpc_address(), "  lanes ", absl::StrJoin(node.node.lanes(), ","));
   if (node.node.has_since_heartbeat()) {
-    absl::StrAppend(&text, "  heard ", FormatSeconds(rpc::FromProto(node.node.since_heartbeat())), " s ago");
+    absl::StrAppend(&text, "  heartbeat ", FormatSeconds(rpc::FromProto(node.node.since_heartbeat())),
+                    " s ago");
   }
   absl::StrAppend(&text, node.node.draining() ? "  draining\n" : "\n");
   // What the node says itself is newer than what the store heard with its last heartbeat.
@@ -92,7 +96,7 @@ std::string NodeText(const NodeView& node) {
   for (const v1::Pool& pool : own_word ? node.status->pools() : node.node.pools()) text += PoolLine(pool);
   for (const int device :
        own_word ? node.status->node().unhealthy_devices() : node.node.unhealthy_devices()) {
-    absl::StrAppend(&text, "  UNHEALTHY  gpu:", device, " takes no replicas\n");
+    absl::StrAppend(&text, "  UNHEALTHY  gpu:", device, " gets no replicas\n");
   }
   if (!own_word) return absl::StrCat(text, "  no details: ", node.problem, "\n");
   absl::StrAppend(&text, "  running ", node.status->active_transfers(), " transfers, ",

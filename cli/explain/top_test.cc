@@ -47,11 +47,11 @@ TEST(RenderTop, RenderTop_ShowsNodesPoolsFlowsAndTransfers) {
 2 nodes, 3 artifacts, 0 keys, 0 replicas, 0 grants running, metadata in sqlite
 
 node-0 (node-0-0) 10.0.0.1:7001  lanes ucx
-  cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, at most 0 B
+  cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, max so far 0 B
   no details: connection refused
 
 node-1 (node-1-0) 10.0.0.1:7001  lanes ucx
-  cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, at most 0 B
+  cpu     [###############               ]  50 %  512.00 MiB of 1.00 GiB, pinned 0 B, max so far 0 B
   running 2 transfers, 0 servings; 0 replicas, 0 leases, 0 connections
   ucx so far: 61.04 MiB received, 0 B served
 
@@ -80,9 +80,10 @@ TransferReport MakeRunning() {
 TEST(RenderTop, UnhealthyGpus_AreShown) {
   TopView view = MakeView();
   view.nodes[0].node.add_unhealthy_devices(1);
-  EXPECT_THAT(RenderTop(view), HasSubstr("at most 0 B\n  UNHEALTHY  gpu:1 takes no replicas\n  no details"));
+  EXPECT_THAT(RenderTop(view),
+              HasSubstr("max so far 0 B\n  UNHEALTHY  gpu:1 gets no replicas\n  no details"));
   view.nodes[1].status->mutable_node()->add_unhealthy_devices(0);
-  EXPECT_THAT(RenderTop(view), HasSubstr("  UNHEALTHY  gpu:0 takes no replicas\n  running 2 transfers"));
+  EXPECT_THAT(RenderTop(view), HasSubstr("  UNHEALTHY  gpu:0 gets no replicas\n  running 2 transfers"));
 }
 
 TEST(RenderTop, RunningTransfers_ShowRateSincePreviousFrame) {

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kDifferencesShown = 8;  // as many as a key keeps by default
 
 std::string DifferencesText(const std::vector<KeptDifference>& differences) {
-  if (differences.empty()) return "  no difference is kept\n";
+  if (differences.empty()) return "  no stored differences\n";
   std::vector<std::string> texts;
   for (const KeptDifference& difference : differences) {
     if (texts.size() == kDifferencesShown) break;
@@ -25,7 +25,7 @@ std::string DifferencesText(const std::vector<KeptDifference>& differences) {
   if (differences.size() > texts.size()) {
     texts.push_back(absl::StrCat("and ", differences.size() - texts.size(), " more"));
   }
-  return absl::StrCat("  differences kept: ", absl::StrJoin(texts, ", "), "\n");
+  return absl::StrCat("  stored differences: ", absl::StrJoin(texts, ", "), "\n");
 }
 
 std::string KeyText(const KeyVersions& key, size_t max_nodes) {
@@ -40,7 +40,8 @@ std::string KeyText(const KeyVersions& key, size_t max_nodes) {
     }
     absl::StrAppend(&text, table.ToString());
     if (key.nodes.size() > max_nodes) {
-      absl::StrAppend(&text, "  and ", key.nodes.size() - max_nodes, " more nodes, none further behind\n");
+      absl::StrAppend(&text, "  and ", key.nodes.size() - max_nodes,
+                      " more nodes, which are not further behind\n");
     }
   }
   return absl::StrCat(text, DifferencesText(key.differences));

@@ -90,9 +90,9 @@ versions of policy, now at revision 7
 node    revision  behind
 node-1         6       1
 node-0         7       -
-  differences kept: 6 -> 7 (3.00 MiB)
+  stored differences: 6 -> 7 (3.00 MiB)
 )");
-  EXPECT_THAT(VersionsText({versions}, 1), HasSubstr("and 1 more nodes, none further behind"));
+  EXPECT_THAT(VersionsText({versions}, 1), HasSubstr("and 1 more nodes, which are not further behind"));
   EXPECT_EQ(VersionsText({}, 10), "");
 }
 
