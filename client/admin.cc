@@ -39,7 +39,7 @@ absl::Status Watch(Stub& stub,
         // Only an error ends a stream from this side, so the end that the caller wants is one, and is taken
         // back below.
         stopped = !on_news(response);
-        return stopped ? absl::CancelledError("watch: the caller stopped it") : absl::OkStatus();
+        return stopped ? absl::CancelledError("watch: stopped by the caller") : absl::OkStatus();
       });
   return stopped ? absl::OkStatus() : status;
 }

@@ -35,14 +35,15 @@ absl::StatusOr<std::shared_ptr<const Manifest>> BaseOf(Session& session, const R
       {.what = "get the manifest of the base"}));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(pieces.bytes());
   if (!manifest.ok()) {
-    return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id, ": ",
-                                            manifest.status().message(),
-                                            "; try again, or put without a base"));
+    return absl::DataLossError(
+        absl::StrCat("get the manifest of base ", artifact_id,
+                     ": the global store sent a malformed manifest (", manifest.status().message(),
+                     "); no action is needed, the put continues without the order of the base"));
   }
   if ((*manifest)->id() != artifact_id) {
-    return absl::DataLossError(absl::StrCat("get the manifest of base ", artifact_id,
-                                            ": the store sent the manifest of ", (*manifest)->id(),
-                                            "; try again, or put without a base"));
+    return absl::DataLossError(absl::StrCat(
+        "get the manifest of base ", artifact_id, ": the global store sent the manifest of ",
+        (*manifest)->id(), "; no action is needed, the put continues without the order of the base"));
   }
   session.manifests.Keep(*manifest);
   return manifest;
@@ -74,7 +75,7 @@ std::vector<PutTensor> InOrderOfBase(Session& session, const RequestContext& ope
   if (options.base.empty() || options.base == "none" || tensors.size() < 2) return as_given;
   const absl::StatusOr<std::shared_ptr<const Manifest>> base = BaseOf(session, operation, options);
   if (!base.ok()) {
-    VLOG(1) << "put: the tensors keep their order: " << base.status();
+    VLOG(1) << "put: the tensors keep the order in which the caller gave them: " << base.status();
     return as_given;
   }
   // A put never fails here: without the base's order its difference is larger, or there is none.

@@ -100,8 +100,7 @@ absl::StatusOr<Changes::Target> Changes::TargetOf(const Replica& replica) {
   const Replica::State& state = *replica.state_;
   if (state.image.empty() && state.manifest->layout().image_bytes > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("read the changes to ", replica.artifact_id(),
-                     ": the replica is not attached in host memory; get the artifact at cpu with attach"));
+        absl::StrCat("read the changes to ", replica.artifact_id(), ": ", state.WhyNotMapped()));
   }
   Target target{.artifact_id = replica.artifact_id(),
                 .manifest = state.manifest,
@@ -133,7 +132,7 @@ class Changes::Finder {
     if (!found.ok()) found = Get(target_id, base_id);
     if (found.ok()) return *std::move(found);
     VLOG(1) << "read the changes from " << base_id << " to " << target_id
-            << ": no differences: " << found.status();
+            << ": the differences are not used: " << found.status();
     return std::nullopt;
   }
 
@@ -141,7 +140,10 @@ class Changes::Finder {
   // The differences are got whole and stay attached as long as the changes: the decoders read their memory.
   absl::StatusOr<Differences> Get(const std::string& base_id, const std::string& target_id) const {
     TC_ASSIGN_OR_RETURN(const Path path, FindPath(session_.calls, context_, base_id, target_id));
-    if (path.empty()) return absl::NotFoundError("the store has no differences that lead there");
+    if (path.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("the store has no differences from ", base_id, " to ", target_id));
+    }
     Differences differences;
     std::string reached = base_id;
     for (const std::string& id : path) {
@@ -149,8 +151,8 @@ class Changes::Finder {
       TC_ASSIGN_OR_RETURN(const Target difference, TargetOf(*replica));
       TC_ASSIGN_OR_RETURN(DifferenceEnds ends, EndsOf(*difference.manifest));
       if (ends.base != reached) {
-        return absl::DataLossError(
-            absl::StrCat("difference ", id, " has base ", ends.base, ", and the path has reached ", reached));
+        return absl::DataLossError(absl::StrCat("difference ", id, " has base ", ends.base,
+                                                ", but the differences before it lead to ", reached));
       }
       reached = std::move(ends.target);
       // The codec reads pieces that it does not write to.
@@ -163,7 +165,9 @@ class Changes::Finder {
       differences.replicas.push_back(std::move(replica));
       differences.decoders.push_back(std::move(decoder));
     }
-    if (reached != target_id) return absl::DataLossError(absl::StrCat("the differences end at ", reached));
+    if (reached != target_id) {
+      return absl::DataLossError(absl::StrCat("the differences lead to ", reached, ", not to ", target_id));
+    }
     return differences;
   }
 

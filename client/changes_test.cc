@@ -288,7 +288,8 @@ TEST_F(ChangesTest, MemoryOfOtherSize_IsRefusedByName) {
   memory[1] = memory[1].first(10);
   const auto report = changes->WriteTo(Context(), memory);
   EXPECT_TRUE(absl::IsInvalidArgument(report.status()));
-  EXPECT_THAT(report.status().message(), HasSubstr("\"small\" has 3000 bytes, but memory of 10"));
+  EXPECT_THAT(report.status().message(),
+              HasSubstr("\"small\" has 3000 bytes, but the caller gave memory of 10"));
 }
 
 TEST_F(ChangesTest, CancelledWrite_CanBeRepeated) {

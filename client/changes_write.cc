@@ -83,16 +83,17 @@ void Changes::Target::ForOverlaps(ByteRange range, absl::FunctionRef<void(size_t
 
 absl::Status Changes::Target::Check(std::span<const std::span<std::byte>> memory) const {
   if (memory.size() != places.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("write ", artifact_id, ": the replica shows ",
-                                                   places.size(), " tensors, but memory is given for ",
-                                                   memory.size(), "; give memory for each tensor"));
+    return absl::InvalidArgumentError(absl::StrCat("match the caller's memory with the tensors of ",
+                                                   artifact_id, ": the get chose ", places.size(),
+                                                   " tensors, but the caller gave memory for ", memory.size(),
+                                                   " tensors; give memory for each chosen tensor"));
   }
   for (size_t i = 0; i < memory.size(); ++i) {
     if (memory[i].empty() || memory[i].size() == places[i].bytes) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("write ", artifact_id, ": tensor \"", manifest->layout().tensors[tensors[i]].name,
-                     "\" has ", places[i].bytes, " bytes, but memory of ", memory[i].size(),
-                     " bytes is given; give memory of the same size"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "match the caller's memory with the tensors of ", artifact_id, ": tensor \"",
+        manifest->layout().tensors[tensors[i]].name, "\" has ", places[i].bytes,
+        " bytes, but the caller gave memory of ", memory[i].size(), " bytes; give memory of the same size"));
   }
   return absl::OkStatus();
 }

@@ -448,11 +448,11 @@ class ConnectTest : public ::testing::Test {
   static void ExpectNoDaemon(const std::string& address) {
     const absl::Status status = Connect(address);
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_EQ(
-        status.message(),
-        absl::StrCat("connect to ", address,
-                     ": no daemon listens there; start one with \"tensorcast daemon\", or give the address "
-                     "of one that runs"));
+    EXPECT_EQ(status.message(),
+              absl::StrCat(
+                  "connect to ", address,
+                  ": no daemon listens there; start a daemon with \"tensorcast daemon\", or give the address "
+                  "of a running daemon"));
   }
 
   const tensorcast::testing::TempFolder folder_;
@@ -495,7 +495,7 @@ TEST_F(ConnectTest, ConnectToSocketInFolderOfOtherUser_IsPermissionDenied) {
   ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   EXPECT_THAT(status.message(),
-              HasSubstr(": user 65534 may not use this socket; run this as the daemon's user"));
+              HasSubstr(": user 65534 may not use this socket; run this program as the daemon's user"));
 }
 
 // A socket of this name in the folder, on which this process listens until its end.
@@ -544,11 +544,12 @@ TEST_F(ConnectTest, FindDaemon_PassesOverSocketsOfKilledDaemons) {
 TEST_F(ConnectTest, FindDaemonWhereNoneListens_NamesThePlaces) {
   const absl::Status none = Find({"/no/such/folder", folder_.path()}).status();
   EXPECT_TRUE(absl::IsUnavailable(none)) << none;
-  EXPECT_EQ(none.message(), absl::StrCat("find the daemon of this host: no daemon listens at "
-                                         "/no/such/folder/client.sock or ",
-                                         folder_.File("client.sock"),
-                                         "; start one with \"tensorcast daemon\", or name a running daemon "
-                                         "with TENSORCAST_DAEMON"));
+  EXPECT_EQ(none.message(),
+            absl::StrCat("find the daemon of this host: no daemon listens at "
+                         "/no/such/folder/client.sock or ",
+                         folder_.File("client.sock"),
+                         "; start a daemon with \"tensorcast daemon\", or name a running daemon "
+                         "with TENSORCAST_DAEMON"));
 }
 
 TEST_F(ConnectTest, FindDaemonThatRefusesThisUser_IsPermissionDenied) {

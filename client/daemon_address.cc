@@ -43,10 +43,11 @@ std::string SocketForThisUser(const std::string& folder) {
 // How soon a cancellation is seen.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
-absl::Status NoDaemon(const std::string& address, std::string_view why) {
-  return absl::UnavailableError(
-      absl::StrCat("connect to ", address, ": no daemon listens there", why,
-                   "; start one with \"tensorcast daemon\", or give the address of one that runs"));
+absl::Status NoDaemon(const std::string& address) {
+  return absl::UnavailableError(absl::StrCat(
+      "connect to ", address,
+      ": no daemon listens there; start a daemon with \"tensorcast daemon\", or give the address "
+      "of a running daemon"));
 }
 
 // By a connection of its own: its errno tells apart what gRPC reports as one UNAVAILABLE.
@@ -65,13 +66,13 @@ absl::Status CheckSocket(const std::string& address) {
     case ENOENT:
     case ENOTDIR:
     case ECONNREFUSED:  // what is there is a file, or the socket of a process that has gone
-      return NoDaemon(address, "");
+      return NoDaemon(address);
     case EACCES:
-      return absl::PermissionDeniedError(
-          absl::StrCat("connect to ", path, ": user ", geteuid(),
-                       " may not use this socket; run this as the daemon's user (daemon.sock, operator "
-                       "role), or as a member of a group of daemon.handle_groups (client.sock, client "
-                       "role)"));
+      return absl::PermissionDeniedError(absl::StrCat(
+          "connect to ", path, ": user ", geteuid(),
+          " may not use this socket; run this program as the daemon's user (daemon.sock gives the "
+          "operator role), or as a member of a group in daemon.handle_groups (client.sock gives the "
+          "client role)"));
     default:
       return ErrnoStatus(errno, "connect to", path);
   }
@@ -107,8 +108,10 @@ absl::Status CheckPort(const std::string& address, const RequestContext& context
     if (error == 0) return absl::OkStatus();
   }
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connect to ", address)));
-  if (error == ECONNREFUSED) return NoDaemon(address, "");
-  return NoDaemon(address, absl::StrCat(" (", ErrnoStatus(error, "connect to", address).message(), ")"));
+  if (error == ECONNREFUSED) return NoDaemon(address);
+  // Anything else, such as a host without a route, does not say whether a daemon listens there.
+  return absl::UnavailableError(absl::StrCat(ErrnoStatus(error, "connect to", address).message(),
+                                             "; check the address, and the network to that host"));
 }
 
 }  // namespace
@@ -145,7 +148,7 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
   if (!refused.ok()) return refused;
   return absl::UnavailableError(absl::StrCat(
       "find the daemon of this host: no daemon listens at ", absl::StrJoin(tried, " or "),
-      "; start one with \"tensorcast daemon\", or name a running daemon with ", kDaemonVariable));
+      "; start a daemon with \"tensorcast daemon\", or name a running daemon with ", kDaemonVariable));
 }
 
 // The order is the same in C++, Python and the CLI: what the caller names, the environment, the default

@@ -81,8 +81,10 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
   if (!absl::IsUnavailable(connected)) return connected;
   const std::string_view remedy =
       IsUnixAddress(address_) ? "check that a daemon listens on this socket"
-      : in_clear ? "if the daemon has a certificate, set security.ca, security.certificate and security.key"
-                 : "check that the daemon has a certificate of the same authority";
+      : in_clear
+          ? "if the daemon requires certificates, give this client ca, certificate and key (in the CLI: "
+            "security.ca, security.certificate and security.key)"
+          : "check that the daemon has a certificate of the same authority";
   return absl::UnavailableError(absl::StrCat(what, ": the peer ended the connection; ", remedy));
 }
 
@@ -93,7 +95,13 @@ absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
   if (!path.empty() && !found && errno == EACCES) {
     return absl::PermissionDeniedError(absl::StrCat(
         "reach the handle socket \"", path, "\" of the daemon at ", address_, ": user ", geteuid(),
-        " may not use this socket; run this as the daemon's user, or in a group of daemon.handle_groups"));
+        " may not use this socket; run this program as the daemon's user, or as a member of a group in "
+        "daemon.handle_groups"));
+  }
+  if (path.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "reach the handle socket of the daemon at ", address_,
+        ": this daemon offers no handle socket; set daemon.local_lane: true in its configuration"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("reach the handle socket \"", path, "\" of the daemon at ", address_,

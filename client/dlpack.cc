@@ -66,8 +66,8 @@ std::optional<DType> DTypeOfDlpack(uint8_t code, uint8_t bits) {
 
 absl::StatusOr<DlpackView> Replica::Dlpack(const TensorView& tensor) const {
   if (state_->claimed == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "dlpack of replica ", replica_id(), ": the replica is not attached; get the artifact with attach"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("dlpack of replica ", replica_id(), ": ", state_->WhyNotMapped()));
   }
   DlpackView view{.device_type = kCpu,
                   .type_code = std::ranges::find(kCodes, tensor.dtype, &Coded::dtype)->code,

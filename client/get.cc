@@ -60,8 +60,9 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   // A packed file is not attached to: making it is all that is asked.
   request.set_attach(options.attach && location.kind != LocationKind::kDisk);
   if (request.attach() && location.kind == LocationKind::kGpu && devices == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "attach at ", options.location, ": no device runtime opens GPU memory; set ClientOptions::devices"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("attach at ", options.location,
+                     ": this client has no device runtime to open GPU memory; set ClientOptions::devices"));
   }
   return request;
 }
@@ -118,7 +119,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ManifestOf(const std::string& ar
   return absl::DataLossError(
       absl::StrCat("decode the manifest of ", artifact_id, ": the daemon sent ",
                    manifest.ok() ? absl::StrCat("the manifest of ", (*manifest)->id())
-                                 : absl::StrCat("a malformed manifest: ", manifest.status().ToString()),
+                                 : absl::StrCat("a malformed manifest (", manifest.status().message(), ")"),
                    "; report this defect of the daemon"));
 }
 
@@ -289,7 +290,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
     } catch (const std::system_error& error) {
       fail(absl::ResourceExhaustedError(
           absl::StrCat("get ", artifact, ": this process cannot start a thread for each of ", places.size(),
-                       " locations: ", error.what(), "; name fewer locations, or allow more threads")));
+                       " locations: ", error.what(),
+                       "; name fewer locations, or raise the limit of threads (`ulimit -u`)")));
     }
     get(0);
   }
@@ -326,7 +328,7 @@ absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
   absl::MutexLock lock(&state_->mutex);
   state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::IsDone), TimeLeft(deadline));
   if (!state_->IsDone()) {
-    return absl::DeadlineExceededError("wait for a get: the get still runs; wait again, or cancel it");
+    return absl::DeadlineExceededError("wait for a get: the get still runs; wait again, or cancel the get");
   }
   if (state_->spent) {
     return absl::FailedPreconditionError("wait for a get: the result was taken already; start another get");
@@ -357,7 +359,7 @@ std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std:
     absl::MutexLock lock(&state->mutex);
     state->result = absl::ResourceExhaustedError(
         absl::StrCat("start the get of ", artifact, ": this process cannot start a thread: ", error.what(),
-                     "; call Get, which starts no thread, or allow more threads or memory"));
+                     "; call Get, which starts no thread, or raise the limit of threads (`ulimit -u`)"));
   }
   return std::unique_ptr<PendingGet>(new PendingGet(std::move(state)));
 }

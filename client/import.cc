@@ -85,12 +85,12 @@ absl::StatusOr<v1::PutArtifactResult> ImportAsClient(
     absl::FunctionRef<absl::StatusOr<v1::PutArtifactResult>(std::span<const int>)> import) {
   const auto with_reason = [&](std::string_view reason) {
     return absl::PermissionDeniedError(
-        absl::StrCat(refused.message(), "; the credentials of this process are not used: ", reason));
+        absl::StrCat(refused.message(), "; the credentials of this process were not used: ", reason));
   };
   const absl::StatusOr<std::optional<objects::ClientCredentials>> own =
       objects::FindClientCredentials(operation, uri, objects::ProcessEnvironment());
   if (!own.ok()) return with_reason(own.status().message());
-  if (!own->has_value()) return with_reason("this process has none for this URI");
+  if (!own->has_value()) return with_reason("this process has no credentials for this URI");
   TC_ASSIGN_OR_RETURN(const UniqueFd credentials, objects::Hand(**own));
   const int file = credentials.get();
   return import({&file, 1});
@@ -122,7 +122,7 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   const bool is_uri = IsObjectUri(path);
   std::error_code error;  // the daemon has a working directory of its own
   request.set_path(is_uri ? path : std::filesystem::absolute(path, error).string());
-  if (error) return ErrnoStatus(error.value(), "make absolute", path);
+  if (error) return ErrnoStatus(error.value(), "find the absolute path of", path);
 
   const std::string what = absl::StrCat("import ", ShownUri(path));
   const auto import = [&](std::span<const int> files) {
@@ -156,12 +156,12 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   if (files.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         what, ": the daemon opens the files, so this process cannot write a manifest beside them; ",
-        "run this on the host that has the files, with the daemon of that host"));
+        "run the import on the host that has the files, over the socket of that host's daemon"));
   }
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result, import(files));
   TC_RETURN_IF_ERROR(Annotate(
       WriteManifestBeside(link, operation, request.path(), result),
-      absl::StrCat(result.artifact_id(), " is stored, and its manifest is not written beside ", path)));
+      absl::StrCat(result.artifact_id(), " is stored, but its manifest was not written beside ", path)));
   return result;
 }
 
@@ -187,7 +187,7 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
                                "find an import"));
   if (listed.artifacts().empty()) {
     return absl::NotFoundError(
-        absl::StrCat("find import ", path, ": this file was not imported; import the model"));
+        absl::StrCat("find the import of ", path, ": this file was not imported; import the model"));
   }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
@@ -206,9 +206,9 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   }
   if (latest == nullptr) {
     return absl::NotFoundError(
-        absl::StrCat("find import ", path,
-                     ": imports of this path exist, but none by this node of the file as it is now; import "
-                     "the model again"));
+        absl::StrCat("find the import of ", path,
+                     ": this path was imported by another node, or before the file changed; import the model "
+                     "on this node again"));
   }
   return ImportedFile{.artifact_id = latest->artifact_id(),
                       .files = static_cast<size_t>(from->objects_size())};

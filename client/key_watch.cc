@@ -76,7 +76,7 @@ class KeyWatch {
       known_[key.name()] = key;
     }
     stopped_ = !on_key_(change);
-    return stopped_ ? absl::CancelledError("watch keys: the caller stopped it") : absl::OkStatus();
+    return stopped_ ? absl::CancelledError("watch keys: stopped by the caller") : absl::OkStatus();
   }
 
   absl::Status TellMissing() {

@@ -46,8 +46,8 @@ void LeaseKeeper::Watch(const std::shared_ptr<ClaimedReplica>& claimed) {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
     // The replica stays readable. The next one that is watched tries again.
-    LOG(WARNING) << "start the thread that takes leases again: " << error.what()
-                 << "; after a restart of the daemon get the artifacts again";
+    LOG(WARNING) << "start the thread that renews leases after a restart of the daemon: " << error.what()
+                 << "; get the artifacts again after such a restart";
   }
 }
 

@@ -95,8 +95,10 @@ absl::Status LiveClient::TakeLease(const RequestContext& context, const std::str
 absl::StatusOr<std::string> LiveClient::MakeLive(const RequestContext& context, const Replica& replica) {
   const std::string what = absl::StrCat("make the lease on replica ", replica.replica_id(), " live");
   if (replica.image().empty() && !replica.state_->device) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, ": the replica is not attached whole; get all tensors at \"cpu\" or \"gpu:N\""));
+    return absl::FailedPreconditionError(absl::StrCat(
+        what,
+        ": this process is not attached to all tensors of the replica; get all tensors at \"cpu\" or "
+        "\"gpu:N\""));
   }
   return InSpan(
       "Client/MakeLive", context, [&](const RequestContext& operation) -> absl::StatusOr<std::string> {

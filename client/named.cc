@@ -55,9 +55,10 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::ListReplicas, operation, request,
                                      {.what = "list the replicas"}));
   if (listed.replicas().empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("find replicas of ", name,
-                     ": this node has none; `tensorcast replica ls` lists the replicas of this node"));
+    return absl::NotFoundError(absl::StrCat(
+        "find replicas of ", name,
+        ": this node has no replica of this artifact; `tensorcast replica ls` lists the replicas of this "
+        "node"));
   }
   // The first error ends it. What was done before stays done, and the call can be repeated.
   for (const v1::Replica& replica : listed.replicas()) TC_RETURN_IF_ERROR(call(replica.replica_id()));

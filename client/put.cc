@@ -156,9 +156,10 @@ absl::StatusOr<FilesBeside> OpenFilesAt(const RequestContext& context,
       }
     }
     if (opened.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("open the files in ", absl::StrJoin(paths, ", "),
-                       ": the folders contain only weights and hidden files; pass other paths, or no paths"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "open the files in ", absl::StrJoin(paths, ", "),
+          ": the folders contain no files to store (weights and hidden files are left out); pass other "
+          "paths, or no paths"));
     }
     std::vector<std::string> names;
     ObjectReaders objects;
@@ -220,7 +221,7 @@ absl::StatusOr<v1::PutArtifactResult> PutWithFiles(otel::Span& span, Session& se
                       PutUnder(span, session, operation, tensors, metadata, options));
   TC_RETURN_IF_ERROR(
       Annotate(BindFiles(span, *session.link, operation, files, options, put),
-               absl::StrCat(put.artifact_id(), " is stored as ", *options.key, ", without its files")));
+               absl::StrCat(put.artifact_id(), " is stored as ", *options.key, ", but without its files")));
   return put;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -69,7 +70,10 @@ absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestC
         rpc::NoteRetry(span, attempt);
         return once(on_response);
       });
-  if (!status.ok()) return Annotate(status, what);
+  if (!status.ok()) {
+    // Errors of the daemon often name the operation already.
+    return absl::StartsWith(status.message(), what) ? status : Annotate(status, what);
+  }
   if (result.has_value()) return *std::move(result);
   return absl::InternalError(
       absl::StrCat(what, ": the daemon ended the call without a result; report this defect of the daemon"));

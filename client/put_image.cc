@@ -30,7 +30,7 @@ absl::StatusOr<PutImage> PutImage::Create(std::span<const PutTensor> tensors, De
   TC_RETURN_IF_ERROR(AssignOffsets(layout));
   if (image.on_devices_ && devices == nullptr) {
     return absl::FailedPreconditionError(
-        "put: no device runtime reads tensors in GPU memory; set ClientOptions::devices");
+        "put: this client has no device runtime to read tensors in GPU memory; set ClientOptions::devices");
   }
   return image;
 }

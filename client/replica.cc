@@ -38,14 +38,13 @@ absl::Status Replica::Check() const {
   TC_RETURN_IF_ERROR(state_->claimed->CheckIntact());
   if (!lost()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "check replica ", replica_id(), ": the daemon went away, and the lease ended; get the artifact again"));
+      "check replica ", replica_id(), ": the daemon that held the lease ended; get the artifact again"));
 }
 
 absl::Status Replica::Verify() const {
   if (state_->image.empty() && image_bytes() > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("verify replica ", replica_id(),
-                     ": the replica is not attached in host memory; get the artifact at cpu with attach"));
+        absl::StrCat("verify replica ", replica_id(), ": ", state_->WhyNotMapped()));
   }
   const Manifest& manifest = *state_->manifest;
   // Digests are those of chunks, so each chunk that holds a part of a chosen tensor is read whole.
@@ -66,7 +65,7 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   const Tensor* tensor = state_->manifest->Find(name);
   if (tensor == nullptr) {
     return absl::NotFoundError(absl::StrCat("find tensor \"", name, "\": artifact ", artifact_id(),
-                                            " has no such tensor; tensors() lists them"));
+                                            " has no such tensor; tensors() lists the tensors"));
   }
   // Tensors are found in the manifest, and views exist only of those that the get chose: `chosen.tensors` has
   // their places in the manifest, ascending, in the order of the views.
@@ -75,7 +74,7 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   if (chosen == state_->chosen.tensors.end() || *chosen != place) {
     return absl::FailedPreconditionError(
         absl::StrCat("find tensor \"", name, "\" of ", artifact_id(),
-                     ": the get did not name this tensor; name it in the get, too"));
+                     ": the get did not choose this tensor; choose this tensor in the get, too"));
   }
   return state_->tensors[chosen - state_->chosen.tensors.begin()];
 }
@@ -145,6 +144,14 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
       "attach replica ", replica_id(), ": the replica is on disk; get the artifact at \"cpu\" or \"gpu:N\""));
 }
 
+std::string_view Replica::State::WhyNotMapped() const {
+  if (location.kind == LocationKind::kDisk) return "the replica is on disk; get the artifact at \"cpu\"";
+  if (claimed != nullptr) return "the replica is in GPU memory; get the artifact at \"cpu\"";
+  return "this process is not attached to the replica; get the artifact with GetOptions::attach, at \"cpu\" "
+         "to "
+         "read its bytes in this process";
+}
+
 // A view points into the image by the tensor's offset, which is the same in host memory and on a GPU. A
 // replica that is not attached has views without memory: names, types and shapes.
 void Replica::State::MakeViews() {
@@ -164,8 +171,9 @@ void Replica::State::MakeViews() {
 
 absl::Status Replica::State::OpenDevice(const IpcHandle& handle, DeviceRuntime* device_runtime) {
   if (device_runtime == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "attach replica ", replica_id(), ": no device runtime opens GPU memory; set ClientOptions::devices"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("attach replica ", replica_id(),
+                     ": this client has no device runtime to open GPU memory; set ClientOptions::devices"));
   }
   // Before it is open: from then on the daemon keeps the memory until this process has closed it, or has
   // ended.

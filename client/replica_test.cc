@@ -287,7 +287,7 @@ TEST_F(ReplicaTest, MissingTensor_ErrorNamesItAndItsArtifact) {
   const absl::Status missing = (*replica)->Find("c").status();
   EXPECT_TRUE(absl::IsNotFound(missing));
   EXPECT_EQ(missing.message(), absl::StrCat("find tensor \"c\": artifact ", put->artifact_id,
-                                            " has no such tensor; tensors() lists them"));
+                                            " has no such tensor; tensors() lists the tensors"));
 }
 
 // No client reads beyond what the manifest describes.
