@@ -76,8 +76,9 @@ class AdminClient {
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
-  // `replica` names replicas as in Client::SetPinned. FAILED_PRECONDITION for a pinned replica and, without
-  // `force`, for a last copy. UNAVAILABLE, without `force`, if the daemon cannot ask the global store.
+  // `replica` names replicas as in Client::SetPinned. A leased replica is removed when its last lease ends.
+  // FAILED_PRECONDITION for a replica that is pinned or still being made. Without `force` also
+  // FAILED_PRECONDITION for a last copy, and UNAVAILABLE if the daemon cannot ask the global store.
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
@@ -109,7 +110,7 @@ class AdminClient {
                                                                         std::string_view artifact_id);
   // Calls `on_news` with the existing tasks, then with a message that has `listed` set, then with each
   // change. Ends when the context ends, the connection ends, or `on_news` returns false. Does not reconnect:
-  // if the global store went away, the caller must call it again.
+  // if the global store went away, the caller must call WatchReplicationTasks again.
   absl::Status WatchReplicationTasks(
       const RequestContext& context, std::string_view artifact_id,
       const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news);
@@ -117,7 +118,7 @@ class AdminClient {
       const RequestContext& context, const v1::CancelReplicationTasksRequest& request);
   // Begins the drain of a node (DrainNodeRequest in proto/global_store.proto); `draining` false ends it.
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
-  // Frees the node id, so that another certificate may take it. Needs a connection to a global store.
+  // Allows a node with another certificate to use this node id. Needs a connection to a global store.
   absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);
 
  private:

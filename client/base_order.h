@@ -13,8 +13,8 @@ namespace tensorcast::client {
 // Returns `tensors` in the order of the base's tensors, if options.base names a base that has tensors with
 // the same names, dtypes and shapes. A difference compares chunks at the same place of both images, so the
 // same order keeps the difference small. In all other cases the tensors keep their order. An unknown base is
-// not an error here: the daemon later says why it made no difference. Asks the daemon only if the options
-// name a base.
+// not an error here: the daemon later reports why it did not publish a difference. Asks the daemon only if
+// the options name a base.
 std::vector<PutTensor> InOrderOfBase(Session& session, const RequestContext& operation,
                                      std::span<const PutTensor> tensors, const PutOptions& options);
 

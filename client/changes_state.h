@@ -1,6 +1,6 @@
 // The state of Changes: the parts of the target's image in which elements may have changed, and the
-// differences or base bytes that tell which elements did. Private to this folder. Immutable after Find,
-// except for `idle`: memory that calls of Changes::Of reuse. `mutex` guards it.
+// differences or base bytes that show which elements changed. Private to this folder. Immutable after Find,
+// except for `idle`, the memory that calls of Changes::Of reuse. `mutex` guards `idle`.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace tensorcast::client {
 struct ChangedPart {
   ByteRange range;                  // in the image
   bool whole = false;               // the changed elements are unknown: all count as changed
-  uint32_t chunk = 0;               // if `base` is null: this chunk of the differences lists them
+  uint32_t chunk = 0;               // if `base` is null: the chunk of the differences that lists the elements
   const std::byte* base = nullptr;  // range.bytes bytes of the base's image to compare with, or null
   uint32_t width = 1;               // bytes of an element; used with `base`
 };
@@ -37,7 +37,8 @@ struct ChangesReader {
   std::vector<uint32_t> offsets;
 };
 
-// The changed elements of the part that was read last: many small tensors lie in one part.
+// The changed elements of the part that was read last. They are kept, because many small tensors may lie in
+// one part.
 struct ReadPart {
   ChangesReader reader;
   const ChangedPart* part = nullptr;
@@ -50,7 +51,8 @@ struct Changes::Target {
   // Calls visit(tensor, overlap) for each tensor that shares bytes with `range` of the image. `tensor` is an
   // index into `places`.
   void ForOverlaps(ByteRange range, absl::FunctionRef<void(size_t, ByteRange)> visit) const;
-  // INVALID_ARGUMENT unless `memory` has, for each tensor, either as many bytes as the tensor or none.
+  // INVALID_ARGUMENT if `memory` does not have one entry per tensor, or if an entry that is not empty has
+  // another size than its tensor.
   absl::Status Check(std::span<const std::span<std::byte>> memory) const;
 
   std::string artifact_id;
@@ -77,7 +79,7 @@ struct Changes::State {
   ChangesSource source = ChangesSource::kWhole;
   std::string base_id;
   std::unique_ptr<Replica> base;                      // compared with the target (kComparison), else null
-  std::vector<std::unique_ptr<Replica>> differences;  // keep the memory that `decoders` read
+  std::vector<std::unique_ptr<Replica>> differences;  // own the memory that `decoders` read
   std::vector<DifferenceDecoder> decoders;
   std::vector<const DifferenceDecoder*> path;
   std::vector<ChangedPart> parts;  // ascending, without overlaps

@@ -22,10 +22,10 @@ inline constexpr char kDaemonSearch[] =
 // of a socket ("/path", "./path", "../path", "~/path") becomes "unix:" and the absolute path.
 std::string ToDaemonAddress(std::string_view named);
 
-// The first socket in these folders at which a daemon listens and this user may connect. In each folder, the
-// daemon's own user gets the operator's socket, and every other user gets the client's socket.
-// PERMISSION_DENIED if a daemon refuses this user and no other daemon serves it; UNAVAILABLE, with the places
-// that were tried, if no daemon listens.
+// The first socket in these folders at which a daemon listens and to which this user may connect. In each
+// folder, the daemon's own user gets the operator's socket, and every other user gets the client's socket.
+// PERMISSION_DENIED if a daemon refuses this user and no other daemon accepts this user. UNAVAILABLE if no
+// daemon listens; the message lists the places that were tried.
 absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 
 // The address of the daemon that `named` names. If `named` is empty, the daemon in TENSORCAST_DAEMON, else
@@ -34,10 +34,10 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 absl::StatusOr<std::string> FindDaemon(std::string_view named);
 
 // Checks that a process listens at `address` (unix:/path or host:port), by a plain connection before any RPC.
-// So a daemon that does not run is an error at once, with its cause. UNAVAILABLE when nothing listens there,
-// PERMISSION_DENIED when this user may not connect, CANCELLED and DEADLINE_EXCEEDED as the context says. If a
-// host name has several addresses, one that listens is enough. Resolving a host name may ask a name server
-// and then takes as long as the server needs.
+// So if no daemon runs, the caller gets an error at once, with the cause. UNAVAILABLE when nothing listens
+// there, PERMISSION_DENIED when this user may not connect, CANCELLED and DEADLINE_EXCEEDED as the context
+// says. If a host name has several addresses, one that listens is enough. Resolving a host name may ask a
+// name server and then takes as long as the server needs.
 absl::Status CheckListener(const std::string& address, const RequestContext& context);
 
 }  // namespace tensorcast::client

@@ -1,5 +1,5 @@
-// Finds the tensors of a put that the daemon can copy by itself, because it can reach their memory and
-// nothing can change that memory any more. Such tensors are handed over instead of streamed. Private to this
+// Finds the tensors of a put that the daemon can copy directly, because the daemon can reach their memory and
+// no process can change that memory. Such tensors are handed over instead of streamed. Private to this
 // folder.
 #pragma once
 

@@ -29,15 +29,15 @@ class LeaseKeeper {
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  // Watches the lease of `claimed`, a replica in host memory. Holds only a weak pointer.
+  // Watches the lease of `claimed`, a replica in host memory. The keeper holds only a weak pointer.
   void Watch(const std::shared_ptr<ClaimedReplica>& claimed);
 
  private:
   void Run();
-  // Whether the replica needs no keeper any more: its owner released it, or it has lost its lease for good.
+  // Whether the keeper can forget the replica: its owner released it, or its lease is lost for good.
   bool IsOver(const std::weak_ptr<ClaimedReplica>& watched);
-  // Takes the lease on `artifact_id` once more. An error means that the keeper should retry. OK means that
-  // the keeper should stop: the lease was taken, or can never be taken again.
+  // Tries once to take the lease on `artifact_id` again. An error means that the keeper should retry. OK
+  // means that the keeper should stop: the lease was taken, or can never be taken again.
   absl::Status TakeAgain(const std::string& artifact_id, const std::weak_ptr<ClaimedReplica>& watched);
 
   DaemonLink* const link_;

@@ -32,11 +32,12 @@ class LiveClient {
   LiveClient(const LiveClient&) = delete;
   LiveClient& operator=(const LiveClient&) = delete;
 
-  // Makes the replica's lease a live one. Returns its hold, the name of the lease in the calls below.
-  // FAILED_PRECONDITION if the replica is not attached whole, or if its GPU runs no kernels of the daemon.
+  // Makes the replica's lease a live one. Returns the hold, the token that names the lease in the calls
+  // below. FAILED_PRECONDITION if this process is not attached to the whole replica, or if the replica's GPU
+  // runs no kernels of the daemon.
   absl::StatusOr<std::string> MakeLive(const RequestContext& context, const Replica& replica);
   // Stages a version for the replica; the replica does not change. Also fetches the version's manifest, so
-  // that Commit does not have to.
+  // that Commit need not fetch it.
   absl::Status Prepare(const RequestContext& context, const std::string& hold,
                        const std::string& artifact_id);
 
@@ -46,11 +47,12 @@ class LiveClient {
     v1::Replica replica;
     std::shared_ptr<const Manifest> manifest;
   };
-  // Waits at most `wait` until all holders of the replica commit. The context must end later than `wait`: the
-  // daemon decides whether the holders were in time, and an error from the daemon leaves the replica
-  // unchanged, except INTERNAL if a GPU failed while it wrote: then the replica is lost, and the message says
-  // so. If the daemon does not answer, the state of the replica is unknown: commit again. If the replica is
-  // lost(), its bytes may be of both versions.
+  // Waits at most `wait` until all holders of the replica commit; then the daemon writes the version. The
+  // context's deadline must be later than the end of `wait`, because the daemon decides whether the holders
+  // were in time. After an error from the daemon, the replica is unchanged, with two exceptions. INTERNAL:
+  // a GPU failed during the write, the replica is lost, and the message says so. UNAVAILABLE, or no answer:
+  // the replica may be rewritten already or soon, so commit again. If Replica::lost() is true, the bytes may
+  // be of both versions.
   //
   // REQUIRES: no work of this process uses the memory meanwhile. On a GPU its kernels and copies run
   // asynchronously, and the daemon cannot see them: synchronise their streams before this call.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,7 +21,7 @@
 namespace tensorcast::client {
 
 struct Replica::State {
-  // Gives the memory back. For GPU memory, closes the handle first and then acknowledges this to the daemon,
+  // Unmaps the memory. For GPU memory, first closes the handle and then acknowledges this to the daemon,
   // which needs this order.
   ~State();
 
@@ -32,6 +33,8 @@ struct Replica::State {
   // handles do not fit the manifest.
   absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
                       bool copy_on_write);
+  // For errors: why this process cannot use the replica's bytes, and the remedy.
+  std::string_view WhyNotMapped() const;
   // Lists the chosen tensors, with their addresses where the replica is attached.
   void MakeViews();
 

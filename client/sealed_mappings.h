@@ -31,7 +31,7 @@ class SealedMappings {
   static SealedMappings Read();
 
   // The place of `bytes` in a memfd that is sealed WRITE | SHRINK | GROW and holds exactly these bytes.
-  // nullopt if `bytes` do not lie in such memory, or if this process has no descriptor of the memfd any more.
+  // nullopt if `bytes` do not lie in such memory, or if this process no longer has a descriptor of the memfd.
   std::optional<Place> Find(std::span<const std::byte> bytes) const;
   // The descriptor of a file that Find returned. This object owns it.
   int fd(const FileId& file) const { return files_.at(file).get(); }

@@ -29,8 +29,8 @@ class VersionsClient {
 
   // A node's id or name, and the location there.
   using Targets = std::vector<std::pair<std::string, Location>>;
-  // From now on the global store keeps the targets at the key's newest version. Takes any number of targets.
-  // An error that concerns one target is in that target's result.
+  // From now on the global store keeps the targets at the key's newest version. Accepts any number of
+  // targets. An error that concerns one target is in that target's result.
   absl::StatusOr<v1::FollowKeyResponse> FollowKey(const RequestContext& context, std::string_view key,
                                                   const Targets& targets);
   // The followers of one key, or of all keys if `key` is empty. Returns all pages in one response.
@@ -41,8 +41,8 @@ class VersionsClient {
   absl::StatusOr<v1::UnfollowKeyResponse> UnfollowKey(const RequestContext& context, std::string_view key,
                                                       const Targets& targets);
 
-  // One poll by a member of a version group. Retries until the context ends while the daemon or the global
-  // store cannot be reached.
+  // One poll by a member of a version group. While the daemon or the global store cannot be reached, retries
+  // until the context ends.
   absl::StatusOr<v1::AgreeOnVersionResponse> AgreeOnVersion(const RequestContext& context,
                                                             const v1::AgreeOnVersionRequest& request);
 

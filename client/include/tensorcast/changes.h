@@ -89,14 +89,14 @@ class Changes {
   // Writes the changed elements into `tensors`: the caller's memory for each of target.tensors(), in the same
   // order. Each span has as many bytes as the packed tensor; an empty span leaves its tensor out. Unless
   // source() is kWhole, the memory must hold elements of the base or the target. Uses up to eight threads.
-  // After an error (CANCELLED, DEADLINE_EXCEEDED) only some elements are written, all with the target's
-  // values. INVALID_ARGUMENT for another number of spans, or a span of another size.
+  // After an error (CANCELLED, DEADLINE_EXCEEDED) some elements may not be written; each written element has
+  // the target's value. INVALID_ARGUMENT if the number of spans, or the size of a span, is wrong.
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
 
   // Compares `tensors`, given as for WriteTo, with the digests of the target's manifest. Returns the indices
-  // of the tensors that differ. DATA_LOSS if the target's own memory does not match the digests. Other errors
-  // are those of WriteTo.
+  // into target.tensors() of the tensors that differ. DATA_LOSS if the target's own memory does not match the
+  // digests. Other errors are those of WriteTo.
   static absl::StatusOr<std::vector<size_t>> Differing(const RequestContext& context, const Replica& target,
                                                        std::span<const std::span<std::byte>> tensors);
 

@@ -19,7 +19,8 @@
 // the callbacks of StartGet and GetAt may run on other threads. The library holds no lock meanwhile.
 //
 // Time: every deadline (RequestContext::deadline, PendingGet::Wait) is on the steady clock: SteadyNow() plus
-// a duration. Setting the machine's clock does not move it. KeyInfo::updated is wall time, for people.
+// a duration. Setting the machine's clock does not move a deadline. KeyInfo::updated is wall time, for
+// people.
 //
 // Errors:
 // - UNAVAILABLE: the daemon cannot be reached, or the daemon needs the global store and cannot reach it.
@@ -29,7 +30,7 @@
 // - FAILED_PRECONDITION: no device runtime was given for a GPU replica.
 // - FAILED_PRECONDITION: a compare-and-swap found another revision.
 // - DATA_LOSS: no source has intact bytes.
-// - DEADLINE_EXCEEDED, CANCELLED: as the context asks.
+// - DEADLINE_EXCEEDED, CANCELLED: the context's deadline passed, or the context was cancelled.
 //
 // The client retries only UNAVAILABLE, within the deadline and for at most ten seconds. It does not retry if
 // the daemon reports that the global store has been away for longer than a restart or a failover takes.
@@ -101,17 +102,18 @@ struct GetOptions {
   // (Replica::writable).
   bool copy_on_write = false;
   // If true, the global store must resolve the key now: UNAVAILABLE when the store does not answer. If false,
-  // the daemon then uses the binding that it remembers, and marks the answer as unconfirmed.
+  // and the store does not answer, the daemon uses the binding that it remembers, and marks the answer as
+  // unconfirmed.
   bool confirmed = false;
   // The replica stays on the daemon's node, leased or not, until an operator unpins it.
   bool pin = false;
   // Write this version over a replica of an earlier version at `location` ("cpu" or "gpu:N"), so that memory
   // for one image is enough. The earlier replica is then gone. The daemon chooses the replica from which the
-  // store's differences lead to this version; without differences, the least recently used idle replica there
-  // with the same tensors, under any key. FAILED_PRECONDITION, with the reason, if the chosen replica is in
-  // use, is pinned, is a last copy, or is in memory that cannot be written to. With wait_for_space, the get
-  // waits until the replica's readers end. If `location` has no such replica, the get is an ordinary one.
-  // Cannot be combined with `tensors`, `lane` or "disk".
+  // store's differences lead to this version; without such differences, the least recently used idle replica
+  // at `location` that has the same tensors, under any key. FAILED_PRECONDITION, with the reason, if the
+  // chosen replica is in use, is pinned, is a last copy, or is in memory that cannot be written to. With
+  // wait_for_space, the get waits until the replica's readers end. If `location` has no such replica, the get
+  // is an ordinary one. Cannot be combined with `tensors`, `lane` or "disk".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
@@ -123,7 +125,7 @@ struct PutTensor {
   std::vector<uint64_t> shape;       // empty: a scalar
   std::span<const std::byte> bytes;  // in host memory
   // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. The put
-  // waits for no stream: all writes to the tensor must have ended before it.
+  // waits for no stream: all writes to the tensor must have ended before the put.
   DevicePtr device = {};
 };
 
@@ -148,13 +150,13 @@ struct PutOptions {
   // names, dtypes and shapes of the tensors are unchanged.
   bool files = true;
   // Only for a put of tensors with a key: paths of files and folders on this host. The key binds them with
-  // the tensors, as one more revision. A file keeps its name; a folder gives the files that an import would
-  // take.
+  // the tensors, as one more revision. A file keeps its name; of a folder, the key binds the files that an
+  // import of the folder would bind.
   std::vector<std::string> files_at;
   // Also publish the difference from an earlier version (the base), so that a node that holds the base pulls
-  // little. "auto": the artifact that the key names before the put. A key or an artifact id: that artifact.
-  // "none": no difference. Empty: the daemon's setting daemon.difference_base decides. If the tensors have
-  // the names, dtypes and shapes of the base's tensors, they are put in the base's order.
+  // few bytes. "auto": the artifact that the key names before the put. A key or an artifact id: that
+  // artifact. "none": no difference. Empty: the daemon's setting daemon.difference_base decides. If the
+  // tensors have the names, dtypes and shapes of the base's tensors, they are put in the base's order.
   std::string base;
   bool require_difference = false;  // without a difference the put fails and publishes nothing
   std::function<void(const TransferProgress&)> on_progress;
@@ -241,9 +243,9 @@ class Client {
                                                const GetOptions& options = {});
   // Gets at several locations at once: returns a replica for each of `locations`, in their order. "gpu:all"
   // stands for every GPU of the daemon, by ordinal. Missing chunks come to the node once; the daemon copies
-  // them from the first location to the others as they arrive. All or none: the first error, which names its
-  // location, cancels the rest. `options.location` is ignored. Several threads call `on_progress`, possibly
-  // at the same time.
+  // them from the first location to the others as they arrive. If one get fails, the others are cancelled,
+  // and GetAt returns the first error, which names its location. `options.location` is ignored. Several
+  // threads call `on_progress`, possibly at the same time.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
@@ -260,7 +262,7 @@ class Client {
   // Streams the tensors, from host or GPU memory, to the daemon through a small ring of shared memory, so
   // that no second image is needed. The daemon copies tensors directly if they are in a memfd that is sealed
   // WRITE | SHRINK | GROW, or in a replica that this process holds. Tensors must not change until Put
-  // returns: the daemon stores each byte with the value that it has when the daemon reads it.
+  // returns: the daemon stores each byte with the value that the byte has when the daemon reads it.
   // INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape, if its name repeats,
   // or if its address is not on the GPU that PutTensor::device names.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
@@ -282,9 +284,9 @@ class Client {
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
   // Binds the key to `artifact`, under the next revision. `artifact` is an artifact id or another key. For
-  // another key, binds the artifact and the files that it names now; later changes of that key have no
-  // effect. FAILED_PRECONDITION if the key has another revision than `expected_revision` (0: if the key
-  // exists).
+  // another key, binds the artifact and the files that the other key names now; later changes of the other
+  // key have no effect. FAILED_PRECONDITION if the key has another revision than `expected_revision` (0: if
+  // the key exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
@@ -299,15 +301,16 @@ class Client {
   // The keys that begin with `prefix`, sorted by name.
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
   // Calls `on_key`, on this thread, for each existing key that begins with `prefix`, then for each change.
-  // Returns the context's error when the context ends, and OK when `on_key` returns false. Reconnects by
-  // itself, and then reports only what changed meanwhile. Of several quick changes of one key, a slow
+  // Returns the context's error when the context ends, and OK when `on_key` returns false. Reconnects
+  // automatically, and then reports only what changed meanwhile. Of several quick changes of one key, a slow
   // `on_key` may get only the last.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 
   // Pins or unpins replicas of this node. A pinned replica is not evicted, leased or not. `replica` is a
   // replica id; a key or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND
-  // if the node has none. Needs the operator role; a client pins what it gets or puts by the option `pin`.
+  // if the node has none. Needs the operator role. A client without this role uses GetOptions::pin or
+  // PutOptions::pin.
   absl::Status SetPinned(const RequestContext& context, std::string_view replica, bool pinned);
 
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);
@@ -315,7 +318,7 @@ class Client {
  private:
   friend class Changes;
   explicit Client(std::shared_ptr<Session> session);
-  // Get, with `what` as the operation and the subject in errors.
+  // Like Get. Errors name `what` as the operation and the subject.
   absl::StatusOr<std::unique_ptr<Replica>> GetNamed(const RequestContext& context, std::string_view artifact,
                                                     const GetOptions& options, std::string_view what);
   // One attempt of Get.

@@ -46,7 +46,7 @@ struct TensorView {
 // DLPACK_FLAG_BITMASK_READ_ONLY in its DLManagedTensorVersioned. `byte_offset` is 0. The strides count
 // elements of a packed row-major tensor; elements smaller than a byte are packed too.
 struct DlpackView {
-  void* data = nullptr;     // an address of the device
+  void* data = nullptr;     // an address on the device
   int32_t device_type = 0;  // kDLCPU 1, kDLCUDA 2
   int32_t device_id = 0;    // CUDA's ordinal in this process
   uint8_t type_code = 0;    // DLDataTypeCode
@@ -97,9 +97,9 @@ class Replica {
   bool key_unconfirmed() const;
   // How the bytes came to this node; nullopt when the replica already existed.
   const std::optional<TransferReport>& transfer() const;
-  // True after the daemon went away. The bytes stay readable, but the lease is over: call Get for a new one.
-  // Becomes false again when the daemon comes back with this memory (daemon.keep_pool): the client then takes
-  // the lease again by itself, as long as the Client lives.
+  // True after the connection to the daemon ended. The bytes stay readable, but the lease is over: call Get
+  // for a new lease. Becomes false again if a restarted daemon still has this memory (daemon.keep_pool): the
+  // client then takes the lease again automatically, as long as the Client lives.
   bool lost() const;
   // OK: no damage is known, or the replica is not attached. UNAVAILABLE: the replica is lost().
   // DATA_LOSS, with the place: the daemon found that the bytes no longer match their digests (bad memory).
@@ -123,8 +123,8 @@ class Replica {
   const std::unique_ptr<State> state_;
 };
 
-// A get that runs in the background (Client::StartGet). Destroying it cancels the get and waits for its end.
-// Thread-safe.
+// A get that runs in the background (Client::StartGet). Destroying it cancels the get and waits until the get
+// has ended. Thread-safe.
 class PendingGet {
  public:
   ~PendingGet();
