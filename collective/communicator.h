@@ -40,8 +40,8 @@ struct RankDevice {
 // This process's ranks of a communicator. The communicator is aborted by an error (except for refused
 // arguments), or when a context ends during a wait. After an abort the buffers are no longer accessed, and
 // every later call fails with FAILED_PRECONDITION. The other ranks then fail or time out. The destructor of
-// an idle communicator leaves the group in good order, and waits at most a few seconds until the other ranks
-// leave too. The destructor of a communicator with unfinished broadcasts aborts it.
+// an idle communicator leaves the group without an error at the other ranks, and waits at most a few seconds
+// until the other ranks leave too. The destructor of a communicator with unfinished broadcasts aborts it.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -33,14 +33,14 @@ class HelperLink {
 
   // Starts the process. AwaitHello must follow before any request. REQUIRES: no process runs.
   absl::Status Start();
-  // Blocks until the process has loaded the library, and returns the version of the library. An error leaves
-  // the process as it is.
+  // Blocks until the process has loaded the library, and returns the version of the library. After an error
+  // the process still counts as running: the caller must call End or Kill.
   absl::StatusOr<std::string> AwaitHello();
   // Starts another process if the previous one has ended, and then returns the version of its library;
   // nullopt if the process runs.
   absl::StatusOr<std::optional<std::string>> EnsureRuns();
 
-  bool ended() const { return child_ == nullptr; }  // a process that died counts only after EnsureRuns or Ask
+  bool ended() const { return child_ == nullptr; }  // true for a dead process only after EnsureRuns or Ask
   absl::Status CheckRuns() const;                   // FAILED_PRECONDITION if the process has ended
 
   // Sends a request and waits for its answer. REQUIRES: not ended().
@@ -52,7 +52,7 @@ class HelperLink {
   absl::StatusOr<uint32_t> CommunicatorOf(const std::vector<std::string>& device_uuids);
 
   enum class How { kDied, kKilled };
-  // Ends the process; logs and counts that. REQUIRES: not ended().
+  // Kills the process if it still runs; logs and counts its end. REQUIRES: not ended().
   void End(How how, const absl::Status& why);
   // Kills the process after AwaitHello has failed, if no other process is to replace it. REQUIRES: not
   // ended().

@@ -8,7 +8,7 @@
 // Only one group is open at a time, because two groups on the same GPUs could wait for each other.
 //
 // Thread-safe; a group is used by one thread at a time. Groups must be destroyed before this object. The
-// destructor kills the process. Every earlier end of a process that had started is logged and counted.
+// destructor kills the process. If a started process ends before that, its end is logged and counted.
 #pragma once
 
 #include <memory>
@@ -42,8 +42,8 @@ struct HelperOptions {
   // Max time for any other answer. One request broadcasts at most 2,048 ranges; callers must keep their total
   // size small enough for this time.
   absl::Duration progress_timeout = absl::Seconds(10);
-  // Max time to form or leave a communicator with ranks on other nodes. Shorter, since another node may be
-  // lost.
+  // Max time to form or leave a communicator with ranks on other nodes. This time is shorter, since another
+  // node may be lost.
   absl::Duration wide_forming_timeout = absl::Seconds(20);
   // After a group of this node's GPUs could not form, the daemon tries no group of any kind for this time. A
   // driver or library that does not work will not work for the next request either, and each attempt would
@@ -73,7 +73,7 @@ class HelperProcess final : public DeviceBroadcaster {
   class Group;
   class WideGroup;
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
-  static std::string_view WhyNot(State state);  // the message why no group can be opened in this state
+  static std::string_view WhyNot(State state);  // says why no group can be opened in this state
   // UNAVAILABLE until pause_after_failure has passed.
   absl::Status CheckPause() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
