@@ -55,8 +55,8 @@ absl::StatusOr<std::string> HelperLink::AwaitHello() {
   const auto* const hello = std::get_if<Hello>(&reply);
   if (hello == nullptr || hello->version != kVersion) {
     return absl::InternalError(
-        "start the helper process: the process speaks another version; install daemon and helper from one "
-        "build");
+        "start the helper process: the process does not use this daemon's protocol version; install daemon "
+        "and helper from one build");
   }
   return hello->library;
 }
@@ -79,7 +79,8 @@ absl::StatusOr<Reply> HelperLink::Ask(const Request& request, absl::Duration tim
 
 absl::Status HelperLink::EndForWrongKind() {
   absl::Status strange = absl::InternalError(
-      "ask the helper process: the answer is of another kind; install daemon and helper from one build");
+      "ask the helper process: the answer does not match the request; install daemon and helper from one "
+      "build");
   End(How::kKilled, strange);
   return strange;
 }
@@ -110,9 +111,9 @@ absl::StatusOr<uint32_t> HelperLink::CommunicatorOf(const std::vector<std::strin
 // The communicators end with the process. Groups that are open see in ended() that it has ended.
 void HelperLink::End(How how, const absl::Status& why) {
   child_->Kill();
-  LOG(WARNING) << "the helper process of broadcasts, " << child_->pid() << ", "
+  LOG(WARNING) << "helper process " << child_->pid() << " for broadcasts "
                << (how == How::kDied ? "died" : "was killed")
-               << ", and is started again when it is needed: " << why;
+               << "; the daemon starts another process for the next broadcast: " << why;
   // Counted by how it ended: a process that died did so by itself, a killed one was given up by the daemon.
   otel::metrics::kNcclHelperEnds.Add(1, {how == How::kDied ? "died" : "killed"});
   communicators_.clear();

@@ -34,9 +34,9 @@ void HelperOptions::FromConfig(ConfigReader& config) {
 void HelperOptions::Validate(Findings& findings) const {
   // The helper process finds out whether the file is NCCL and recent enough. A daemon does not load it.
   if (std::error_code ignored; names_library() && !std::filesystem::is_regular_file(nccl, ignored)) {
-    findings.Add("daemon.nccl",
-                 absl::StrCat("\"", nccl,
-                              "\" is neither auto nor off, nor a file on this host; give one of the three"));
+    findings.Add(
+        "daemon.nccl",
+        absl::StrCat("\"", nccl, "\" is not auto, off or a file on this host; give one of these values"));
   }
 }
 
@@ -45,7 +45,8 @@ std::string_view HelperProcess::WhyNot(State state) {
     case State::kStarting:
       return "broadcast: the helper process is still starting; try again in some seconds";
     case State::kInUse:
-      return "broadcast: another broadcast is under way on this node; try again when it ends";
+      return "broadcast: another broadcast is under way on this node; try again when that broadcast has "
+             "ended";
     default:
       return "broadcast: this node has no helper process for NCCL; transfers go on without NCCL, and the "
              "daemon's log says why the process did not start";
@@ -123,7 +124,7 @@ class HelperProcess::Group final : public BroadcastGroup {
       return absl::InvalidArgumentError(
           absl::StrCat("open a group of ", allocations.size(), " allocations on ", by_device.size(),
                        " devices: a group needs one allocation on each of 2 to ", helper::kMaxRanks,
-                       " devices; pass such allocations"));
+                       " devices; pass one allocation for each device"));
     }
     std::vector<std::string> uuids;
     for (const auto& [uuid, allocation] : by_device) {
@@ -183,14 +184,14 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
       return absl::InvalidArgumentError(
           absl::StrCat("join a group of ", world.size, " ranks: ", allocations.size(), " allocations, ",
                        world.ranks.size(), " ranks of this node and an id of ", world.id.size(),
-                       " bytes were given; pass one allocation a rank, and the id that MakeId made"));
+                       " bytes were given; pass one allocation for each rank, and the id that MakeId made"));
     }
     if (allocations.empty() || allocations.size() > helper::kMaxRanks || allocations.size() >= world.size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("join a group of ", world.size, " ranks with ", allocations.size(), " here: 1 to ",
-                       helper::kMaxRanks,
-                       " ranks must be here, and at least one on another node; broadcast "
-                       "within one node without joining"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "join a group of ", world.size, " ranks with ", allocations.size(), " ranks on this node: 1 to ",
+          helper::kMaxRanks,
+          " ranks must be on this node, and at least 1 rank on another node; for one node, open a "
+          "group instead"));
     }
     // Set before the first message: from here on ranks of other nodes may wait for this one.
     begun_ = true;
@@ -236,7 +237,7 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
 HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
     : devices_(devices), options_(std::move(options)), link_(options_.argv, options_.forming_timeout) {
   if (const absl::Status started = link_.Start(); !started.ok()) {
-    LOG(WARNING) << "no broadcasts between the GPUs of this node: " << started;
+    LOG(WARNING) << "this node does not broadcast between its GPUs: " << started;
     SetUnavailable(started);
     return;
   }
@@ -250,15 +251,15 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
         return SetState(State::kIdle);
       }
       LOG(LEVEL(options_.names_library() ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
-          << "no broadcasts between the GPUs of this node: " << library.status().message();
+          << "this node does not broadcast between its GPUs: " << library.status().message();
       link_.Kill();
       SetUnavailable(library.status());
     });
   } catch (const std::system_error& error) {
-    const absl::Status none =
-        absl::ResourceExhaustedError(absl::StrCat("await the helper process: no thread can be started (",
-                                                  error.what(), "); raise the limit of threads"));
-    LOG(WARNING) << "no broadcasts between the GPUs of this node: " << none.message();
+    const absl::Status none = absl::ResourceExhaustedError(
+        absl::StrCat("await the helper process: no thread can be started (", error.what(),
+                     "); raise the limit of threads (`ulimit -u`)"));
+    LOG(WARNING) << "this node does not broadcast between its GPUs: " << none.message();
     link_.Kill();
     SetUnavailable(none);
   }
@@ -303,8 +304,8 @@ absl::StatusOr<std::string> HelperProcess::version() const {
 absl::Status HelperProcess::CheckPause() const {
   if (SteadyNow() >= not_before_) return absl::OkStatus();
   return absl::UnavailableError(
-      "open a group: the previous group could not form, and the pause after that has not ended; try again "
-      "later");
+      "open a group: the previous group could not form, and the pause after this failure has not ended; try "
+      "again later");
 }
 
 absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const RequestContext& context) {
@@ -341,9 +342,9 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   // Only when the process ended over it: a group that was refused for its arguments says nothing of the next
   // one. `group` still lives here, so the state is kInUse, and this thread may look at link_.
   if (link_.ended()) {
-    LOG(WARNING)
-        << "begin a broadcast: the helper process ended during this attempt, so no broadcast is tried for "
-        << options_.pause_after_failure << ": " << formed;
+    LOG(WARNING) << "begin a broadcast: the helper process ended during this attempt, so the daemon tries no "
+                    "broadcast for "
+                 << options_.pause_after_failure << ": " << formed;
     absl::MutexLock lock(&mutex_);
     not_before_ = SteadyNow() + options_.pause_after_failure;
   }

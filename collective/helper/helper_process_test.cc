@@ -263,9 +263,9 @@ TEST_F(HelperProcessTest, FailedJoin_DelaysNextGroup) {
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("driver is too old"));
   EXPECT_FALSE(helper_->available());
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()),
-              HasSubstr("the pause after that has not ended"));
+              HasSubstr("the pause after this failure has not ended"));
   const auto wide = helper_->Reserve(RequestContext::Background(absl::Seconds(60)));
-  EXPECT_THAT(std::string(wide.status().message()), HasSubstr("the pause after that has not ended"));
+  EXPECT_THAT(std::string(wide.status().message()), HasSubstr("the pause after this failure has not ended"));
 }
 
 // Two GPUs of one node, and two of another.

@@ -67,8 +67,8 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
   const ByteReader& in = reader.bytes();
   if (in.AtEnd()) return request;
   return absl::InvalidArgumentError(absl::StrCat(
-      "decode a request of ", bytes.size(), " bytes: ", in.ok() ? "the last field ends" : in.failure(),
-      " at byte ", in.position(), "; install daemon and helper from one build"));
+      "decode a request of ", bytes.size(), " bytes: the request is malformed at byte ", in.position(), " (",
+      in.ok() ? "bytes follow the last field" : in.failure(), "); install daemon and helper from one build"));
 }
 
 // The other process runs a foreign library. Nothing of its answer is used unless all of it can be read.

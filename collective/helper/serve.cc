@@ -175,9 +175,9 @@ class Server {
       }
       for (const ByteRange& range : ranges) {
         if (range.bytes > memory->second.bytes || range.offset > memory->second.bytes - range.bytes) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("broadcast ", range.bytes, " bytes at ", range.offset, ": the memory has ",
-                           memory->second.bytes, " bytes; broadcast a range of the memory"));
+          return absl::InvalidArgumentError(absl::StrCat(
+              "broadcast ", range.bytes, " bytes at offset ", range.offset, " of memory ", number,
+              ": the memory has ", memory->second.bytes, " bytes; broadcast a range inside the memory"));
         }
       }
     }

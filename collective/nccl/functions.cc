@@ -17,7 +17,8 @@ template <typename Function>
 absl::Status Find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the library has no ", name, "; install NCCL 2.18 or newer"));
+  return absl::UnavailableError(
+      absl::StrCat("the library has no function ", name, "; install NCCL 2.18 or newer"));
 }
 
 absl::Status FindAll(void* library, NcclFunctions& nccl) {
@@ -62,7 +63,7 @@ absl::StatusOr<NcclFunctions> FindNccl(const std::string& path) {
   NcclFunctions nccl;
   TC_RETURN_IF_ERROR(Annotate(FindAll(library, nccl), absl::StrCat("load NCCL from ", name)));
   int version = 0;
-  TC_RETURN_IF_ERROR(NcclStatus(nccl, nccl.get_version(&version), "ask for the version of NCCL", nullptr));
+  TC_RETURN_IF_ERROR(NcclStatus(nccl, nccl.get_version(&version), "read the version of NCCL", nullptr));
   // Before 2.9 the number was written in another way, and was smaller.
   nccl.version = absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
   if (version < kOldest) {
@@ -78,8 +79,9 @@ absl::Status NcclStatus(const NcclFunctions& nccl, ncclResult_t result, std::str
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
   const char* const last = nccl.get_last_error(comm);
   const std::string detail = last == nullptr || *last == '\0' ? "" : absl::StrCat(" (", last, ")");
-  return absl::Status(CodeOf(result), absl::StrCat(operation, ": NCCL says ", nccl.get_error_string(result),
-                                                   detail, "; set NCCL_DEBUG=WARN for more"));
+  return absl::Status(CodeOf(result),
+                      absl::StrCat(operation, ": NCCL reports ", nccl.get_error_string(result), detail,
+                                   "; set NCCL_DEBUG=WARN for more details"));
 }
 
 }  // namespace tensorcast

@@ -40,8 +40,8 @@ class NcclLibrary final : public CollectiveLibrary {
 absl::StatusOr<std::unique_ptr<CollectiveLibrary>> LoadNccl(const std::string& path, DeviceRuntime* devices) {
   if (devices->backend() != "cuda") {
     return absl::UnavailableError(
-        absl::StrCat("load NCCL: NCCL needs NVIDIA GPUs, and this process has the device backend ",
-                     devices->backend(), "; use NCCL where the backend is cuda"));
+        absl::StrCat("load NCCL: NCCL needs NVIDIA GPUs, and this process uses the device backend ",
+                     devices->backend(), "; use NCCL only with the device backend cuda"));
   }
   TC_ASSIGN_OR_RETURN(NcclFunctions nccl, FindNccl(path));
   return std::make_unique<NcclLibrary>(std::move(nccl), *devices);

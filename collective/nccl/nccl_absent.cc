@@ -6,7 +6,7 @@ namespace tensorcast {
 absl::StatusOr<std::unique_ptr<CollectiveLibrary>> LoadNccl(const std::string&, DeviceRuntime*) {
   return absl::UnavailableError(
       "load NCCL: this binary was built without NCCL; install NCCL's header and the CUDA toolkit, and build "
-      "again");
+      "TensorCast again");
 }
 
 }  // namespace tensorcast

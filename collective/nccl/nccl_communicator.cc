@@ -22,7 +22,7 @@ constexpr absl::Duration kLongestFinalize = absl::Seconds(5);
 absl::Status CheckRanks(int world_size, absl::Span<const RankDevice> ranks) {
   if (ranks.empty()) {
     return absl::InvalidArgumentError(
-        "join a communicator: no rank of this process was given; give one or more");
+        "join a communicator: no rank of this process was given; give one rank or more");
   }
   std::set<int> taken;
   std::set<int> devices;
@@ -145,11 +145,12 @@ void NcclCommunicator::Abort() { AbortFor(absl::CancelledError("the owner aborte
 absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes) {
   if (root < 0 || root >= world_size_) {
     return absl::InvalidArgumentError(absl::StrCat("broadcast from rank ", root, ": the communicator has ",
-                                                   world_size_, " ranks; name one of them"));
+                                                   world_size_, " ranks; name one of these ranks"));
   }
   if (buffers.size() != ranks_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("broadcast ", buffers.size(), " buffers: ", ranks_.size(),
-                                                   " ranks are here; give each rank one buffer"));
+    return absl::InvalidArgumentError(absl::StrCat("broadcast ", buffers.size(),
+                                                   " buffers: this process has ", ranks_.size(),
+                                                   " ranks; give each rank one buffer"));
   }
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].device != ranks_[i].device) {
@@ -166,7 +167,7 @@ absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DeviceP
 absl::Status NcclCommunicator::CheckNotEnded() {
   if (ended_.ok()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("use a communicator: the communicator has ended (",
-                                                    ended_.message(), "); join another one"));
+                                                    ended_.message(), "); join another communicator"));
 }
 
 absl::Status NcclCommunicator::ForEachRank(std::string_view operation,
@@ -209,7 +210,8 @@ absl::Status NcclCommunicator::Poll(const RequestContext& context, std::string_v
     mutex_.AwaitWithTimeout(absl::Condition(&ended), pause);
     pause = std::min(2 * pause, kLongestPause);
   }
-  return absl::CancelledError(absl::StrCat(operation, ": the communicator was aborted; join another one"));
+  return absl::CancelledError(
+      absl::StrCat(operation, ": the communicator was aborted; join another communicator"));
 }
 
 absl::StatusOr<bool> NcclCommunicator::CallsAreDone(std::string_view operation) {
