@@ -65,18 +65,20 @@ class LayoutChecker {
 
 absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
   if (!IsValidUtf8(tensor.name)) return Refuse(tensor, "the name is not valid UTF-8; rename the tensor");
-  if (!names_.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
+  if (!names_.insert(tensor.name).second) {
+    return Refuse(tensor, "two tensors have this name; rename one tensor");
+  }
   const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("lay out tensor ", QuoteName(tensor.name)));
   if (*bytes != tensor.nbytes) {
-    return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, but dtype and shape ask for ", *bytes,
-                  "; correct the shape");
+    return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, but its dtype and shape need ", *bytes,
+                  " bytes; correct the shape");
   }
   const uint64_t offset = image_bytes_;
   // By subtraction: the sum could overflow.
   if (tensor.nbytes > kMaxImageBytes - offset) {
-    return Refuse(tensor, tensor.nbytes, " bytes at offset ", offset,
-                  " make the image larger than 2^63 bytes; put fewer tensors");
+    return Refuse(tensor, "the tensor's ", tensor.nbytes, " bytes at offset ", offset,
+                  " make the image larger than 2^63 - 256 bytes; put fewer tensors");
   }
   image_bytes_ = (offset + tensor.nbytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   return offset;
@@ -125,9 +127,9 @@ absl::Status ValidateLayout(const ImageLayout& layout) {
     }
   }
   if (layout.image_bytes != checker.image_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("lay out an image of ", layout.image_bytes,
-                                                   " bytes: the tensors end at ", checker.image_bytes(),
-                                                   "; put the artifact with a client of this release"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "lay out an image of ", layout.image_bytes, " bytes: the tensors and their padding end at byte ",
+        checker.image_bytes(), "; put the artifact with a client of this release"));
   }
   return CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
 }
@@ -171,15 +173,15 @@ absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
 
 absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes) {
   if (chunk_bytes == 0 || chunk_bytes % kChunkGrain != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cut an image of ", image_bytes, " bytes: the chunk size of ", chunk_bytes,
-                     " bytes is not a positive multiple of ", kChunkGrain, "; run one release on all nodes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cut an image of ", image_bytes, " bytes into chunks: the chunk size of ", chunk_bytes,
+        " bytes is not a positive multiple of ", kChunkGrain, " bytes; run one release on all nodes"));
   }
   const uint64_t chunks = image_bytes / chunk_bytes + (image_bytes % chunk_bytes != 0 ? 1 : 0);
   if (chunks > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cut an image of ", image_bytes, " bytes: chunks of ", chunk_bytes, " bytes make ",
-                     chunks, " chunks, and at most 2^32-1 are allowed; put fewer tensors"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cut an image of ", image_bytes, " bytes into chunks: the image would have ", chunks, " chunks of ",
+        chunk_bytes, " bytes, and at most 2^32-1 chunks are allowed; put fewer tensors"));
   }
   return absl::OkStatus();
 }

@@ -90,10 +90,11 @@ TEST(AssignOffsets, AssignOffsets_RejectsSizeThatDtypeAndShapeDoNotGive) {
   Tensor wrong = MakeTensor("w", DType::kF32, {2});
   wrong.nbytes = 9;
   ExpectRejected(LayoutOf({wrong}),
-                 "lay out tensor \"w\": the tensor has 9 bytes, but dtype and shape ask for 8");
+                 "lay out tensor \"w\": the tensor has 9 bytes, but its dtype and shape need 8 bytes");
   Tensor unknown = MakeTensor("w", DType::kF32, {2});
   unknown.dtype = static_cast<DType>(99);
-  ExpectRejected(LayoutOf({unknown}), "lay out tensor \"w\": size a tensor: dtype value 99 is unknown");
+  ExpectRejected(LayoutOf({unknown}),
+                 "lay out tensor \"w\": compute the size of a tensor: dtype value 99 is unknown");
 }
 
 TEST(AssignOffsets, AssignOffsets_RejectsImageOf2ToThe63Bytes) {
@@ -155,7 +156,7 @@ TEST(ValidateLayout, ValidateLayout_RejectsUnassignedOffsetsAndSizes) {
   ImageLayout longer = layout;
   longer.image_bytes += 256;
   EXPECT_THAT(ValidateLayout(longer).message(),
-              HasSubstr("lay out an image of 768 bytes: the tensors end at 512"));
+              HasSubstr("lay out an image of 768 bytes: the tensors and their padding end at byte 512"));
 }
 
 TEST(SameImage, SameImage_ComparesTensorsAndIgnoresChunkSize) {

@@ -55,7 +55,7 @@ absl::Status Malformed(std::string_view what) {
 // Whether all could be read so far.
 absl::Status CheckRead(const ByteReader& in) {
   if (in.ok()) return absl::OkStatus();
-  return Malformed(absl::StrCat("at byte ", in.position(), ": ", in.failure()));
+  return Malformed(absl::StrCat("the bytes are malformed at byte ", in.position(), ": ", in.failure()));
 }
 
 template <size_t N>
@@ -99,12 +99,13 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
 // An error about a part of the manifest, both when encoding and when decoding.
 template <typename... Why>
 absl::Status Invalid(std::string_view part, const Why&... why) {
-  return absl::InvalidArgumentError(absl::StrCat("check the manifest's ", part, ": ", why...));
+  return absl::InvalidArgumentError(absl::StrCat("check ", part, " of the manifest: ", why...));
 }
 
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
   if (metadata.size() > kMaxLength) {
-    return Invalid("metadata", "there are ", metadata.size(), " entries, more than 2^32-1; give fewer");
+    return Invalid("metadata", "there are ", metadata.size(),
+                   " entries, and at most 2^32-1 are allowed; give fewer entries");
   }
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
@@ -113,7 +114,7 @@ absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
     }
     if (key.size() > kMaxLength || value.size() > kMaxLength) {
       return Invalid(absl::StrCat("metadata ", QuoteName(key)),
-                     "the key or the value is longer than 2^32-1 bytes; give shorter ones");
+                     "the key or the value is longer than 2^32-1 bytes; give a shorter key or value");
     }
   }
   return absl::OkStatus();
@@ -127,19 +128,19 @@ absl::Status CheckDifference(const ImageLayout& layout, const std::map<std::stri
     return tensor.name == name && tensor.dtype == DType::kU8 && tensor.shape.size() == 1;
   };
   if (!std::ranges::equal(layout.tensors, kTensorNames, is_bytes)) {
-    return Invalid("difference",
-                   "the tensors are not index and records, each of dtype U8 with one dimension; encode the "
-                   "difference again");
+    return Invalid(
+        "difference",
+        "the tensors must be index and records, both U8 with one dimension; encode the difference again");
   }
   for (const std::string key : {"base", "target"}) {
     const auto id = metadata.find(key);
     if (id == metadata.end() || !IsArtifactId(id->second)) {
       return Invalid("difference", "the metadata entry ", key,
-                     " is missing or is not an artifact id; name the artifacts of base and target");
+                     " is missing or is not an artifact id; set base and target to artifact ids");
     }
   }
   if (metadata.size() != 2) {
-    return Invalid("difference", "the metadata has entries other than base and target; leave those out");
+    return Invalid("difference", "the metadata has entries other than base and target; remove these entries");
   }
   if (metadata.at("base") == metadata.at("target")) {
     return Invalid("difference", "base and target are the same artifact; name two artifacts");
@@ -154,7 +155,7 @@ absl::Status CheckChunkRule(const ImageLayout& layout) {
   if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes) || any_chunk_size) return absl::OkStatus();
   return Invalid("layout", "the chunk size is ", layout.chunk_bytes, " bytes, but an image of ",
                  layout.image_bytes, " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes),
-                 "; put the artifact with a client of this release");
+                 " bytes; put the artifact with a client of this release");
 }
 
 // All rules of FORMAT.md except the order of the bytes. The encoder checks them before it writes, and the
@@ -164,7 +165,7 @@ absl::Status CheckFields(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckChunkRule(fields.layout));
   if (fields.layout.tensors.size() > kMaxLength) {
     return Invalid("layout", "there are ", fields.layout.tensors.size(),
-                   " tensors, more than 2^32-1; put fewer");
+                   " tensors, and at most 2^32-1 are allowed; put fewer tensors");
   }
   for (const Tensor& tensor : fields.layout.tensors) {
     if (tensor.name.size() > kMaxLength || tensor.shape.size() > kMaxLength) {
@@ -175,7 +176,7 @@ absl::Status CheckFields(const ManifestFields& fields) {
   }
   if (fields.digests.size() != fields.layout.chunk_count()) {
     return Invalid("digests", "there are ", fields.digests.size(), " digests for ",
-                   fields.layout.chunk_count(), " chunks; give one for each chunk");
+                   fields.layout.chunk_count(), " chunks; give one digest for each chunk");
   }
   for (size_t chunk = 0; chunk < fields.digests.size(); ++chunk) {
     if (fields.digests[chunk].blake3.has_value()) continue;
@@ -319,17 +320,18 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
   std::string_view before;
   for (const Tensor& file : layout.tensors) {
     if (!IsPathBelow(file.name)) {
-      return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "the name is not a plain relative path (printable, and without empty, \".\", \"..\" and "
-                     "long parts); rename the file");
+      return Invalid(
+          absl::StrCat("file ", QuoteName(file.name)),
+          "the name is not a plain relative path of at most 4095 printable bytes, with parts of 1 to 255 "
+          "bytes that are not \".\" or \"..\"; rename the file");
     }
     if (file.dtype != DType::kU8 || file.shape.size() != 1) {
       return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "dtype and shape are not U8 with one dimension; describe the file as bytes");
+                     "a file must be U8 with one dimension; describe the file as bytes");
     }
     if (file.name <= before) {
       return Invalid(absl::StrCat("file ", QuoteName(file.name)),
-                     "the name does not come after that of the previous file; sort the files by name");
+                     "the name does not come after the name of the previous file; sort the files by name");
     }
     before = file.name;
     for (size_t end = file.name.find('/'); end != std::string::npos; end = file.name.find('/', end + 1)) {

@@ -204,7 +204,7 @@ TEST(ManifestDecode, OtherKind_IsRefusedByNumber) {
 }
 
 TEST(ManifestDecode, FilesKindWithTensors_IsRejected) {
-  ExpectRejected(Patched(7, "01"), "file \"w\": dtype and shape are not U8 with one dimension");
+  ExpectRejected(Patched(7, "01"), "file \"w\": a file must be U8 with one dimension");
 }
 
 ImageLayout FilesOf(const std::vector<std::string>& names) {
@@ -239,7 +239,7 @@ TEST(FilesManifest, NamesOutsideTheFolder_AreRejected) {
 
 TEST(FilesManifest, UnsortedNamesAndFileThatIsAFolder_AreRejected) {
   EXPECT_THAT(CheckFileLayout(FilesOf({"b", "a"})).message(),
-              HasSubstr("the name does not come after that of the previous file"));
+              HasSubstr("the name does not come after the name of the previous file"));
   EXPECT_THAT(CheckFileLayout(FilesOf({"a", "a-b", "a/c"})).message(),
               HasSubstr("another file has this path as a folder"));
 }
@@ -282,7 +282,7 @@ TEST(DifferenceManifest, OtherTensors_AreRejected) {
                                         {index, MakeTensor("records", DType::kI8, {7})},
                                         {MakeTensor("index", DType::kU8, {5, 1}), records}}) {
     EXPECT_THAT(CreateDifference(DifferenceOf(tensors), Ends()).status().message(),
-                HasSubstr("the tensors are not index and records"));
+                HasSubstr("the tensors must be index and records"));
   }
 }
 
@@ -303,7 +303,7 @@ TEST(DifferenceManifest, OtherMetadata_IsRejected) {
 }
 
 TEST(ManifestDecode, DifferenceKindWithTensors_IsRejected) {
-  ExpectRejected(Patched(7, "02"), "the tensors are not index and records");
+  ExpectRejected(Patched(7, "02"), "the tensors must be index and records");
 }
 
 TEST(DigestOfTensors, OrderAndBytes_DoNotMatter) {
@@ -369,7 +369,8 @@ TEST(ManifestDecode, ManifestDecode_RejectsWrongChunkAndImageSizes) {
   for (const std::string_view chunk_bytes : {"0010000000000000", "0000080000000000", "0000200000000000"}) {
     ExpectRejected(Patched(8, chunk_bytes), "an image of 512 bytes is cut into chunks of 1048576");
   }
-  ExpectRejected(Patched(16, "0003000000000000"), "lay out an image of 768 bytes: the tensors end at 512");
+  ExpectRejected(Patched(16, "0003000000000000"),
+                 "lay out an image of 768 bytes: the tensors and their padding end at byte 512");
   ExpectRejected(Patched(16, "ffffffffffffffff"), "2^32-1");
 }
 
@@ -385,8 +386,8 @@ TEST(ManifestDecode, ManifestDecode_RejectsInvalidTensors) {
   ExpectRejected(Patched(36, "73"), "lay out tensor \"s\": two tensors have this name");
   ExpectRejected(Patched(37, "00"), "dtype value 0 is unknown");
   ExpectRejected(Patched(37, "17"), "dtype value 23 is unknown");
-  ExpectRejected(Patched(42, "0300000000000000"), "has 12 bytes, but dtype and shape ask for 18");
-  ExpectRejected(Patched(42, "ffffffffffffffff"), "more elements than fit in 64 bits");
+  ExpectRejected(Patched(42, "0300000000000000"), "has 12 bytes, but its dtype and shape need 18 bytes");
+  ExpectRejected(Patched(42, "ffffffffffffffff"), "the number of elements does not fit in 64 bits");
   ExpectRejected(Patched(58, "0001000000000000"),
                  "tensor \"w\": the tensor is at offset 256 of the image instead of 0");
 }

@@ -92,7 +92,8 @@ absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes) {
   Origin origin;
   reader(origin);
   if (in.AtEnd()) return origin;
-  return absl::InvalidArgumentError(absl::StrCat("decode origin: at byte ", in.position(), ": ",
+  return absl::InvalidArgumentError(absl::StrCat("decode origin: the bytes are malformed at byte ",
+                                                 in.position(), ": ",
                                                  in.ok() ? "bytes follow the last field" : in.failure()));
 }
 

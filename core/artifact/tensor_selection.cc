@@ -138,9 +138,10 @@ absl::Status NothingMatches(const Manifest& manifest, std::string_view pattern) 
     return absl::InvalidArgumentError(
         absl::StrCat(message, ": the artifact has no tensors; name another artifact"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(message, ": none of the artifact's ", tensors.size(),
-                                                 " tensors has this name or matches; the nearest name is ",
-                                                 QuoteName(nearest->name)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(message, ": the artifact has ", tensors.size(),
+                   " tensors, and no name equals or matches this text; use another ",
+                   "name or pattern; the nearest name is ", QuoteName(nearest->name)));
 }
 
 absl::Status TooLong(const Manifest& manifest, size_t patterns, std::string_view pattern) {

@@ -123,7 +123,8 @@ TEST(SelectTensors, UnmatchedPattern_IsNamedWithNearestTensor) {
   ExpectRefused(*manifest, {"layer.*"}, HasSubstr("\"layers.0.attn\""));
   ExpectRefused(
       *manifest, {"*.attn.q"},
-      HasSubstr("none of the artifact's 4 tensors has this name or matches; the nearest name is \"embed\""));
+      HasSubstr("the artifact has 4 tensors, and no name equals or matches this text; use another name or "
+                "pattern; the nearest name is \"embed\""));
   ExpectRefused(*manifest, {""}, HasSubstr("\"\""));
   ExpectRefused(*manifest, {"Norm"}, HasSubstr("\"Norm\""));
   ExpectRefused(*ManifestOf({}), {"*"}, HasSubstr("the artifact has no tensors"));

@@ -125,7 +125,7 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
   } catch (const std::system_error& error) {
     LOG(WARNING) << "broadcast " << group->root->manifest()->id() << " to " << group->receivers.size()
                  << " GPUs: no thread can be started (" << error.what()
-                 << "), so each GPU copies the artifact by itself; raise the limit of threads (`ulimit -u`)";
+                 << "), so each GPU copies the artifact separately; raise the limit of threads (`ulimit -u`)";
     group->state = State::kDissolved;
   }
 }
@@ -146,7 +146,8 @@ void FanOut::Run(Group& group) {
   otel::metrics::kNcclBroadcasts.Add(1, {status.ok() ? "ok" : "failed"});
   LOG_IF(WARNING, !status.ok()) << "send from " << group.root->location().ToString() << " to "
                                 << group.receivers.size()
-                                << " GPUs: the broadcast failed, and the GPUs copy the rest: " << status;
+                                << " GPUs: the broadcast failed, and the GPUs copy the missing chunks: "
+                                << status;
   for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->End(status);
   // Last: from now on the members may leave, and the last one waits for this thread.
   absl::MutexLock lock(&mutex_);

@@ -36,11 +36,11 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       const auto moved = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return news_ || stopped_; };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
         return absl::DeadlineExceededError(
-            "the replica that is sent got no more chunks in time; check the transfer into that replica");
+            "the replica to send received no further chunk in time; check the transfer into this replica");
       }
       if (stopped_) {
         return absl::UnavailableError(
-            "a receiving GPU left the group; no action is needed, the other GPUs pull the rest");
+            "a receiving GPU left the group; no action is needed, the other GPUs pull the missing chunks");
       }
       news_ = false;
     }
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       news_ = true;  // there may be more than were taken
       return chunks;
     }
-    if (ended) return Annotate(has->end(), "read the replica that is sent");
+    if (ended) return Annotate(has->end(), "read the replica to send");
   }
 }
 
@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
     if (!whole || range.bytes == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("the sender named bytes ", range.offset, " to ", range.offset + range.bytes,
-                       " of the image, which are not whole chunks; run one release on all nodes"));
+                       " of the image, but this range is not whole chunks; run one release on all nodes"));
     }
     for (uint64_t at = range.offset; at < range.offset + range.bytes; at += layout.chunk_bytes) {
       chunks.push_back(static_cast<uint32_t>(at / layout.chunk_bytes));

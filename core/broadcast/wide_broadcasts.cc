@@ -76,9 +76,9 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
       group->thread = std::thread([this, started = group.get()] { Run(*started); });
       groups_.push_back(group);
     } catch (const std::system_error& error) {
-      LOG(WARNING) << "broadcast " << plan.artifact_id << " between nodes: no thread can be started ("
-                   << error.what()
-                   << "), so the GPUs of this node pull it; raise the limit of threads (`ulimit -u`)";
+      LOG(WARNING)
+          << "broadcast " << plan.artifact_id << " between nodes: no thread can be started (" << error.what()
+          << "), so the GPUs of this node pull the artifact; raise the limit of threads (`ulimit -u`)";
       started = absl::ResourceExhaustedError(absl::StrCat("broadcast ", plan.artifact_id,
                                                           ": no thread can be started (", error.what(),
                                                           "); raise the limit of threads (`ulimit -u`)"));
@@ -171,7 +171,8 @@ void WideBroadcasts::Run(Group& group) {
   // By now the broadcaster has let go of the memory.
   if (!status.ok()) {
     LOG(WARNING) << "run group " << group.plan.group_id << " of " << group.plan.world_size
-                 << " GPUs of several nodes: the group failed, and its GPUs pull the rest: " << status;
+                 << " GPUs of several nodes: the group failed, and its GPUs pull the missing chunks: "
+                 << status;
     group.plan.meeting->GiveUp(group.plan, status);
   }
   std::vector<std::shared_ptr<Availability>> arrived;
@@ -196,8 +197,8 @@ absl::Status WideBroadcasts::Gather(Group& group) {
   const WideGroupPlan& plan = group.plan;
   if (broadcaster_ == nullptr) {
     return absl::UnavailableError(
-        "this node has no helper process for NCCL; set daemon.nccl, or leave nccl "
-        "out of daemon.lanes");
+        "this node has no helper process for NCCL; set daemon.nccl to auto, or remove nccl "
+        "from daemon.lanes");
   }
   if (plan.ranks.empty()) {
     return absl::InvalidArgumentError(
@@ -219,19 +220,19 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
     if (group.left) {
       return absl::CancelledError(
-          "a receiving GPU left the group; no action is needed, the other GPUs pull the rest");
+          "a receiving GPU left the group; no action is needed, the other GPUs pull the missing chunks");
     }
     if (!in_time) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "only ", group.members.size(), " of ", expected,
-          " GPUs of this node joined in time; get the artifact on all of them at the same time"));
+          "only ", group.members.size(), " of the ", expected,
+          " expected GPUs of this node joined in time; get the artifact on all these GPUs at the same time"));
     }
     for (const auto& [location, member] : group.members) replicas.push_back(member.receiver.replica_id);
   }
   if (plan.has_root && root == nullptr) root = table_->LeaseEarliest(replicas);
   if (plan.has_root && root == nullptr) {
     return absl::UnavailableError(
-        "the replica to send is gone; no action is needed, the GPUs pull the artifact");
+        "this node no longer has the replica to send; no action is needed, the GPUs pull the artifact");
   }
   absl::MutexLock lock(&mutex_);
   group.state = State::kMeeting;
@@ -283,10 +284,10 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the sender gave rank ", root.rank,
+        absl::StrCat("the sender gave ", root.rank, " as its rank, but ",
                      root.rank >= plan.world_size
-                         ? absl::StrCat(", and the group has only ", plan.world_size, " ranks, from 0 on")
-                         : absl::StrCat(", which is a rank of this node and not of the sender"),
+                         ? absl::StrCat("the group has only ", plan.world_size, " ranks, numbered from 0")
+                         : "this rank belongs to this node",
                      "; run one release on all nodes"));
   }
   world.id = root.communicator_id;
@@ -341,7 +342,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
       // A member that has all leaves, too; then only the end is to come.
       if (group.left && missing > 0) {
         return absl::CancelledError(
-            "a receiving GPU left the group; no action is needed, the other GPUs pull the rest");
+            "a receiving GPU left the group; no action is needed, the other GPUs pull the missing chunks");
       }
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
@@ -361,7 +362,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
   if (missing == 0) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the sender stopped, and ", missing, " of ", has.size(),
-                   " chunks are missing; no action is needed, the GPUs pull the rest"));
+                   " chunks are missing; no action is needed, the GPUs pull these chunks"));
 }
 
 // The lock is not held while chunks are added, since that calls observers.

@@ -38,9 +38,9 @@ absl::StatusOr<DeviceAllocation> AllocationTable::Find(DevicePtr pointer, uint64
       return candidate;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("use ", Describe(pointer),
-                                                 ": no allocation or import of this process holds ", bytes,
-                                                 " bytes there; pass a range inside one"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("use ", Describe(pointer), ": this process has no allocated or imported memory of ", bytes,
+                   " bytes at this address; pass a range inside an allocation"));
 }
 
 absl::StatusOr<DeviceAllocation> AllocationTable::FindBase(DevicePtr base, MemoryOrigin origin) const {
@@ -107,11 +107,12 @@ absl::Status CheckChanges(int device, std::span<const ElementChanges> blocks, co
       return refuse("a block is memory of another device", "use a stream of that device");
     }
     if (!std::has_single_bit(block.width) || block.width > sizeof(uint64_t)) {
-      return refuse(absl::StrCat("an element has ", block.width, " bytes"), "pass 1, 2, 4 or 8");
+      return refuse(absl::StrCat("an element has ", block.width, " bytes"),
+                    "pass elements of 1, 2, 4 or 8 bytes");
     }
     if (block.elements > ElementChanges::kMaxElements) {
       return refuse(absl::StrCat("a block has ", block.elements, " elements"),
-                    absl::StrCat("pass at most ", ElementChanges::kMaxElements));
+                    absl::StrCat("pass at most ", ElementChanges::kMaxElements, " elements in a block"));
     }
     const bool values = block.kind == ElementChanges::Kind::kValues;
     const auto operands = reinterpret_cast<uintptr_t>(block.operands);

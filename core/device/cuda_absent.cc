@@ -5,7 +5,7 @@ namespace tensorcast {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime() {
   return absl::UnavailableError(
-      "open CUDA: this binary was built without CUDA; install the CUDA toolkit, configure and build again");
+      "open CUDA: this binary was built without CUDA; install the CUDA toolkit, and build TensorCast again");
 }
 
 }  // namespace tensorcast

@@ -38,7 +38,7 @@ bool BreaksContext(cudaError_t error) {
 Meaning MeaningOf(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:
-      return {absl::StatusCode::kResourceExhausted, "free memory on the device or use another"};
+      return {absl::StatusCode::kResourceExhausted, "free memory on the device, or use another device"};
     case cudaErrorInvalidValue:
     case cudaErrorInvalidDevice:
     case cudaErrorInvalidDevicePointer:
@@ -64,13 +64,14 @@ Meaning MeaningOf(cudaError_t error) {
     // cudaIpcOpenMemHandle returns this when the exporter has ended or has freed the memory.
     case cudaErrorMapBufferObjectFailed:
       return {absl::StatusCode::kNotFound,
-              "get a new handle: the exporting process has ended or has freed the memory"};
+              "get a new handle, because the exporting process ended or freed the memory"};
     case cudaErrorHostMemoryAlreadyRegistered:
       return {absl::StatusCode::kAlreadyExists, "register host memory once"};
     case cudaErrorHostMemoryNotRegistered:
       return {absl::StatusCode::kNotFound, "register the host memory first"};
     case cudaErrorNotPermitted:
-      return {absl::StatusCode::kPermissionDenied, "check the process's privileges and memory lock limit"};
+      return {absl::StatusCode::kPermissionDenied,
+              "check the privileges of the process and its limit of locked memory (`ulimit -l`)"};
     case cudaErrorNotSupported:
     case cudaErrorPeerAccessUnsupported:
       return {absl::StatusCode::kUnimplemented,
@@ -79,10 +80,9 @@ Meaning MeaningOf(cudaError_t error) {
       return {absl::StatusCode::kDeadlineExceeded, "try again"};
     default:
       if (BreaksContext(error)) {
-        return {
-            absl::StatusCode::kInternal,
-            "use another device; this one works again when the process is started again, if nvidia-smi and "
-            "the kernel's log (Xid) show no fault of the hardware"};
+        return {absl::StatusCode::kInternal,
+                "use another device, or start this process again; replace the device if nvidia-smi or the "
+                "kernel's log (Xid) shows a fault of the hardware"};
       }
       return {absl::StatusCode::kInternal, "check the device's state with nvidia-smi"};
   }
@@ -101,7 +101,7 @@ BrokenContexts& BrokenContexts::OfProcess() {
 void BrokenContexts::Add(int device, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   const auto [broken, is_new] = broken_.try_emplace(device, why);
-  if (is_new) LOG(ERROR) << "use device " << device << ": the device is unhealthy from here on: " << why;
+  if (is_new) LOG(ERROR) << "use device " << device << ": the device is unhealthy from now on: " << why;
 }
 
 absl::Status BrokenContexts::Check(int device) const {

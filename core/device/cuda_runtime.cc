@@ -88,7 +88,8 @@ class CudaRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     if (bytes == 0) {
-      return absl::InvalidArgumentError("allocate device memory: 0 bytes were asked for; ask for at least 1");
+      return absl::InvalidArgumentError(
+          "allocate device memory: 0 bytes were asked for; ask for at least 1 byte");
     }
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
@@ -120,13 +121,13 @@ class CudaRuntime final : public DeviceRuntime {
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
     if (base == nullptr || bytes == 0) {
       return absl::InvalidArgumentError(
-          "register host memory: the memory has no bytes; pass at least 1 byte");
+          "page-lock host memory: the address is null or the size is 0; pass an address and at least 1 byte");
     }
     const bool read_only = access == HostAccess::kReadOnly;
     if (read_only && !std::ranges::all_of(devices_, &DeviceInfo::locks_read_only)) {
       return absl::UnimplementedError(
-          "page-lock host memory: not every GPU can lock memory that is mapped for reading only; map the "
-          "memory for writing, too");
+          "page-lock host memory: at least one GPU does not support page-locked memory that is mapped only "
+          "for reading; map the memory for reading and writing");
     }
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
@@ -172,7 +173,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(CheckHealth(device));
     if (handle.bytes == 0) {
       return absl::InvalidArgumentError(
-          "open device memory: the handle names 0 bytes; get a new handle from the exporting process");
+          "open device memory: the handle is for 0 bytes; get a new handle from the exporting process");
     }
     // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {

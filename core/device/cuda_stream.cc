@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -21,7 +22,7 @@ absl::Status EnablePeer(int device, int other) {
   const std::string which = absl::StrCat("peer access of device ", device, " to device ", other);
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
-  TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "ask for", which));
+  TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "check", which));
   if (can == 0) {
     return absl::UnimplementedError(absl::StrCat(
         "enable ", which, ": the hardware does not connect the two devices; copy through host memory"));
@@ -100,7 +101,7 @@ class CudaStream final : public Stream {
     const absl::Status status = Synchronize();
     if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
     LOG_IF(WARNING, !status.ok()) << "close a stream of device " << device_
-                                  << ": a copy failed before: " << status;
+                                  << ": an earlier copy failed: " << status;
     if (digests_) shared_.digest_buffers.Give(digests_);
     const CudaDeviceGuard guard(device_);
     CudaStatus(cudaStreamDestroy(stream_), "destroy", "a stream").IgnoreError();
@@ -200,10 +201,13 @@ class CudaStream final : public Stream {
  private:
   absl::Status CheckRunsKernels(std::string_view operation) const {
     if (runs_kernels_) return absl::OkStatus();
+    const int min = MinKernelCapability();
     return absl::UnimplementedError(absl::StrCat(
         operation, " on device ", device_,
-        ": this binary has no kernel for this device; install nvcc, configure and build again, or "
-        "use a newer device"));
+        min == std::numeric_limits<int>::max()
+            ? ": TensorCast was built without nvcc, so it has no GPU code; build TensorCast with nvcc"
+            : absl::StrCat(": the compute capability of the GPU is below ", min / 10, ".", min % 10,
+                           ", the min of this build; use a newer GPU")));
   }
 
   absl::Status Enqueue(void* destination, const void* source, uint64_t bytes, cudaMemcpyKind kind) {

@@ -40,9 +40,9 @@ absl::StatusOr<int> DeviceRuntime::FindDevice(std::string_view uuid) const {
   for (const DeviceInfo& device : devices()) {
     if (device.uuid == uuid) return device.ordinal;
   }
-  return absl::NotFoundError(absl::StrCat(
-      "find device ", uuid, ": this process sees ", devices().size(), " devices (", backend(),
-      " backend), and this one is not among them; make the device visible (CUDA_VISIBLE_DEVICES)"));
+  return absl::NotFoundError(absl::StrCat("find device ", uuid, ": the device is not one of the ",
+                                          devices().size(), " devices that this process sees (", backend(),
+                                          " backend); make the device visible (CUDA_VISIBLE_DEVICES)"));
 }
 
 std::unique_ptr<DeviceRuntime> CreateNullRuntime() { return std::make_unique<NullRuntime>(); }

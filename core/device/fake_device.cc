@@ -244,7 +244,8 @@ class FakeRuntime final : public DeviceRuntime {
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     if (bytes == 0) {
-      return absl::InvalidArgumentError("allocate device memory: 0 bytes were asked for; ask for at least 1");
+      return absl::InvalidArgumentError(
+          "allocate device memory: 0 bytes were asked for; ask for at least 1 byte");
     }
     if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeAllocation());
     // Counted before it is made, so that two threads cannot take the last bytes twice.
@@ -270,7 +271,7 @@ class FakeRuntime final : public DeviceRuntime {
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
     if (base == nullptr || bytes == 0) {
       return absl::InvalidArgumentError(
-          "register host memory: the memory has no bytes; pass at least 1 byte");
+          "page-lock host memory: the address is null or the size is 0; pass an address and at least 1 byte");
     }
     if (!locked_.Add(base, bytes, access)) {
       return absl::AlreadyExistsError(
@@ -355,7 +356,7 @@ class FakeRuntime final : public DeviceRuntime {
     if (dropped.fake.use_count() > 1) {
       allocations_.Add(dropped);
       return absl::FailedPreconditionError(
-          "free device memory: copies still use the memory; synchronize their streams first");
+          "release device memory: copies still use the memory; synchronize the streams of the copies first");
     }
     if (origin == MemoryOrigin::kAllocated) Release(base.device, dropped.bytes);
     return dropped;
@@ -374,10 +375,11 @@ class FakeRuntime final : public DeviceRuntime {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateFakeRuntime(const FakeDeviceOptions& options) {
   if (options.device_count < 1 || options.device_count > kMaxDevices || options.device_bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "make ", options.device_count, " fake devices of ", options.device_bytes, " bytes: 1 to ",
-        kMaxDevices,
-        " devices with at least 1 byte are allowed; set daemon.fake_devices and daemon.fake_device_memory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("make ", options.device_count, " fake devices of ", options.device_bytes,
+                     " bytes: 1 to ", kMaxDevices,
+                     " devices with at least 1 byte each are allowed; set daemon.fake_devices and "
+                     "daemon.fake_device_memory"));
   }
   return std::make_unique<FakeRuntime>(options);
 }

@@ -16,7 +16,7 @@ constexpr size_t kCudaHandleBytes = 64;
 
 absl::Status Malformed(std::string_view backend, size_t bytes) {
   return absl::InvalidArgumentError(
-      absl::StrCat("decode an IPC handle of ", bytes, " bytes: the handle is not one of the ", backend,
+      absl::StrCat("decode an IPC handle of ", bytes, " bytes: the handle is not from the ", backend,
                    " backend; run exporter and importer with the same device backend"));
 }
 

@@ -25,10 +25,10 @@ constexpr size_t kVisitedAtOnce = 4096;
 absl::Status CheckSizes(DecoderPath path, uint32_t chunk, uint64_t base_bytes, uint64_t target_bytes) {
   const uint64_t bytes = path.front()->geometry().chunk(chunk).bytes;
   if (base_bytes == bytes && target_bytes == bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("rebuild the chunk: the chunk has ", bytes, " bytes, but memory of ", base_bytes,
-                   " bytes was given for the base and of ", target_bytes,
-                   " for the target; pass memory of the chunk's size for both"));
+  return absl::InvalidArgumentError(absl::StrCat("rebuild the chunk: the chunk has ", bytes,
+                                                 " bytes, but the base's memory has ", base_bytes,
+                                                 " bytes and the target's memory has ", target_bytes,
+                                                 " bytes; pass memory of the chunk's size for both"));
 }
 
 // Elements of one width, in a part of a chunk.

@@ -13,7 +13,7 @@ absl::Status CheckGeometry(DecoderPath path) {
     if (difference == path.front() || difference->geometry() == path.front()->geometry()) continue;
     return absl::InvalidArgumentError(
         "rebuild the chunk: the differences are for images that differ in size, chunk size or element "
-        "widths; pull the whole target");
+        "widths; no action is needed, the whole target is used instead");
   }
   return absl::OkStatus();
 }
@@ -29,7 +29,8 @@ absl::Status ChunkRecords::Read(DecoderPath path, uint32_t chunk) {
   for (const ElementRun& run : runs_) elements_ += run.bytes / run.width;
   if (ModeOf(path, chunk) == RecordMode::kWhole) {
     return absl::FailedPreconditionError(
-        "rebuild the chunk: a difference has no record of the chunk; pull the whole chunk");
+        "rebuild the chunk: a difference has no record of the chunk; no action is needed, the whole chunk is "
+        "used instead");
   }
   streams_.clear();
   for (const DifferenceDecoder* const difference : path) {
@@ -47,8 +48,8 @@ absl::Status ChunkRecords::Read(DecoderPath path, uint32_t chunk) {
 
 absl::Status WrongNumberOfValues() {
   return absl::InvalidArgumentError(
-      "rebuild the chunk: a record of the difference has another number of values than its steps need; pull "
-      "the whole chunk");
+      "rebuild the chunk: the number of values in a record of the difference does not match the record's "
+      "steps; no action is needed, the whole chunk is used instead");
 }
 
 }  // namespace tensorcast

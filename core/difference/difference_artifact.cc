@@ -23,9 +23,9 @@ std::map<std::string, std::string> DifferenceMetadata(const DifferenceEnds& ends
 
 absl::StatusOr<DifferenceEnds> EndsOf(const Manifest& difference) {
   if (difference.kind() != ArtifactKind::kDifference) {
-    return absl::InvalidArgumentError(absl::StrCat("read the ends of artifact ", difference.id(),
-                                                   ": the kind is ", ArtifactKindName(difference.kind()),
-                                                   "; name an artifact of kind difference"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("read the base and target of artifact ", difference.id(), ": the artifact has kind ",
+                     ArtifactKindName(difference.kind()), "; name an artifact of kind difference"));
   }
   // Both are there: a manifest of this kind without them cannot be made or decoded.
   return DifferenceEnds{.base = difference.metadata().at("base"),

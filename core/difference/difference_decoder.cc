@@ -13,7 +13,8 @@ namespace tensorcast {
 namespace {
 
 absl::Status Refuse(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", what, "; pull the whole target"));
+  return absl::InvalidArgumentError(absl::StrCat("read the image of a difference: ", what,
+                                                 "; no action is needed, the whole target is used instead"));
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& lay
                                                           DifferenceGeometry target) {
   if (layout.tensors.size() != 2) {
     return Refuse(absl::StrCat("the layout has ", layout.tensors.size(),
-                               " tensors, but a difference has two, index and records"));
+                               " tensors, but a difference has two tensors, index and records"));
   }
   const Tensor& index_tensor = layout.tensors[0];
   const Tensor& records_tensor = layout.tensors[1];
@@ -34,7 +35,8 @@ absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& lay
     decoder.image_.emplace_back(piece);
   }
   if (bytes < layout.image_bytes) {
-    return Refuse(absl::StrCat("the image has ", bytes, " bytes, but its layout needs ", layout.image_bytes));
+    return Refuse(
+        absl::StrCat("the image has ", bytes, " bytes, but its layout needs ", layout.image_bytes, " bytes"));
   }
   std::vector<std::byte> gathered;
   const auto index_bytes = decoder.Bytes({index_tensor.offset, index_tensor.nbytes}, gathered);

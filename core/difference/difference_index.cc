@@ -12,7 +12,8 @@ constexpr uint16_t kVersion = 1;
 
 template <typename... Why>
 absl::Status Refuse(const Why&... why) {
-  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", why..., "; pull the whole target"));
+  return absl::InvalidArgumentError(absl::StrCat("read the index of a difference: ", why...,
+                                                 "; no action is needed, the whole target is used instead"));
 }
 
 bool HasRecord(RecordMode mode) { return mode != RecordMode::kSame && mode != RecordMode::kWhole; }
@@ -38,16 +39,16 @@ absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const Differ
   const auto image_bytes = in.Get<uint64_t>();
   const auto chunk_bytes = in.Get<uint64_t>();
   if (image_bytes != geometry.image_bytes || chunk_bytes != geometry.chunk_bytes) {
-    return Refuse("the index is of an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
-                  ", but the target has ", geometry.image_bytes, " bytes in chunks of ",
-                  geometry.chunk_bytes);
+    return Refuse("the index describes an image of ", image_bytes, " bytes in chunks of ", chunk_bytes,
+                  " bytes, but the target has ", geometry.image_bytes, " bytes in chunks of ",
+                  geometry.chunk_bytes, " bytes");
   }
   // Compared before memory is taken for the entries.
   constexpr size_t kEntryBytes = sizeof(RecordMode) + sizeof(uint32_t);
   const uint64_t chunks = geometry.chunk_count();
   if (in.remaining() != chunks * kEntryBytes) {
-    return Refuse("the index has ", in.remaining(), " bytes for ", chunks, " chunks, which need ",
-                  chunks * kEntryBytes, " bytes");
+    return Refuse("the index has ", in.remaining(), " bytes for the entries of ", chunks,
+                  " chunks, which need ", chunks * kEntryBytes, " bytes");
   }
   DifferenceIndex index;
   index.modes.reserve(chunks);
@@ -61,15 +62,15 @@ absl::StatusOr<DifferenceIndex> DecodeIndex(std::string_view bytes, const Differ
     if (HasRecord(mode) != (record > 0) || record >= geometry.chunk_bytes) {
       return Refuse("chunk ", chunk, " has mode ", RecordModeName(mode), " and a record of ", record,
                     " bytes, ",
-                    HasRecord(mode) == (record > 0) ? "and a record is shorter than a chunk"
-                    : HasRecord(mode)               ? "and a record of this mode has bytes"
-                                                    : "and this mode has no records");
+                    HasRecord(mode) == (record > 0) ? "but a record must be shorter than a chunk"
+                    : HasRecord(mode)               ? "but a record of this mode must have bytes"
+                                                    : "but this mode has no records");
     }
     sum += record;
   }
   // No overflow: at most 2^32 records of less than 2^32 bytes.
   if (sum != records_bytes) {
-    return Refuse("the index lists ", sum, " bytes of records, but the records have ", records_bytes,
+    return Refuse("the index lists ", sum, " bytes of records, but the tensor of records has ", records_bytes,
                   " bytes");
   }
   return index;

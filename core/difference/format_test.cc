@@ -248,9 +248,9 @@ TEST(DifferenceRecord, PositionsOutsideTheChunk_AreRejected) {
 
 TEST(DifferenceRecord, MissingOrSpareValues_AreRejected) {
   for (const Record& record : InEachMode()) {
-    ExpectDamaged(With(record, [](Record& r) { r.values.pop_back(); }), "another number of values");
-    ExpectDamaged(With(record, [](Record& r) { r.values.clear(); }), "another number of values");
-    ExpectDamaged(With(record, [](Record& r) { r.values.push_back(0); }), "another number of values");
+    ExpectDamaged(With(record, [](Record& r) { r.values.pop_back(); }), "the number of values in a record");
+    ExpectDamaged(With(record, [](Record& r) { r.values.clear(); }), "the number of values in a record");
+    ExpectDamaged(With(record, [](Record& r) { r.values.push_back(0); }), "the number of values in a record");
     ExpectDamaged(With(record, [](Record& r) { r.values.assign(kElements * 2 + 1, 0); }), "impossible size");
   }
 }
@@ -333,7 +333,8 @@ TEST(DifferenceDamage, EveryTruncation_IsRejected) {
     EXPECT_THAT(
         RebuildFrom(RecordMode::kSparse, record.substr(0, size), ExampleGeometry(), ExampleBase(), &target)
             .message(),
-        HasSubstr(size == 0 ? "a record of 0 bytes" : "; pull the whole chunk"));
+        HasSubstr(size == 0 ? "a record of 0 bytes"
+                            : "; no action is needed, the whole chunk is used instead"));
   }
   EXPECT_THAT(
       RebuildFrom(RecordMode::kSparse, record + "x", ExampleGeometry(), ExampleBase(), &target).message(),
@@ -358,9 +359,9 @@ TEST(DifferenceIndex, OtherFormatOrGeometry_IsRejected) {
   ExpectIndexRejected(patched(22, "00"), "mode same and a record of 38 bytes");
   ExpectIndexRejected(patched(22, "04"), "mode whole and a record of 38 bytes");
   ExpectIndexRejected(patched(23, "00"), "mode sparse and a record of 0 bytes");
-  ExpectIndexRejected(patched(23, "27"), "lists 39 bytes of records, but the records have 38 bytes");
+  ExpectIndexRejected(patched(23, "27"), "lists 39 bytes of records, but the tensor of records has 38 bytes");
   ExpectIndexRejected(patched(23, "ffffffff"), "a record of 4294967295 bytes");
-  ExpectIndexRejected(Unhex(kIndexHex) + '\0', "the index has 6 bytes for 1 chunks");
+  ExpectIndexRejected(Unhex(kIndexHex) + '\0', "the index has 6 bytes for the entries of 1 chunks");
 }
 
 TEST(DifferenceDecoder, ImageShorterThanItsLayout_IsRejected) {
@@ -380,7 +381,7 @@ TEST(DifferenceDecoder, ChunkMemoryOfOtherSize_IsRejected) {
   const Image base = ExampleBase();
   Image target(256);
   EXPECT_THAT(ChunkRebuilder().Rebuild({&path, 1}, 0, base, target, nullptr).message(),
-              HasSubstr("memory of 512 bytes was given for the base and of 256 for the target"));
+              HasSubstr("the base's memory has 512 bytes and the target's memory has 256 bytes"));
 }
 
 TEST(ElementRuns, Geometry_MergesWidthsAndCoversPadding) {

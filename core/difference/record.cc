@@ -30,8 +30,8 @@ std::span<const uint8_t> Octets(std::string_view text) {
 }
 
 absl::Status Damaged(std::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("read a record of a difference: ", what, "; pull the whole chunk"));
+  return absl::InvalidArgumentError(absl::StrCat("read a record of a difference: ", what,
+                                                 "; no action is needed, the whole chunk is used instead"));
 }
 
 // Checks that the gaps give as many positions as changed, all of them inside the chunk.
@@ -50,7 +50,7 @@ absl::Status CheckGaps(std::span<const uint8_t> gaps, uint64_t changed, uint64_t
     sum += block_sum;
     ends += block_ends;
   }
-  if (ends != changed) return Damaged("the number of gaps is not the number of changed elements");
+  if (ends != changed) return Damaged("the number of gaps differs from the number of changed elements");
   if (gaps.back() == kLongGap) return Damaged("the last gap has no end");
   if (sum + changed > elements) return Damaged("the gaps reach past the chunk");
   return absl::OkStatus();
@@ -60,7 +60,7 @@ absl::Status CheckBitmap(std::span<const uint8_t> bits, uint64_t changed, uint64
   uint64_t set = 0;
   for (const uint8_t byte : bits) set += static_cast<uint64_t>(std::popcount(byte));
   if (set != changed) {
-    return Damaged("the number of bits set in the bitmap is not the number of changed elements");
+    return Damaged("the number of bits set in the bitmap differs from the number of changed elements");
   }
   // The bits past the last element would name elements of which there are none.
   if (elements % 8 != 0 && bits.back() >> elements % 8 != 0) {
@@ -72,7 +72,7 @@ absl::Status CheckBitmap(std::span<const uint8_t> bits, uint64_t changed, uint64
 absl::Status CheckDenseSteps(std::span<const uint8_t> steps, uint64_t changed) {
   const auto unchanged = static_cast<uint64_t>(std::ranges::count(steps, uint8_t{0}));
   if (steps.size() - unchanged == changed) return absl::OkStatus();
-  return Damaged("the number of steps is not the number of changed elements");
+  return Damaged("the number of steps differs from the number of changed elements");
 }
 
 }  // namespace
@@ -142,13 +142,14 @@ absl::StatusOr<std::span<const uint8_t>> RecordReader::Context::Read(ByteReader&
   if (!in.ok()) return Damaged("a stream reaches past the end of the record");
   if (content_bytes < min || content_bytes > max) {
     return Damaged(absl::StrCat("a stream has the impossible size of ", content_bytes, " bytes, and ", min,
-                                " to ", max, " are possible"));
+                                " to ", max, " bytes are possible"));
   }
   if (stored.size() == content_bytes) return stored;
   if (stored.size() > content_bytes) return Damaged("a stream is longer than its content");
   if (zstd == nullptr) {
     return absl::ResourceExhaustedError(
-        "read a record of a difference: zstd has no memory; pull the whole chunk");
+        "read a record of a difference: zstd could not allocate memory; no action is needed, the whole chunk "
+        "is used instead");
   }
   buffer.Clear();
   uint8_t* const to = buffer.Room(content_bytes);
@@ -163,7 +164,8 @@ absl::StatusOr<RecordStreams> RecordReader::Read(RecordMode mode, std::span<cons
   ByteReader in({reinterpret_cast<const char*>(record.data()), record.size()});
   RecordStreams streams{
       .mode = mode, .changed = in.Get<uint32_t>(), .positions = {}, .steps = {}, .values = {}};
-  if (!in.ok() || streams.changed == 0 || streams.changed > elements) {
+  if (!in.ok()) return Damaged("the record is too short for the number of changed elements");
+  if (streams.changed == 0 || streams.changed > elements) {
     return Damaged(absl::StrCat("the number of changed elements is ", streams.changed, ", and 1 to ",
                                 elements, " are possible"));
   }
