@@ -48,8 +48,8 @@ absl::Status CheckIsInItsPlace(const PackedFile& file) {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "read ", file.path(),
-      ": the packed file was removed or replaced by another process, and is not a copy any more; put the "
-      "artifact again"));
+      ": another process removed or replaced the packed file, so the node lost this copy; put the artifact "
+      "again"));
 }
 
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
@@ -87,9 +87,9 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
                                                    " and not ", artifact_id, "; put the artifact again"));
   }
   if ((*manifest)->layout().image_bytes != header.image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open ", path, ": the header names ", header.image_bytes, " bytes of image, the manifest ",
-        (*manifest)->layout().image_bytes, "; put the artifact again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": the image has ", header.image_bytes, " bytes in the header, but ",
+                     (*manifest)->layout().image_bytes, " bytes in the manifest; put the artifact again"));
   }
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, *std::move(manifest));
 }
@@ -118,14 +118,14 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
         Add(*std::move(file));
       } else {
         otel::metrics::kDiskErrors.Add(1, {"scan"});
-        LOG(WARNING) << "scan the disk tier: a packed file is left alone and not offered: " << file.status();
+        LOG(WARNING) << "scan the disk tier: a packed file stays on disk, but is not used: " << file.status();
         NoteDamaged(artifact_id, file.status());
       }
     }
     scan.End(!error);
     LOG_IF(ERROR, error)
         << "scan the disk tier: read folder " << directory_ << ": " << error.message()
-        << "; other packed files of the folder are not offered; check the disk and start the daemon again";
+        << "; packed files that were not found yet are not used; check the disk, and start the daemon again";
   }
 
   std::vector<std::shared_ptr<PackedFile>> List() const override {
@@ -147,8 +147,9 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       if (now == file) return checked;
       file = std::move(now);  // written anew meanwhile
     }
-    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": the artifact is not on disk in ",
-                                            directory_, "; get the artifact from another source"));
+    return absl::NotFoundError(absl::StrCat("find ", artifact_id,
+                                            ": no usable packed file of the artifact is in ", directory_,
+                                            "; get the artifact from another source"));
   }
 
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
@@ -258,8 +259,9 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
-        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": the artifact is not on disk in ",
-                                                directory_, "; get the artifact from another source"));
+        return absl::NotFoundError(absl::StrCat("remove ", artifact_id,
+                                                ": no packed file of the artifact is in ", directory_,
+                                                "; check the artifact id"));
       }
       // A file that another process removed is gone as well.
       if (error != 0 && error != ENOENT) return ErrnoStatus(error, "remove", path);
@@ -307,7 +309,7 @@ class PackedWriterImpl final : public PackedWriter {
     if (manifest->layout().image_bytes != image_bytes_) {
       return absl::InvalidArgumentError(absl::StrCat(
           "pack ", manifest->id(), ": the manifest describes an image of ", manifest->layout().image_bytes,
-          " bytes, and the file holds ", image_bytes_, " bytes; put the artifact again"));
+          " bytes, but the file holds an image of ", image_bytes_, " bytes; put the artifact again"));
     }
     // The file is whole and synced before it gets its name, and the folder is synced after that. A crash in
     // between leaves a partial file, which the next Open removes, or a whole packed file.

@@ -12,9 +12,9 @@ void DiskOptions::Validate(Findings& findings) const {
   for (const std::string& root : import_roots) {
     std::error_code error;
     if (!std::filesystem::path(root).is_absolute() || !std::filesystem::is_directory(root, error)) {
-      findings.Add(
-          "daemon.import_roots",
-          absl::StrCat("\"", root, "\" is not the absolute path of a folder on this host; name one"));
+      findings.Add("daemon.import_roots",
+                   absl::StrCat("\"", root,
+                                "\" is not the absolute path of a folder on this host; write such a path"));
     }
   }
   if (!folder.empty()) CheckPrivatePlace("daemon.disk_dir", folder, "", findings);

@@ -109,7 +109,7 @@ uint64_t FileReader::ReadCached(uint64_t offset, HostSpan destination) {
 
 absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, HostSpan destination,
                               uint64_t needed) {
-  TC_RETURN_IF_ERROR(context.Check(identity_.uri));
+  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("read ", identity_.uri)));
   TC_RETURN_IF_ERROR(CheckObjectRange(identity_, offset, needed));
   // Direct I/O takes whole blocks at block addresses; other reads go through the page cache.
   const bool aligned = IsAligned(offset) && IsAligned(destination.size()) &&
@@ -127,7 +127,7 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
     } else if (errno == EINVAL && direct) {
       use_direct_.store(false, std::memory_order_relaxed);  // opened directly, but does not read so
     } else if (errno != EINTR) {
-      return FileError(errno, absl::StrCat("read ", needed - done, " bytes at ", offset + done, " of"),
+      return FileError(errno, absl::StrCat("read ", needed - done, " bytes at offset ", offset + done, " of"),
                        identity_.uri);
     }
   }
@@ -137,9 +137,9 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
 absl::Status FileReader::EndedEarly(uint64_t at) const {
   // A file that was cut short has changed. Only one that has not is damaged.
   TC_RETURN_IF_ERROR(CheckSame());
-  return absl::DataLossError(absl::StrCat("read ", identity_.uri, ": the file ended at byte ", at, " of ",
-                                          identity_.bytes,
-                                          "; check the file system, or import or put the model again"));
+  return absl::DataLossError(
+      absl::StrCat("read ", identity_.uri, ": the file ended at byte ", at, " of ", identity_.bytes,
+                   " bytes; check the file system, and import or put the model again"));
 }
 
 absl::Status FileReader::CheckUnchanged(const RequestContext& /*context*/) { return CheckSame(); }

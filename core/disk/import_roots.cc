@@ -101,7 +101,7 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
   if (folders_.empty()) {
     return absl::PermissionDeniedError(absl::StrCat(
         "open ", path,
-        ": this daemon imports no files; set daemon.import_roots to the folders that models are in"));
+        ": this daemon imports no files by path; set daemon.import_roots to the folders of the models"));
   }
   LOG_EVERY_N_SEC(INFO, 1) << "import " << QuoteName(path) << ": refused: " << why;
   if (absl::IsUnavailable(why)) {
@@ -140,10 +140,10 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
                                 : absl::PermissionDeniedError(real.status().message()));
   }
   if (!LiesInOne(*real, folders_)) {
-    return Refuse(
-        path, absl::PermissionDeniedError(absl::StrCat(
-                  "open ", *real,
-                  ": the path is outside of daemon.import_roots; move the file into one of those folders")));
+    return Refuse(path, absl::PermissionDeniedError(
+                            absl::StrCat("open ", *real,
+                                         ": the path is outside of daemon.import_roots; move the file, or "
+                                         "add its folder to daemon.import_roots")));
   }
   return real;
 }
@@ -154,8 +154,10 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   struct stat info;
   if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "stat", path));
   if (S_ISLNK(info.st_mode)) {
-    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
-                            "open ", real, ": the path became a link while it was opened; try again")));
+    return Refuse(
+        path,
+        absl::PermissionDeniedError(absl::StrCat(
+            "open ", real, ": the path became a symbolic link while the daemon opened the path; try again")));
   }
   if (!S_ISREG(info.st_mode)) {
     const absl::Status other = absl::InvalidArgumentError(
@@ -177,7 +179,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
 absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t max, int nesting,
                            std::vector<std::string>& paths) {
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(fdopendir(folder.get()), &closedir);
-  if (opened == nullptr) return FileError(errno, "list", prefix);
+  const std::string subject = prefix.empty() ? "the files" : prefix;
+  if (opened == nullptr) return FileError(errno, "list", subject);
   folder.release();  // closed with `opened`
   // readdir tells an error from the end by errno alone, which the calls below may have set.
   const auto next = [&] {
@@ -197,10 +200,10 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
     if (paths.size() > max) return absl::OkStatus();
     if (!is_link && S_ISDIR(info.st_mode)) {
       if (nesting == 0) {
-        return absl::InvalidArgumentError(absl::StrCat("list ", QuoteName(absl::StrCat(prefix, name)),
-                                                       ": more than ", kMaxNesting,
-                                                       " folders are nested; move files that are not of the "
-                                                       "model elsewhere, or put the model with --no-files"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("list ", QuoteName(absl::StrCat(prefix, name)), ": more than ", kMaxNesting,
+                         " folders are nested; move files that do not belong to the model elsewhere, or put "
+                         "the model with --no-files"));
       }
       UniqueFd below(openat(entry, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!below) return FileError(errno, "list", absl::StrCat(prefix, name));
@@ -208,7 +211,7 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
           AddFilesBelow(std::move(below), absl::StrCat(prefix, name, "/"), max, nesting - 1, paths));
     }
   }
-  return errno == 0 ? absl::OkStatus() : FileError(errno, "list", prefix);
+  return errno == 0 ? absl::OkStatus() : FileError(errno, "list", subject);
 }
 
 // Opens files in a folder and keeps to it, also where links lead out of it.
@@ -267,8 +270,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenFile(
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
     return Refuse(path, absl::InvalidArgumentError(absl::StrCat(
-                            "open ", path, ": the path leads to ", real, ", outside of ",
-                            absl::StrJoin(folders, " and "), "; replace the link by the file itself")));
+                            "open ", path, ": the path leads to ", real, ", which is outside of ",
+                            absl::StrJoin(folders, " and "), "; replace the link with the file itself")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());
@@ -298,9 +301,10 @@ absl::StatusOr<std::vector<std::string>> ImportRoots::ListBelow(const std::strin
   if (!opened) return Refuse(folder, FileError(errno, "list", folder));
   std::vector<std::string> paths;
   const absl::Status listed = AddFilesBelow(std::move(opened), "", max, kMaxNesting, paths);
+  const absl::Status named = Annotate(listed, absl::StrCat("open folder ", folder));
   // What lies too deep was found by listing, which the client may do, so it may learn of it.
-  if (absl::IsInvalidArgument(listed)) return Annotate(listed, absl::StrCat("open folder ", folder));
-  if (!listed.ok()) return Refuse(folder, listed);
+  if (absl::IsInvalidArgument(named)) return named;
+  if (!named.ok()) return Refuse(folder, named);
   std::ranges::sort(paths);
   return paths;
 }
@@ -310,17 +314,17 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const Reque
   // The URI is a real path, so nothing is resolved: a link that came to stand there since is an error.
   const std::string& path = file.uri;
   if (!absl::StartsWith(path, "/") || !LiesInOne(path, folders_)) {
-    return Refuse(
-        path, absl::PermissionDeniedError(absl::StrCat(
-                  "open ", path,
-                  ": the path is outside of daemon.import_roots; move the file into one of those folders")));
+    return Refuse(path, absl::PermissionDeniedError(
+                            absl::StrCat("open ", path,
+                                         ": the path is outside of daemon.import_roots; move the file, or "
+                                         "add its folder to daemon.import_roots")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(path);
   if (!entry.ok()) return Refuse(path, entry.status());
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened, OpenRegular(path, path, entry->get()));
   if (opened->identity() != file) {
     return absl::FailedPreconditionError(
-        absl::StrCat("open ", path, ": the file is not the one that was imported: ",
+        absl::StrCat("open ", path, ": the file changed or was replaced after its import: ",
                      DescribeChange(file, opened->identity()), "; import the model again"));
   }
   return opened;

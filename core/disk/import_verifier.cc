@@ -61,8 +61,8 @@ absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& ob
   if (!different.has_value()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
       "compare ", DescribeObjects(layout.chunk(*different), extents, objects), ": chunk ", *different,
-      " differed when it was read a second time; import the model when no process writes to the file any "
-      "more"));
+      " of the image had other bytes at the second read; import the model again when no process writes to "
+      "its files"));
 }
 
 }  // namespace tensorcast

@@ -23,7 +23,7 @@ constexpr std::string_view kMemoryFile = "/memfd:";  // how the kernel names one
 std::string PathOf(int fd) {
   std::error_code unknown;
   std::string path = std::filesystem::read_symlink(absl::StrCat("/proc/self/fd/", fd), unknown).string();
-  return unknown ? "a file that was offered" : path;
+  return unknown ? "an offered file" : path;
 }
 
 // The kind of what the descriptor leads to, for a message; empty for a regular file.
@@ -32,7 +32,7 @@ std::string_view KindOf(const struct stat& info, std::string_view path) {
   if (S_ISFIFO(info.st_mode)) return "a FIFO";
   if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) return "a device";
   if (S_ISSOCK(info.st_mode)) return "a socket";
-  if (!S_ISREG(info.st_mode)) return "a descriptor without a file";
+  if (!S_ISREG(info.st_mode)) return "a kernel object";
   // To fstat a memfd is a regular file: only its name tells.
   if (info.st_nlink == 0 && absl::StartsWith(path, kMemoryFile)) return "memory of a process";
   return "";
@@ -43,8 +43,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return FileError(errno, "stat", path);
   if (const std::string_view kind = KindOf(info, path); !kind.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": the path is ", kind,
-                                                   ", not a regular file; name a .safetensors file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": the path is ", kind, ", not a regular file; pass a regular file"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> file, FileReader::Of(std::move(path), std::move(fd)));
   TC_RETURN_IF_ERROR(WriteOutMappedPages(context, *file));

@@ -29,7 +29,10 @@ absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
   if (header.manifest_offset != kPackedHeaderBytes) {
     return Malformed("the manifest does not follow the header");
   }
-  if (header.image_offset % kPackedAlignment != 0) return Malformed("the image is not aligned");
+  if (header.image_offset % kPackedAlignment != 0) {
+    return Malformed(absl::StrCat("the image begins at byte ", header.image_offset,
+                                  ", which is not a multiple of ", kPackedAlignment));
+  }
   // Each sum has only terms that were found to be inside the file.
   if (header.image_offset > file_bytes) {
     return Malformed(absl::StrCat("the file has ", file_bytes,
@@ -66,11 +69,11 @@ std::string EncodePackedHeader(const PackedHeader& header) {
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
   if (bytes.size() < kPackedHeaderBytes) {
     return Malformed(
-        absl::StrCat("the file has ", bytes.size(), " bytes, and the header alone has ", kPackedHeaderBytes));
+        absl::StrCat("the file has ", bytes.size(), " bytes, but the header alone has ", kPackedHeaderBytes));
   }
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
   if (reader.GetBytes(kMagic.size()) != kMagic) {
-    return Malformed("the file does not begin as a packed file does");
+    return Malformed("the file does not begin with the bytes of a packed file");
   }
   const uint32_t version = reader.Get<uint32_t>();
   // Before the digest, which may lie elsewhere in a later version.
@@ -89,7 +92,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
                                   kPackedVersion));
   }
   if (const auto header_bytes = reader.Get<uint32_t>(); header_bytes != kPackedHeaderBytes) {
-    return Malformed(absl::StrCat("the header says that it has ", header_bytes, " bytes, and a header has ",
+    return Malformed(absl::StrCat("the header names ", header_bytes, " bytes as its own size instead of ",
                                   kPackedHeaderBytes));
   }
   // What this version does not use is zero, so that a later version can give it a meaning.

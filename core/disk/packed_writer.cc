@@ -133,8 +133,14 @@ absl::Status PartialFile::Reserve() {
 
 absl::Status PartialFile::Failed(int error_number, std::string_view operation) const {
   absl::Status status = ErrnoStatus(error_number, operation, path_);
-  // A file that is too large for its file system, or for the limit of file sizes, lacks room as well.
   if (!absl::IsResourceExhausted(status) && error_number != EFBIG) return status;
+  // A file that is too large for its file system, or for the limit of file sizes, lacks room as well.
+  if (error_number == EFBIG) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        status.message(), ": the packed file needs ", header_.file_bytes(),
+        " bytes; raise the daemon's limit of file sizes (`ulimit -f`), or set daemon.disk_dir to a folder on "
+        "a file system that allows larger files"));
+  }
   struct statvfs disk;
   const bool known = fstatvfs(fd_.get(), &disk) == 0;
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -171,9 +177,9 @@ absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const
 absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes) {
   const uint64_t total = TotalBytes(bytes);
   if (image_offset > header_.image_bytes || total > header_.image_bytes - image_offset) {
-    return absl::OutOfRangeError(
-        absl::StrCat("write ", total, " bytes at ", image_offset, " of an image of ", header_.image_bytes,
-                     " to ", path_, ": the range reaches past the end of the image; write inside the image"));
+    return absl::OutOfRangeError(absl::StrCat(
+        "write ", total, " bytes at offset ", image_offset, " of an image of ", header_.image_bytes,
+        " bytes to ", path_, ": the range reaches past the end of the image; write inside the image"));
   }
   const uint64_t offset = header_.image_offset + image_offset;
   std::vector<ConstHostSpan> rest;
@@ -193,8 +199,8 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
   }
   if (manifest.size() > manifest_bytes_max_) {
     return absl::InvalidArgumentError(absl::StrCat("finish ", path_, ": the manifest has ", manifest.size(),
-                                                   " bytes, and room for ", manifest_bytes_max_,
-                                                   " was reserved; reserve more"));
+                                                   " bytes, but only ", manifest_bytes_max_,
+                                                   " bytes were reserved; reserve more bytes"));
   }
   // The header comes last: until now the file does not begin like a packed file. The manifest's size is only
   // known here.
@@ -207,9 +213,7 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
 }
 
 absl::Status PartialFile::Rename(const std::string& path) {
-  if (rename(path_.c_str(), path.c_str()) != 0) {
-    return Failed(errno, absl::StrCat("give the name ", path, " to"));
-  }
+  if (rename(path_.c_str(), path.c_str()) != 0) return Failed(errno, absl::StrCat("make ", path, " from"));
   path_.clear();
   return absl::OkStatus();
 }

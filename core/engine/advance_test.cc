@@ -335,7 +335,7 @@ TEST_F(EngineAdvance, PartOfVersionHere_IsRefused) {
   WaitUntilIdle();
   Have(base_);
   EXPECT_THAT(std::string(Advanced().message()),
-              AllOf(HasSubstr("a part of"), HasSubstr("get the new version without advance")));
+              AllOf(HasSubstr("a partial replica of"), HasSubstr("get the new version without advance")));
   ExpectBase();
 }
 

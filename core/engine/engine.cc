@@ -102,7 +102,7 @@ struct StoreEngine::Parts {
 
 absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOptions& options) {
   if (options.host_pool == nullptr) {
-    return absl::InvalidArgumentError("open the store engine: no host pool was given; give one");
+    return absl::InvalidArgumentError("open the store engine: no host pool was given; give a host pool");
   }
   if (options.max_concurrent_ingests < 1) {
     return absl::InvalidArgumentError(absl::StrCat("open the store engine: ", options.max_concurrent_ingests,
@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
   if (request.manifest == nullptr) {
     TC_RETURN_IF_ERROR(ValidateLayout(request.new_layout));
     if (request.sources == nullptr) {
-      return absl::InvalidArgumentError("ingest a new artifact: no source was given; give one");
+      return absl::InvalidArgumentError("ingest a new artifact: no source was given; give a source");
     }
   } else if (request.location.kind == LocationKind::kDisk) {
     // Another process can remove a packed file. Its replica leaves the table here, so that this request makes
@@ -179,9 +179,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::st
   // A kept replica is not in the table before it is verified. UNAVAILABLE tells the caller to come again,
   // where NOT_FOUND would make it fetch what this node has.
   if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("lease ", artifact_id,
-                     ": the replica that was kept over the restart is not verified yet; try again"));
+    return absl::UnavailableError(absl::StrCat(
+        "lease ", artifact_id,
+        ": the replica that was kept during the daemon's restart is not verified yet; try again"));
   }
   return parts_->table.LeaseAt(artifact_id, location);
 }

@@ -168,7 +168,7 @@ TEST_F(EngineEviction, FullPool_ErrorSaysWhatHoldsIt) {
   const absl::Status status = Get(large, kCpu, GoodProvider(large)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("the host pool"), HasSubstr("1 leased (2097152 bytes)"),
+              AllOf(HasSubstr("the host pool"), HasSubstr("1 leased replica (2097152 bytes)"),
                     HasSubstr("1 pinned (2097152 bytes)"), HasSubstr("1 filling (2097152 bytes)"),
                     HasSubstr("4194304 by staging buffers"), HasSubstr(large.manifest->id())));
   control->Release();

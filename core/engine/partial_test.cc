@@ -352,7 +352,7 @@ TEST_F(EnginePartial, PartialReplica_IsKeptWhileLeasedPinnedOrGrowing) {
   const std::string id = lease->replica_id();
   const TestArtifact other = MakeChunkedArtifact(2, 2, kChunkBytes);
   EXPECT_THAT(Get(other, kCpu, GoodProvider(other)).status().message(),
-              HasSubstr("1 leased (4194304 bytes)"));
+              HasSubstr("1 leased replica (4194304 bytes)"));
   lease.reset();
   EXPECT_TRUE(engine_->SetPinned(id, true).ok());
   EXPECT_THAT(Get(other, kCpu, GoodProvider(other)).status().message(),
@@ -443,7 +443,7 @@ TEST_F(EnginePartial, PartialReplicaAsOnlySource_FailsIngestThatNeedsMore) {
   ASSERT_TRUE((*some)->Wait(ContextFor()).ok());
   const absl::Status status = Get(small, kGpu, nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("7 missing chunks of 8"));
+  EXPECT_THAT(status.message(), HasSubstr("7 of 8 chunks are missing"));
 }
 
 TEST_F(EnginePartial, PartialReplicaWithWrongBytes_IsWithdrawn) {

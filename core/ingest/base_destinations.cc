@@ -153,7 +153,7 @@ class CommittingDestination final : public BufferedDestination {
   absl::Status ReadBase(ByteRange range,
                         absl::FunctionRef<absl::Status(uint64_t offset, ConstHostSpan)> use) {
     if (on_gpu_ != nullptr) {
-      return Annotate(on_gpu_->Read(range, use), absl::StrCat("compare with ", advance_->base_id()));
+      return Annotate(on_gpu_->Read(range, use), absl::StrCat("compare with the base ", advance_->base_id()));
     }
     for (const ConstHostSpan& there : base_->HostSpans(range.offset, range.bytes)) {
       TC_RETURN_IF_ERROR(use(range.offset, there));
@@ -173,7 +173,7 @@ class CommittingDestination final : public BufferedDestination {
     if (!done.ok()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "write over ", advance_->base_id(), ": gpu:", image.device, " cannot change values in its memory: ",
-          done.message(), "; get the new version again, without live"));
+          done.message(), "; get the new version again without live"));
     }
     return stream;
   }
@@ -186,7 +186,7 @@ class CommittingDestination final : public BufferedDestination {
     if (done.ok()) return done;
     return absl::InternalError(absl::StrCat(
         "write over replica ", base.replica_id, " of ", advance_->base_id(), " on gpu:", image.device, ": ",
-        done.message(), "; the replica is lost: get the weights again with live=True"));
+        done.message(), "; the replica is lost, so get the weights again with live=True"));
   }
 
   const std::shared_ptr<Advance> advance_;

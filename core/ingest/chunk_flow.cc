@@ -175,7 +175,7 @@ void ChunkFlow::UseFallback(ChunkFetch& fetch, const absl::Status& why) {
   // Warned of once: other fetches of this source come here as well.
   LOG_IF(WARNING, source.path == fetch.path)
       << state_->what << ": the chunks of source " << source.source->info().name
-      << " go through host memory from here on: " << why;
+      << " go through host memory from now on: " << why;
   fetch.path = source.path = fetch.path->fallback();
 }
 
@@ -222,7 +222,7 @@ void ChunkFlow::EndInVain(ChunkFetch& fetch) {
       ++state_->reassigned;
       source.clock->Reassigned();
     } else if (!state_->failed.ok() || IsExcused(fetch, context)) {
-      VLOG(2) << state_->what << ": chunk " << fetch.request.chunk << " is asked for again: " << why;
+      VLOG(2) << state_->what << ": chunk " << fetch.request.chunk << " is requested again: " << why;
     } else if (!fetch.acquired) {
       // No buffer came: no other source would help.
       fetches = state_->GiveUp(why);

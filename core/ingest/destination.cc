@@ -153,14 +153,14 @@ class DiskDestination final : public Destination {
 absl::StatusOr<AwaitDigested> Destination::PlaceFrom(ByteRange /*range*/, DevicePtr source, bool /*digest*/) {
   return absl::UnimplementedError(
       absl::StrCat("place bytes of gpu:", source.device,
-                   ": this destination takes no bytes from GPU memory; stage the bytes"));
+                   ": this destination cannot copy from GPU memory; stage the bytes in host memory"));
 }
 
 absl::StatusOr<AwaitDigested> Destination::PlaceFromHost(ByteRange /*range*/,
                                                          std::span<const ConstHostSpan> /*source*/) {
   return absl::UnimplementedError(
-      "place bytes of host memory: only a GPU that digests reads host memory in place; fetch the bytes to a "
-      "buffer");
+      "place bytes of host memory: only a GPU that computes digests can read host memory in place; fetch the "
+      "bytes to a buffer");
 }
 
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory) {

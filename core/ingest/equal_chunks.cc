@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "core/artifact/layout.h"
 #include "core/replica/availability.h"
 #include "core/source/mapped_source.h"
@@ -156,9 +157,9 @@ void EqualChunks::Ended(const SourceFailure& failure) {
   // Its own manifest promises the same bytes.
   const absl::Status withdrawn = options_.table->Withdraw(failure.source.replica_id);
   LOG(ERROR) << "read replica " << failure.source.replica_id << " of " << failure.source.name
-             << ": the bytes do not match the manifest, and "
-             << (withdrawn.ok() ? "the replica is withdrawn" : withdrawn.ToString()) << ": "
-             << failure.status;
+             << ": the bytes do not match the manifest (" << failure.status << "); "
+             << (withdrawn.ok() ? "the replica is withdrawn"
+                                : absl::StrCat("the replica cannot be withdrawn: ", withdrawn.ToString()));
 }
 
 }  // namespace tensorcast

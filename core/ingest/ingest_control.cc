@@ -25,8 +25,8 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
   const absl::StatusCode code = lost ? absl::StatusCode::kDataLoss : why.code();
   // The error of a provider with one source says what that source failed with.
   if (absl::StrContains(why.message(), before->status.message())) return absl::Status(code, why.message());
-  return absl::Status(code, absl::StrCat(why.message(), "; the previous source, ", before->source.lane, " ",
-                                         before->source.name, ", was given up: ", before->status.message()));
+  return absl::Status(code, absl::StrCat(why.message(), "; the previous source (", before->source.lane, " ",
+                                         before->source.name, ") was given up: ", before->status.message()));
 }
 
 SourceLoss LossOf(const SourceFailure& failure, bool opened) {
@@ -172,7 +172,7 @@ absl::Status IngestControl::CheckAvailability(const ChunkSource& source) const {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "use source ", source.info().lane, " ", source.info().name, ": the source announces ", has->chunks(),
-      " chunks of ", has->chunk_bytes(), " bytes, and ", state_->plan.subject, " has ", layout.chunk_count(),
+      " chunks of ", has->chunk_bytes(), " bytes, but ", state_->plan.subject, " has ", layout.chunk_count(),
       " chunks of ", layout.chunk_bytes, " bytes; run one release on all nodes"));
 }
 
@@ -215,10 +215,11 @@ void IngestControl::GiveUpAll() {
   absl::MutexLock lock(&state_->mutex);
   // A chunk came after all, between the check and this.
   if (state_->sources.under_way() > 0) return;
-  const absl::Status why = absl::UnavailableError(absl::StrCat(
-      "wait for chunks: for ", absl::FormatDuration(state_->plan.peer_timeout), " none of ",
-      state_->sources.NamesInUse(), " had one of the ", state_->sources.missing(), " missing chunks of ",
-      state_->plan.layout->chunk_count(), "; start a node that has them, or import the artifact again"));
+  const absl::Status why = absl::UnavailableError(
+      absl::StrCat("wait for chunks: ", state_->sources.missing(), " of ", state_->plan.layout->chunk_count(),
+                   " chunks are missing, and no source in use (", state_->sources.NamesInUse(),
+                   ") had a missing chunk for ", absl::FormatDuration(state_->plan.peer_timeout),
+                   "; start a node that has these chunks, or import the artifact again"));
   for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
     if (source->in_use()) (void)state_->GiveUpSource(*source, why, /*corrupt=*/false);  // no fetches
   }

@@ -215,7 +215,8 @@ void IngestQueue::RunJob(const JobPtr& job) {
     // The replica may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
-    LOG_IF(ERROR, !removed.ok()) << "remove what is left of the deleted " << artifact_id << ": " << removed;
+    LOG_IF(ERROR, !removed.ok()) << "remove the rest of the deleted artifact " << artifact_id << ": "
+                                 << removed;
   }
   removal_->WithdrawUnhealthy();  // what broke a device may have been this
   // The order to the end: the lease is kept (or dropped), then the listener is told, then the job counts as

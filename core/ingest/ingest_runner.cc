@@ -131,7 +131,7 @@ class IngestRun {
       options_.table->Fail(job_.replica_id(),
                            absl::UnavailableError(absl::StrCat(
                                "ingest ", request_.artifact_id(), " to ", request_.location.ToString(),
-                               ": another replica there is whole; use that one")));
+                               ": another replica at this location is already complete; use that replica")));
     }
     return ready;
   }
@@ -313,22 +313,22 @@ absl::Status CheckChunks(const IngestRequest& request) {
                      request.manifest == nullptr
                          ? ": the artifact is new, and only a published artifact can be partial; ingest the "
                            "whole artifact"
-                         : ": only a replica in host memory can be partial; get those tensors to cpu, or get "
+                         : ": only a replica in host memory can be partial; get the tensors to cpu, or get "
                            "the whole artifact"));
   }
   const std::vector<uint32_t>& chunks = *request.chunks;
   const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
   if (!ascending) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ingest a part of ", request.subject(),
-                     ": the numbers of the wanted chunks are not in ascending order, or one is given twice; "
-                     "sort the numbers, and give each once"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ingest a part of ", request.subject(),
+        ": the numbers of the wanted chunks are not strictly ascending; sort the numbers, and give "
+        "each number once"));
   }
   if (!chunks.empty() && chunks.back() >= request.layout().chunk_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("ingest a part of ", request.subject(), ": chunk ",
-                                                   chunks.back(), " is wanted, and the artifact has ",
-                                                   request.layout().chunk_count(),
-                                                   " chunks, numbered from 0; name one of those"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("ingest a part of ", request.subject(), ": chunk ", chunks.back(),
+                     " is wanted, but the artifact has ", request.layout().chunk_count(),
+                     " chunks, numbered from 0; give the number of such a chunk"));
   }
   return absl::OkStatus();
 }
@@ -340,9 +340,14 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
   if (request.advance != nullptr &&
       (request.manifest == nullptr || request.chunks.has_value() || location.kind == LocationKind::kDisk)) {
-    return absl::InvalidArgumentError(absl::StrCat("advance to ", request.subject(),
-                                                   ": only a whole artifact in memory is written over an "
-                                                   "earlier version; get the artifact without advance"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("advance to ", request.subject(), ": ",
+                     request.manifest == nullptr
+                         ? "the artifact is new, and only a published artifact can replace an earlier version"
+                     : request.chunks.has_value()
+                         ? "a part is wanted, and only a whole artifact can replace an earlier version"
+                         : "a replica on disk cannot be written over",
+                     "; get the artifact without advance"));
   }
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {

@@ -69,7 +69,7 @@ NodeProvider::Given LocalSources::Next(const RequestContext& context) {
       return given;
     }
     LOG(WARNING) << "read replica " << lease->replica_id() << " of " << own.artifact_id
-                 << ": another source is tried: " << source.status();
+                 << ": the replica cannot be opened, and another source is tried: " << source.status();
     unopened_.push_back({.source = InfoOf(lease->location()), .status = source.status()});
   }
   return {};
@@ -85,9 +85,9 @@ void LocalSources::Ended(const SourceFailure& failure) {
     options_.artifact_store->NoteDamaged(options_.receiver.artifact_id, failure.status);
   }
   LOG(ERROR) << "read replica " << failure.source.replica_id << " of " << options_.receiver.artifact_id
-             << ": the bytes do not match the manifest, and "
-             << (withdrawn.ok() ? "the replica is withdrawn" : withdrawn.ToString()) << ": "
-             << failure.status;
+             << ": the bytes do not match the manifest (" << failure.status << "); "
+             << (withdrawn.ok() ? "the replica is withdrawn"
+                                : absl::StrCat("the replica cannot be withdrawn: ", withdrawn.ToString()));
 }
 
 // What a broadcast does not bring is copied.

@@ -50,7 +50,8 @@ absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
     asked_ = 0;  // no later provider was asked, so this node's may be again
     return absl::NotFoundError(absl::StrCat(
         "find a source of ", subject_,
-        ": this node has no other replica, and no source elsewhere was given; put the artifact again"));
+        ": this node has no other replica of the artifact, and no other source was given; put the artifact "
+        "again"));
   }
   others_in_use_ -= static_cast<int>(of_others.size());
   // What this node does not have is needed, though a source of it is in use.

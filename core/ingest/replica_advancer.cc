@@ -25,7 +25,7 @@ constexpr absl::Duration kMaxPreferredWait = absl::Seconds(2);
 
 // What a caller can do instead. A commit to live weights has a gate, and its caller asked for no advance.
 std::string_view Otherwise(const Advance& advance) {
-  return advance.gate() != nullptr ? "get the new version again, without live"
+  return advance.gate() != nullptr ? "get the new version again without live"
                                    : "get the new version without advance";
 }
 
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<StagingRing>> ReplicaAdvancer::MakeBuffers(
   }
   std::unique_ptr<StagingRing> own;
   AllocationRequest one = space;
-  one.subject = "a buffer to make chunks in";
+  one.subject = "a buffer for new chunks";
   one.bytes = bytes;
   const auto make = [&](HostPool& pool) -> absl::StatusOr<HostAllocation> {
     TC_ASSIGN_OR_RETURN(own, StagingRing::Create(&pool, 1, bytes));
@@ -80,19 +80,20 @@ absl::StatusOr<std::unique_ptr<Destination>> ReplicaAdvancer::Take(const IngestR
   }
   if (partial) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": this node holds a part of ", request.artifact_id(),
-                     " already; evict that replica first, or ", Otherwise(advance)));
+        absl::StrCat(what, ": this node already has a partial replica of ", request.artifact_id(),
+                     "; evict that partial replica first, or ", Otherwise(advance)));
   }
   const ImageLayout& layout = leased->manifest()->layout();
   if (layout.image_bytes != request.layout().image_bytes ||
       layout.chunk_bytes != request.layout().chunk_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        what, ": the earlier and the new version differ in image size or chunk size; ", Otherwise(advance)));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": the earlier version and the new version differ in image size or chunk size; ",
+                     Otherwise(advance)));
   }
   const bool on_gpu = leased->device_block() != nullptr;
   if (!on_gpu && !IsOwn(*leased->memory().host)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, ": the replica's memory was taken back from an earlier daemon, and is read-only ",
+        absl::StrCat(what, ": an earlier daemon filled the replica's memory, so this memory is read-only ",
                      "(daemon.keep_pool); ",
                      advance.gate() != nullptr ? "evict the replica, and get the weights again with live=True"
                                                : absl::StrCat("evict the replica, or ", Otherwise(advance))));

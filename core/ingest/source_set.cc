@@ -152,12 +152,12 @@ void SourceSet::GiveUpOvertaken() {
   // Where no other source is left, none was sooner.
   if (others.empty()) return;
   for (SourceInUse* source : overtaken) {
-    source->failure = SourceFailure{
-        .source = source->source->info(),
-        .status = absl::DeadlineExceededError(absl::StrCat(
-            "the source was overtaken: the chunks that were asked of this source came sooner from ",
-            absl::StrJoin(others, ", "))),
-        .delivered = source->delivered};
+    source->failure =
+        SourceFailure{.source = source->source->info(),
+                      .status = absl::DeadlineExceededError(absl::StrCat(
+                          "the source was overtaken: other sources (", absl::StrJoin(others, ", "),
+                          ") delivered the requested chunks sooner; no action is needed")),
+                      .delivered = source->delivered};
   }
 }
 

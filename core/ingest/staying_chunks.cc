@@ -39,7 +39,7 @@ class StayingChunks final : public ChunkSource {
                                                     const ChunkRequest& request) override {
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeFetch(info_, request),
-                     ": this chunk is to be overwritten; fetch the chunk from another source"));
+                     ": this chunk will be overwritten; fetch the chunk from another source"));
   }
 
  private:

@@ -64,10 +64,10 @@ uint64_t ReadGroupLimit() {
   return limit;
 }
 
-absl::Status TooLarge(uint64_t bytes, std::string_view reason) {
-  return absl::ResourceExhaustedError(absl::StrCat("make a host pool of ", bytes,
-                                                   " bytes: the pool does not fit, since ", reason,
-                                                   "; lower daemon.host_pool"));
+absl::Status TooLarge(uint64_t bytes, std::string_view reason,
+                      std::string_view remedy = "lower daemon.host_pool") {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "make a host pool of ", bytes, " bytes: the pool does not fit, because ", reason, "; ", remedy));
 }
 
 }  // namespace
@@ -90,8 +90,11 @@ absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, 
   }
   // Each segment is a file in memory, to which the limit applies.
   if (std::min(bytes, segment_bytes) > limits.file_bytes) {
-    return TooLarge(bytes, absl::StrCat("the file size limit (ulimit -f) is ", limits.file_bytes,
-                                        " bytes, less than a segment of the pool"));
+    return TooLarge(
+        bytes,
+        absl::StrCat("the file size limit (ulimit -f) is ", limits.file_bytes,
+                     " bytes, but a segment of the pool has ", std::min(bytes, segment_bytes), " bytes"),
+        "raise the file size limit, or lower daemon.host_pool below the limit");
   }
   if (prefaulted && bytes > limits.available_bytes) {
     return TooLarge(bytes, absl::StrCat("only ", limits.available_bytes, " of ", limits.physical_bytes,

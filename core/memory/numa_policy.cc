@@ -27,8 +27,8 @@ void PreferNumaNode(std::byte* base, uint64_t bytes, int node) {
   // One bit more than there are: the kernel takes one off.
   if (syscall(SYS_mbind, base, bytes, MPOL_PREFERRED, nodes.data(), kMaxNodes + 1, 0) != 0) {
     LOG_FIRST_N(WARNING, 1) << "place memory on NUMA node " << node
-                            << ", near its GPUs: mbind: " << strerror(errno)
-                            << "; give a container CAP_SYS_NICE";
+                            << ", near the GPUs of that node: mbind: " << strerror(errno)
+                            << "; in a container, add the capability CAP_SYS_NICE";
   }
 }
 

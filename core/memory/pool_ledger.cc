@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<GranuleRange>> PoolLedger::Take(uint64_t granules, ui
     ++failures_;
     return absl::ResourceExhaustedError(absl::StrCat(
         "allocate ", wanted_bytes, " bytes in the host pool: ", free_bytes(), " of ", bytes_,
-        " bytes are free, in units of ", kGranuleBytes, "; evict replicas, or raise daemon.host_pool"));
+        " bytes are free, in units of ", kGranuleBytes, " bytes; evict replicas, or raise daemon.host_pool"));
   }
   NoteUse();
   return *std::move(ranges);
@@ -76,18 +76,18 @@ absl::StatusOr<std::vector<ImageExtent>> PoolLedger::Adopt(uint64_t image_bytes,
     if (extent.image_offset != next || next >= image_bytes || extent.bytes == 0 ||
         extent.bytes > segment_bytes || extent.offset > segment_bytes - extent.bytes ||
         extent.bytes % unit != 0 || extent.offset % unit != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("take back segment ", extent.segment, " of an earlier daemon: ", extent.bytes,
-                       " bytes at offset ", extent.offset, " cannot hold the image of ", image_bytes,
-                       " bytes from byte ", extent.image_offset, " on; get the artifact again"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "take back segment ", extent.segment, " of an earlier daemon: the record is not valid: ",
+          extent.bytes, " bytes at offset ", extent.offset, " of the segment for offset ",
+          extent.image_offset, " of an image of ", image_bytes, " bytes; get the artifact again"));
     }
     found.push_back({extent.image_offset, {segment * segment_bytes_ + extent.offset, extent.bytes}});
     next += extent.bytes;
   }
   if (next < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "take back an image of ", image_bytes,
-        " bytes of an earlier daemon: the recorded memory ends at byte ", next, "; get the artifact again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("take back an image that an earlier daemon kept: the record covers only the first ",
+                     next, " of ", image_bytes, " bytes; get the artifact again"));
   }
   // Only when all was checked: an error leaves the pool as it was.
   for (const ImageExtent& part : found) AddReferences(part.extent);

@@ -107,7 +107,8 @@ absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_asid
     PreferNumaNode(base() + segment * segment_bytes_, bytes, numa_nodes_[segment % numa_nodes_.size()]);
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0) {
-    return ErrnoStatus(errno, "seal (Linux 5.1 or later is needed)", Describe(this->bytes()));
+    return ErrnoStatus(errno, "seal",
+                       absl::StrCat(Describe(this->bytes()), " (the seal needs Linux 5.1 or later)"));
   }
   return fd;
 }
@@ -134,9 +135,9 @@ Prefaulter::Prefaulter(const SharedRegion& region, int threads) : region_(region
       threads_.emplace_back([this] { Run(); });
     } catch (const std::system_error& error) {
       LOG(ERROR) << "pre-fault " << Describe(region.bytes()) << ": only " << i << " of " << threads
-                 << " threads can be started (" << error.what()
-                 << "); pages that no thread pre-faults appear at first touch; raise the limit of threads "
-                    "(`ulimit -u`)";
+                 << " threads can be started (" << error.what() << "), so "
+                 << (i == 0 ? "pages appear at first touch" : "pre-faulting takes longer")
+                 << "; raise the limit of threads (`ulimit -u`)";
       return;
     }
     ++running_;
@@ -201,7 +202,7 @@ absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t by
   if (error == 0 || stop_) return absl::OkStatus();
   return ErrnoStatus(
       error, "pre-fault",
-      absl::StrCat("host pool bytes ", offset, " to ", offset + bytes, " of ", region_.bytes()));
+      absl::StrCat("bytes ", offset, " to ", offset + bytes, " of ", Describe(region_.bytes())));
 }
 
 int Prefaulter::PopulateFile(size_t segment, uint64_t offset, uint64_t bytes) {
