@@ -54,15 +54,17 @@ absl::Status DevicePool::CheckDevice(int device) const {
   const int count = device_count();
   if (device < 0 || device >= count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("use gpu:", device, ": this node has ",
-                     count == 0 ? "no GPUs; use location cpu or disk"
-                                : absl::StrCat(count, " GPUs; name one of them, numbered from gpu:0 on")));
+        absl::StrCat("use gpu:", device, ": this daemon uses ",
+                     count == 0   ? "no GPUs; check daemon.device_runtime, or use location cpu or disk"
+                     : count == 1 ? "only gpu:0; use gpu:0"
+                                  : absl::StrCat("gpu:0 to gpu:", count - 1, "; use one of these GPUs")));
   }
   const absl::Status health = devices_->CheckHealth(device);
   if (health.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("use gpu:", device,
-                                                    ": the GPU is unhealthy: ", health.message(),
-                                                    "; restart the daemon when the GPU works again"));
+  // The remedy of the health, behind the ';', is for a process that uses the GPU itself.
+  const std::string_view why = health.message().substr(0, health.message().find(';'));
+  return absl::FailedPreconditionError(absl::StrCat("use gpu:", device, ": the GPU is unhealthy: ", why,
+                                                    "; use another GPU, or restart the daemon"));
 }
 
 absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {

@@ -36,9 +36,11 @@ std::string PoolName(Location pool) {
   return pool.kind == LocationKind::kCpu ? "the host pool" : absl::StrCat("the pool of ", pool.ToString());
 }
 
-void AppendShare(std::string& text, const PoolHolders::Share& share, std::string_view what) {
+void AppendShare(std::string& text, const PoolHolders::Share& share, std::string_view what,
+                 std::string_view use = "") {
   if (share.replicas > 0) {
-    absl::StrAppend(&text, ", ", share.replicas, " ", what, " (", share.bytes, " bytes)");
+    absl::StrAppend(&text, ", ", share.replicas, " ", what, share.replicas == 1 ? " replica" : " replicas",
+                    use, " (", share.bytes, " bytes)");
   }
 }
 
@@ -51,7 +53,8 @@ std::string_view SizeKey(Location pool) {
 std::string RemedyFor(const PoolHolders& holders, Location pool) {
   std::vector<std::string> ways;
   if (holders.leased.replicas > 0) {
-    ways.emplace_back("close what programs still hold there (`tensorcast replica ls` shows the leases)");
+    ways.emplace_back(
+        "close the replicas that programs still hold (`tensorcast replica ls` shows the leases)");
   }
   if (holders.pinned.replicas > 0) ways.emplace_back("unpin replicas (`tensorcast replica unpin`)");
   ways.push_back(absl::StrCat("raise ", SizeKey(pool)));
@@ -114,9 +117,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     absl::StatusOr<Memory> memory = allocate();
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     // Not even an empty pool would do: waiting is useless.
-    if (BytesFor(pool, request.bytes) + request.held_bytes > UsableBytes(pool)) {
-      return Full(pool, request, memory.status(), refused);
-    }
+    if (!CanEverFit(pool, request)) return Full(pool, request, memory.status(), refused);
     const bool worth_evicting = WorthEvicting(pool, request.bytes);
     // What became free since the attempt may be enough.
     if (table_->space().events() != seen) continue;
@@ -218,6 +219,10 @@ uint64_t EvictingAllocator::UsableBytes(Location pool) const {
   return capacity - std::min(capacity, reserved);
 }
 
+bool EvictingAllocator::CanEverFit(Location pool, const AllocationRequest& request) const {
+  return BytesFor(pool, request.bytes) + request.held_bytes <= UsableBytes(pool);
+}
+
 absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& request,
                                      const absl::Status& cause, const Refusals& refused) const {
   const PoolStats stats = Stats(pool);
@@ -232,11 +237,11 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   AppendShare(text, holders.pinned, "pinned");
   AppendShare(text, holders.filling, "filling");
   AppendShare(text, holders.idle, "idle");
-  AppendShare(text, holders.served, "partial, and read by others");
+  AppendShare(text, holders.served, "partial", " that other nodes read");
   int named = 0;
   for (const auto& [reason, share] : refused.reasons) {
     if (++named > kReasonsNamed) {
-      absl::StrAppend(&text, ". Others must stay for other reasons");
+      absl::StrAppend(&text, ". Other idle replicas must stay for other reasons");
       break;
     }
     absl::StrAppend(&text, ". ", share.replicas, share.replicas == 1 ? " idle replica (" : " idle replicas (",
@@ -244,13 +249,12 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   }
   // To be tried again, as other calls are while the global store is away.
   if (!refused.not_asked.ok()) return Annotate(refused.not_asked, text);
-  const bool ever = BytesFor(pool, request.bytes) <= UsableBytes(pool);
-  absl::StrAppend(
-      &text, "; ",
-      ever ? RemedyFor(holders, pool) : absl::StrCat("the artifact never fits: raise ", SizeKey(pool)));
-  // The cause is the pool's own error. Its remedy, behind the ';', is the general form of the one above.
+  // The pool's own error. Its remedy, behind the ';', is the general form of the remedy below.
   const std::string_view why = cause.message().substr(0, cause.message().find(';'));
-  return absl::ResourceExhaustedError(absl::StrCat(text, " (", why, ")"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      text, " (", why, "); ",
+      CanEverFit(pool, request) ? RemedyFor(holders, pool)
+                                : absl::StrCat("the artifact never fits; raise ", SizeKey(pool))));
 }
 
 }  // namespace tensorcast

@@ -31,9 +31,9 @@ void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_set
                 << " bytes were compared with their digests in " << SteadyNow() - begin;
     });
   } catch (const std::system_error& error) {
-    LOG(WARNING) << "verify the replicas that an earlier daemon kept: no thread can be started ("
-                 << error.what()
-                 << "), so each is verified when it is asked for; raise the limit of threads (`ulimit -u`)";
+    LOG(WARNING)
+        << "verify the replicas that an earlier daemon kept: no thread can be started (" << error.what()
+        << "), so each replica is verified when a request needs it; raise the limit of threads (`ulimit -u`)";
   }
 }
 

@@ -27,8 +27,9 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
       }
       return absl::FailedPreconditionError(
           absl::StrCat("evict replica ", replica_id, ": the replica must stay",
-                       absl::IsAborted(allowed) ? " for now, and waits for " : ": ", allowed.message(),
-                       "; --force evicts the replica anyway"));
+                       absl::IsAborted(allowed) ? " for now because of " : ": ", allowed.message(),
+                       absl::IsAborted(allowed) ? "; evict the replica later, or now with --force"
+                                                : "; --force evicts the replica anyway"));
     }
   }
   TC_RETURN_IF_ERROR(table_->Drain(replica_id, {.reason = "request"}));
@@ -102,9 +103,10 @@ void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
     if (replica.location == kDisk && replica.state == ReplicaState::kReady &&
         table_->Drain(replica.id, {.even_pinned = true}).ok()) {
-      LOG(ERROR) << "serve the packed file of " << artifact_id
-                 << ": another process removed or replaced the file, which is no longer offered; put the "
-                    "artifact again";
+      LOG(ERROR)
+          << "serve the packed file of " << artifact_id
+          << ": another process removed or replaced the file, so this node no longer reads it; put the "
+             "artifact again";
     }
   }
   store_->CloseLost(artifact_id);

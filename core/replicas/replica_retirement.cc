@@ -26,15 +26,19 @@ constexpr absl::Duration kHandover = absl::Seconds(1);
 absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& request, bool handing_over,
                                                       Refusal& refusal) const {
   const std::string what = absl::StrCat("write over ", request.artifact_id);
+  const std::string_view in_new_memory =
+      request.gate != nullptr ? "get the new version again without live" : "get without advance";
   const std::vector<ReplicaInfo> replicas = table_->FindArtifact(request.artifact_id);
   const auto replica = std::ranges::find_if(replicas, [&](const ReplicaInfo& info) {
     return info.location == request.location && info.state == ReplicaState::kReady &&
            (request.replica_id.empty() || info.id == request.replica_id);
   });
   if (replica == replicas.end()) {
-    refusal = {.why = absl::NotFoundError(absl::StrCat(what, ": ", request.location.ToString(),
-                                                       " has no ready replica of this version any more; ",
-                                                       "get the new version whole"))};
+    const std::string none = request.replica_id.empty()
+                                 ? "no replica of this earlier version is"
+                                 : absl::StrCat("replica ", request.replica_id, " is no longer");
+    refusal = {.why = absl::NotFoundError(absl::StrCat(what, ": ", none, " ready at location ",
+                                                       request.location.ToString(), "; ", in_new_memory))};
     return refusal.why;
   }
   if (replica->pinned) {
@@ -48,25 +52,26 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
     if (request.gate != nullptr) request.gate->Reopen(refusal.why);
   };
   if (replica->leases > let_go) {
-    const std::string held = absl::StrCat("replica ", replica->id, " is read under ", replica->leases,
+    const std::string held = absl::StrCat("replica ", replica->id, " is held by ", replica->leases,
                                           replica->leases == 1 ? " lease" : " leases");
-    refusal = {
-        .why = absl::FailedPreconditionError(absl::StrCat(
-            what, ": ", held,
-            request.gate != nullptr
-                ? "; commit in all holders of the replica, or detach the holders"
-                : "; detach the readers, wait for them (--wait, wait_for_space), or get without advance")),
-        .waits_for = request.gate != nullptr
-                         ? absl::StrCat("all holders of replica ", replica->id, " to commit")
-                         : absl::StrCat("the end of the leases: ", held),
-        .passes = handing_over};
+    refusal = {.why = absl::FailedPreconditionError(absl::StrCat(
+                   what, ": ", held,
+                   request.gate != nullptr ? "; commit in all holders of the replica, or detach the holders"
+                                           : "; detach the readers, wait for the readers (--wait, "
+                                             "wait_for_space), or get without advance")),
+               .waits_for = request.gate != nullptr
+                                ? absl::StrCat("all holders of replica ", replica->id, " to commit")
+                                : absl::StrCat("the end of the leases: ", held),
+               .passes = handing_over};
     return refusal.why;
   }
   // Asked last, and with no lock held. A lease that came meanwhile wins: the consent is then withdrawn by the
   // guard's owner, and asked for anew.
   absl::Status consent = guard_ != nullptr ? guard_->MayEvict(*replica) : absl::OkStatus();
   if (absl::IsAborted(consent)) {
-    refusal = {.why = absl::FailedPreconditionError(absl::StrCat(what, ": ", consent.message())),
+    refusal = {.why = absl::FailedPreconditionError(absl::StrCat(what, ": replica ", replica->id,
+                                                                 " must stay for now, and the get waits for ",
+                                                                 consent.message(), "; ", in_new_memory)),
                .waits_for = std::string(consent.message()),
                .passes = true,
                .look_again = kAskGuardSoon};
@@ -77,9 +82,7 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Try(const RetirementRequest& r
     refusal = {.why = absl::IsUnavailable(consent)
                           ? Annotate(consent, text)
                           : absl::FailedPreconditionError(absl::StrCat(
-                                text, ": ", consent.message(), "; to keep both versions ",
-                                request.gate != nullptr ? "get the new version again, without live"
-                                                        : "get without advance")),
+                                text, ": ", consent.message(), "; to keep both versions, ", in_new_memory)),
                .waits_for = std::string(consent.message()),
                .look_again = kAskGuardAgain};
     return refusal.why;
@@ -117,10 +120,12 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest
     // Before the attempt, so that what changes after it ends the wait below at once.
     const uint64_t seen = table_->space().events();
     RequestContext context = request.context();
-    if (const absl::Status ended = context.Check(absl::StrCat("write over ", request.artifact_id));
-        !ended.ok()) {
+    const std::string what = absl::StrCat("write over ", request.artifact_id);
+    if (const absl::Status ended = context.Check(what); !ended.ok()) {
       if (refusal.why.ok()) return ended;
-      return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", refusal.why.message()));
+      // The refusal names the operation already.
+      const std::string_view end = ended.message().substr(what.size() + 2);
+      return absl::Status(ended.code(), absl::StrCat(refusal.why.message(), " (", end, ")"));
     }
     const bool handing_over = SteadyNow() < handover_ends;
     absl::StatusOr<RetiredReplica> retired = Try(request, handing_over, refusal);
@@ -131,7 +136,7 @@ absl::StatusOr<RetiredReplica> ReplicaRetirement::Retire(const RetirementRequest
       }
       notifier_->Flush();
       LOG(INFO) << "replica " << retired->replica_id << " of " << request.artifact_id
-                << " left its memory to a later version";
+                << " gave its memory to a later version";
       return retired;
     }
     const bool ends_by_itself = refusal.passes;

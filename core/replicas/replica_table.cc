@@ -226,7 +226,9 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
     if (record->info.state != ReplicaState::kReady && record->info.state != ReplicaState::kPartial) {
       return absl::FailedPreconditionError(absl::StrCat(
           "evict replica ", id, ": the replica is ", ReplicaStateName(record->info.state),
-          ", and only a ready or partial replica can be evicted; wait until the replica is ready"));
+          record->info.state == ReplicaState::kAllocating || record->info.state == ReplicaState::kFilling
+              ? ", and only a ready or partial replica can be evicted; wait until the replica is ready"
+              : "; no action is needed, the replica ends with its last lease"));
     }
     if (record->info.pinned && !options.even_pinned) {
       return absl::FailedPreconditionError(
@@ -319,14 +321,13 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
   if (info.state != ReplicaState::kReady && !readable) {
     return absl::NotFoundError(
         absl::StrCat("lease replica ", id, ": the replica is ", ReplicaStateName(info.state),
-                     of == LeaseOf::kReady ? ", not ready" : ", and none of its chunks can be read yet",
+                     of == LeaseOf::kReady ? ", not ready" : ", and no chunk of the replica can be read yet",
                      "; try again later, or get the artifact"));
   }
   if (of == LeaseOf::kToServe && info.chunks_unverified > 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "serve replica ", id, " to another node: ", info.chunks_unverified, " of its ", info.chunks_total,
-        " chunks were not verified; set "
-        "daemon.device_verification to full"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("serve replica ", id, " to another node: ", info.chunks_unverified, " of the replica's ",
+                     info.chunks_total, " chunks were not verified; set daemon.device_verification to full"));
   }
   return states_.Lease(record, of == LeaseOf::kToServe);
 }
@@ -338,8 +339,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseAt(
   if (record != nullptr) return states_.Lease(record);
   return absl::NotFoundError(absl::StrCat(
       "find a ", chunks.has_value() ? "" : "ready ", "replica of ", artifact_id, " at ", location.ToString(),
-      chunks.has_value() ? absl::StrCat(" with ", chunks->size(), " chunks") : "",
-      ": this node has none; get the artifact"));
+      chunks.has_value() ? absl::StrCat(" with the ", chunks->size(), " requested chunks") : "",
+      ": this node has no such replica; get the artifact"));
 }
 
 bool ReplicaTable::HasChunks(std::string_view id, std::span<const uint32_t> chunks) const {
@@ -467,7 +468,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ReplicaTable::FindManifest(
     if (record->info.artifact_id == artifact_id && record->manifest != nullptr) return record->manifest;
   }
   return absl::NotFoundError(
-      absl::StrCat("find a replica of ", artifact_id, ": this node has none; get the artifact"));
+      absl::StrCat("find a replica of ", artifact_id, ": this node has no replica; get the artifact"));
 }
 
 }  // namespace tensorcast

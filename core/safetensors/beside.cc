@@ -40,8 +40,9 @@ constexpr std::string_view kWeightsEndings[] = {".safetensors",
 
 absl::Status TooMuch(std::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat("open the files beside the tensors: the folder holds ", what,
-                   "; move files that are not of the model elsewhere, or put the model with --no-files"));
+      absl::StrCat("open the files beside the tensors: ", what,
+                   "; move files that do not belong to the model to another folder, or put the model "
+                   "without files (--no-files)"));
 }
 
 }  // namespace
@@ -57,12 +58,17 @@ absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const
   // A folder that may not be listed can hold a model: it comes without files.
   if (absl::IsPermissionDenied(paths.status()) || absl::IsUnimplemented(paths.status())) return FilesBeside();
   TC_RETURN_IF_ERROR(paths.status());
-  if (paths->size() > kMaxListed) return TooMuch(absl::StrCat("more than ", kMaxListed, " files"));
+  if (paths->size() > kMaxListed) {
+    return TooMuch(absl::StrCat("the folder holds more than ", kMaxListed, " files"));
+  }
   // Shards are left out by name too: an index may give them any.
   std::erase_if(*paths, [&model](const std::string& path) {
     return IsWeightsFile(path) || std::ranges::count(model.shards, path) > 0;
   });
-  if (paths->size() > kMaxFilesBeside) return TooMuch(absl::StrCat("more than ", kMaxFilesBeside, " files"));
+  if (paths->size() > kMaxFilesBeside) {
+    return TooMuch(
+        absl::StrCat("the folder holds more than ", kMaxFilesBeside, " files that are not weights"));
+  }
   ObjectReaders objects;
   for (const std::string& path : *paths) {
     TC_ASSIGN_OR_RETURN(objects.emplace_back(), model.folder->Open(context, path));
@@ -86,7 +92,7 @@ absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std
     const uint64_t file_bytes = files.objects[i]->identity().bytes;
     bytes += std::min(file_bytes, kMaxBytesBeside + 1);  // so that no sum overflows
     if (bytes > kMaxBytesBeside) {
-      return TooMuch(absl::StrCat("more than ", kMaxBytesBeside, " bytes of files"));
+      return TooMuch(absl::StrCat("the files have more than ", kMaxBytesBeside, " bytes together"));
     }
     files.layout.tensors.push_back(
         {.name = paths[i], .dtype = DType::kU8, .shape = {file_bytes}, .nbytes = file_bytes});
@@ -120,7 +126,7 @@ absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
     if (bytes.size() != tensor.nbytes) {
       return absl::InvalidArgumentError(absl::StrCat("write file ", QuoteName(tensor.name), ": the file has ",
                                                      tensor.nbytes, " bytes, and ", bytes.size(),
-                                                     " were given; pass all bytes"));
+                                                     " bytes were given; pass all bytes"));
     }
     // File by file: after an error the files that are written already stay, each of them whole.
     OutputFile file(path.string(), context);

@@ -61,7 +61,7 @@ TEST_F(FilesBesideTest, TooManyFilesOrBytes_AreRefusedWithRemedy) {
   for (size_t i = 0; i <= kMaxFilesBeside; ++i) store_.Put(absl::StrCat("mem://m/", i, ".txt"), "");
   const absl::Status status = Open().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("more than 512 files; move"));
+  EXPECT_THAT(status.message(), HasSubstr("more than 512 files that are not weights; move"));
   EXPECT_THAT(status.message(), HasSubstr("--no-files"));
 }
 

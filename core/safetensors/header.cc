@@ -46,7 +46,7 @@ class HeaderReader : public StrictJsonReader {
         name_ = key;
         state_ = State::kTopValue;
         // Readers differ in which of two equal keys counts, so a file with both has no single meaning.
-        return names_.insert(name_).second || Fail("appears twice");
+        return names_.insert(name_).second || Fail("this key appears twice");
       case State::kTensor:
         return Field(key);
       case State::kMetadata:
@@ -67,7 +67,10 @@ class HeaderReader : public StrictJsonReader {
     }
     if (state_ != State::kDType) return Unexpected("a string");
     const DTypeInfo* dtype = FindDType(text);
-    if (dtype == nullptr) return Fail(absl::StrCat("unknown dtype ", QuoteName(text)));
+    if (dtype == nullptr) {
+      return Fail(absl::StrCat("the dtype ", QuoteName(text),
+                               " is unknown; save the tensor with a dtype that this release knows"));
+    }
     header_.tensors.back().dtype = dtype->dtype;
     state_ = State::kTensor;
     return true;
@@ -86,7 +89,8 @@ class HeaderReader : public StrictJsonReader {
       header_.tensors.back().shape.push_back(value);
       return true;
     }
-    if (state_ == State::kOffsetItems && offsets_ < 2) {
+    if (state_ == State::kOffsetItems) {
+      if (offsets_ == 2) return Fail("data_offsets has more than 2 numbers");
       offset_[offsets_++] = value;
       return true;
     }
@@ -106,7 +110,7 @@ class HeaderReader : public StrictJsonReader {
 
   bool end_object() override {
     if (state_ == State::kTensor && fields_seen_ != kAllFields) {
-      return Fail("a tensor needs dtype, shape and data_offsets");
+      return Fail("dtype, shape or data_offsets is missing");
     }
     // A tensor and the metadata end in the header, and the header ends the document.
     state_ = state_ == State::kTop ? State::kEnd : State::kTop;
@@ -159,7 +163,7 @@ class HeaderReader : public StrictJsonReader {
       state_ = State::kOffsets;
       offsets_ = 0;
     } else {
-      return Fail(absl::StrCat("unknown field ", QuoteName(key)));
+      return Fail(absl::StrCat("the field ", QuoteName(key), " is unknown"));
     }
     if ((fields_seen_ & field) != 0) return Fail(absl::StrCat(key, " appears twice"));
     fields_seen_ |= field;
@@ -181,8 +185,8 @@ absl::Status CheckSize(const SafetensorsHeader::Entry& entry) {
   if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(entry.name)));
   if (*bytes != entry.data.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(entry.name), ": data_offsets span ",
-                                                   entry.data.bytes, " bytes, but dtype and shape ask for ",
-                                                   *bytes));
+                                                   entry.data.bytes, " bytes, but dtype and shape need ",
+                                                   *bytes, " bytes"));
   }
   return absl::OkStatus();
 }
@@ -193,15 +197,17 @@ absl::Status CheckCoverage(const SafetensorsHeader& header) {
   for (const auto& entry : header.tensors) {
     // The format allows neither holes nor overlaps, so each byte of the file has one meaning.
     if (entry.data.offset != end) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", QuoteName(entry.name), ": the data begins at ", entry.data.offset, " instead of ", end,
-          entry.data.offset > end ? ", after a hole" : ", and overlaps the tensor before"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", QuoteName(entry.name), ": data_offsets begin at ", entry.data.offset,
+                       " instead of ", end,
+                       entry.data.offset > end ? ": there is a hole before the tensor"
+                                               : ": the tensor overlaps the previous one"));
     }
     end += entry.data.bytes;
   }
   if (end != header.data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the tensors' data ends at ", end, ", but the file holds ", header.data_bytes, " bytes of data: ",
+        "the tensors need ", end, " bytes of data, but the file has ", header.data_bytes, " bytes of data: ",
         end > header.data_bytes ? "the file is truncated" : "other bytes follow the tensors"));
   }
   return absl::OkStatus();
@@ -228,7 +234,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   if (header.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the header of ", header.size(),
                                                    " bytes is larger than the ", kMaxSafetensorsHeaderBytes,
-                                                   " that the format allows"));
+                                                   " bytes that the format allows"));
   }
   if (header.empty() || header[0] != '{') {
     return absl::InvalidArgumentError(

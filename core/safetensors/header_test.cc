@@ -107,27 +107,29 @@ TEST(SafetensorsHeader, SafetensorsHeader_MustBeOneJsonObject) {
   ExpectRejected(" {}", 0, "does not begin with '{'");
   ExpectRejected("[]", 0, "does not begin with '{'");
   ExpectRejected("\xEF\xBB\xBF{}", 0, "does not begin with '{'");
-  ExpectRejected("{", 0, "not valid JSON");
-  ExpectRejected("{}}", 0, "not valid JSON at byte");
-  ExpectRejected("{}{}", 0, "not valid JSON");
-  ExpectRejected("{'a'}", 0, "not valid JSON");
-  ExpectRejected("{} // comment", 0, "not valid JSON");
-  ExpectRejected("{'w':{'dtype':'F32','shape':[2],'data_offsets':[0,8],}}", 8, "not valid JSON");
+  ExpectRejected("{", 0, "the JSON text is malformed");
+  ExpectRejected("{}}", 0, "the JSON text is malformed at byte");
+  ExpectRejected("{}{}", 0, "the JSON text is malformed");
+  ExpectRejected("{'a'}", 0, "the JSON text is malformed");
+  ExpectRejected("{} // comment", 0, "the JSON text is malformed");
+  ExpectRejected("{'w':{'dtype':'F32','shape':[2],'data_offsets':[0,8],}}", 8, "the JSON text is malformed");
   ExpectRejected(std::string("{}\0", 3), 0, "NUL");
   ExpectRejected(std::string("{}\0{'", 6), 0, "NUL");
 }
 
 TEST(SafetensorsHeader, SafetensorsHeader_MustBeValidUtf8) {
-  ExpectRejected("{'\xFF':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "not valid JSON");
-  ExpectRejected("{'\xED\xA0\x80':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "not valid JSON");
-  ExpectRejected("{'\\ud800':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "not valid JSON");
+  ExpectRejected("{'\xFF':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "the JSON text is malformed");
+  ExpectRejected("{'\xED\xA0\x80':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1,
+                 "the JSON text is malformed");
+  ExpectRejected("{'\\ud800':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1,
+                 "the JSON text is malformed");
 }
 
 TEST(SafetensorsHeader, RepeatedKey_IsRefusedAtEveryLevel) {
   const std::string tensor = "'w':{'dtype':'F32','shape':[0],'data_offsets':[0,0]}";
-  ExpectRejected(absl::StrCat("{", tensor, ",", tensor, "}"), 0, "tensor \"w\": appears twice");
+  ExpectRejected(absl::StrCat("{", tensor, ",", tensor, "}"), 0, "tensor \"w\": this key appears twice");
   ExpectRejected(absl::StrCat("{", tensor, ",'\\u0077':{}}"), 0, "appears twice");
-  ExpectRejected("{'__metadata__':{},'__metadata__':{}}", 0, "__metadata__: appears twice");
+  ExpectRejected("{'__metadata__':{},'__metadata__':{}}", 0, "__metadata__: this key appears twice");
   ExpectRejected("{'__metadata__':{'k':'1','k':'1'}}", 0, "__metadata__: key \"k\" appears twice");
   ExpectTensorRejected("'dtype':'F32','dtype':'F32','shape':[2],'data_offsets':[0,8]", "dtype appears twice");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'shape':[2],'data_offsets':[0,8]", "shape appears twice");
@@ -136,12 +138,12 @@ TEST(SafetensorsHeader, RepeatedKey_IsRefusedAtEveryLevel) {
 }
 
 TEST(SafetensorsHeader, TensorEntry_NeedsExactlyItsThreeFields) {
-  ExpectTensorRejected("", "needs dtype, shape and data_offsets");
-  ExpectTensorRejected("'shape':[2],'data_offsets':[0,8]", "needs dtype, shape and data_offsets");
-  ExpectTensorRejected("'dtype':'F32','data_offsets':[0,8]", "needs dtype, shape and data_offsets");
-  ExpectTensorRejected("'dtype':'F32','shape':[2]", "needs dtype, shape and data_offsets");
+  ExpectTensorRejected("", "dtype, shape or data_offsets is missing");
+  ExpectTensorRejected("'shape':[2],'data_offsets':[0,8]", "dtype, shape or data_offsets is missing");
+  ExpectTensorRejected("'dtype':'F32','data_offsets':[0,8]", "dtype, shape or data_offsets is missing");
+  ExpectTensorRejected("'dtype':'F32','shape':[2]", "dtype, shape or data_offsets is missing");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8],'strides':[1]",
-                       "unknown field \"strides\"");
+                       "the field \"strides\" is unknown");
 }
 
 TEST(SafetensorsHeader, ValueOfWrongType_IsRefused) {
@@ -165,32 +167,32 @@ TEST(SafetensorsHeader, Number_MustBe64BitUnsignedInteger) {
     ExpectTensorRejected(absl::StrCat("'dtype':'F32','shape':[", number, "],'data_offsets':[0,8]"), "");
     ExpectTensorRejected(absl::StrCat("'dtype':'F32','shape':[2],'data_offsets':[0,", number, "]"), "");
   }
-  ExpectTensorRejected("'dtype':'F32','shape':[02],'data_offsets':[0,8]", "not valid JSON");
+  ExpectTensorRejected("'dtype':'F32','shape':[02],'data_offsets':[0,8]", "the JSON text is malformed");
 }
 
 TEST(SafetensorsHeader, DeepNesting_IsRefusedAtOnce) {
-  ExpectRejected("{'w':" + std::string(1'000'000, '['), 0, "unexpected an array");
+  ExpectRejected("{'w':" + std::string(1'000'000, '['), 0, "an array is not allowed here");
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{'w':";
-  ExpectRejected(objects, 0, "unknown field \"w\"");
+  ExpectRejected(objects, 0, "the field \"w\" is unknown");
 }
 
 TEST(SafetensorsHeader, UnknownDtype_IsNamedInTheError) {
   ExpectTensorRejected("'dtype':'F33','shape':[2],'data_offsets':[0,8]",
-                       "tensor \"w\": unknown dtype \"F33\"");
-  ExpectTensorRejected("'dtype':'','shape':[2],'data_offsets':[0,8]", "unknown dtype");
+                       "tensor \"w\": the dtype \"F33\" is unknown");
+  ExpectTensorRejected("'dtype':'','shape':[2],'data_offsets':[0,8]", "the dtype \"\" is unknown");
 }
 
 TEST(SafetensorsHeader, DataOffsets_MustBeOrderedPair) {
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[]", "[begin, end]");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8]", "[begin, end]");
-  ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8,8]", "unexpected a number");
+  ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8,8]", "data_offsets has more than 2 numbers");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8,0]", "begin not after end");
 }
 
 TEST(SafetensorsHeader, TensorSize_MustMatchDtypeAndShape) {
   ExpectTensorRejected("'dtype':'F32','shape':[3],'data_offsets':[0,8]",
-                       "span 8 bytes, but dtype and shape ask for 12");
+                       "span 8 bytes, but dtype and shape need 12 bytes");
   ExpectTensorRejected("'dtype':'F32','shape':[4294967296,4294967296],'data_offsets':[0,8]", "64 bits");
   ExpectTensorRejected("'dtype':'F32','shape':[18446744073709551615],'data_offsets':[0,8]", "64 bits");
   ExpectTensorRejected("'dtype':'F4','shape':[15],'data_offsets':[0,8]", "whole bytes");
@@ -202,10 +204,12 @@ TEST(SafetensorsHeader, TensorData_MustHaveNoHolesOrOverlaps) {
                         "]},'b':{'dtype':'U8','shape':[4],'data_offsets':[", b, "]}}");
   };
   EXPECT_TRUE(ParseSafetensorsHeader(Json(header("0,4", "4,8")), 8).ok());
-  ExpectRejected(header("0,4", "5,9"), 9, "tensor \"b\": the data begins at 5 instead of 4, after a hole");
-  ExpectRejected(header("1,5", "5,9"), 9, "tensor \"a\": the data begins at 1 instead of 0");
-  ExpectRejected(header("0,4", "3,7"), 7, "tensor \"b\": the data begins at 3 instead of 4, and overlaps");
-  ExpectRejected(header("0,4", "0,4"), 4, "overlaps");
+  ExpectRejected(header("0,4", "5,9"), 9,
+                 "tensor \"b\": data_offsets begin at 5 instead of 4: there is a hole");
+  ExpectRejected(header("1,5", "5,9"), 9, "tensor \"a\": data_offsets begin at 1 instead of 0");
+  ExpectRejected(header("0,4", "3,7"), 7,
+                 "tensor \"b\": data_offsets begin at 3 instead of 4: the tensor overlaps");
+  ExpectRejected(header("0,4", "0,4"), 4, "overlaps the previous one");
   ExpectRejected(header("0,4", "4,8"), 9, "other bytes follow the tensors");
   ExpectRejected(header("0,4", "4,8"), 7, "truncated");
   ExpectRejected(header("0,4", "18446744073709551611,18446744073709551615"), 8, "hole");
@@ -235,19 +239,19 @@ void ExpectIndexRejected(std::string_view json, std::string_view reason) {
 }
 
 TEST(SafetensorsIndex, SafetensorsIndex_NeedsOneWeightMapOfStrings) {
-  ExpectIndexRejected("", "not valid JSON");
+  ExpectIndexRejected("", "the JSON text is malformed");
   ExpectIndexRejected("{}", "no weight_map");
   ExpectIndexRejected("{'metadata':{'weight_map':{'a':'b'}}}", "no weight_map");
   ExpectIndexRejected("{'weight_map':{}}", "names no shard");
   ExpectIndexRejected("{'weight_map':{'a':'b'},'weight_map':{'a':'b'}}", "appears twice");
   ExpectIndexRejected("{'weight_map':{'a':'b','a':'b'}}", "tensor \"a\" appears twice");
-  ExpectIndexRejected("[]", "unexpected an array");
-  ExpectIndexRejected("'text'", "unexpected a string");
+  ExpectIndexRejected("[]", "an array is not allowed here");
+  ExpectIndexRejected("'text'", "a string is not allowed here");
   for (const char* value : {"null", "true", "1", "-1", "1.5", "'b'", "[]", "['b']"}) {
-    ExpectIndexRejected(absl::StrCat("{'weight_map':", value, "}"), "unexpected");
+    ExpectIndexRejected(absl::StrCat("{'weight_map':", value, "}"), "weight_map is ");
   }
   for (const char* value : {"null", "true", "1", "-1", "1.5", "['b']", "{'c':'d'}"}) {
-    ExpectIndexRejected(absl::StrCat("{'weight_map':{'a':", value, "}}"), "unexpected");
+    ExpectIndexRejected(absl::StrCat("{'weight_map':{'a':", value, "}}"), "the value of tensor \"a\" is ");
   }
 }
 

@@ -27,7 +27,7 @@ class IndexReader : public StrictJsonReader {
     return Deeper("an object");
   }
 
-  bool start_array(size_t) override { return skipping_ ? Deeper("an array") : Unexpected("an array"); }
+  bool start_array(size_t) override { return skipping_ ? Deeper("an array") : Wrong("an array"); }
 
   bool key(string_t& key) override {
     if (depth_ == 1) {
@@ -43,7 +43,7 @@ class IndexReader : public StrictJsonReader {
 
   bool string(string_t& shard) override {
     if (skipping_) return true;
-    if (!in_weight_map_) return Unexpected("a string");
+    if (!in_weight_map_) return Wrong("a string");
     // The name becomes a path: it must not lead out of the model's folder.
     if (!IsPathBelow(shard)) {
       return Fail(absl::StrCat("tensor ", QuoteName(tensor_), " is in ", QuoteName(shard),
@@ -63,19 +63,29 @@ class IndexReader : public StrictJsonReader {
     return true;
   }
 
-  bool null() override { return skipping_ || Unexpected("null"); }
-  bool boolean(bool) override { return skipping_ || Unexpected("a boolean"); }
-  bool number_integer(number_integer_t) override { return skipping_ || Unexpected("a number"); }
-  bool number_unsigned(number_unsigned_t) override { return skipping_ || Unexpected("a number"); }
-  bool number_float(number_float_t, const string_t&) override { return skipping_ || Unexpected("a number"); }
+  bool null() override { return skipping_ || Wrong("null"); }
+  bool boolean(bool) override { return skipping_ || Wrong("a boolean"); }
+  bool number_integer(number_integer_t) override { return skipping_ || Wrong("a number"); }
+  bool number_unsigned(number_unsigned_t) override { return skipping_ || Wrong("a number"); }
+  bool number_float(number_float_t, const string_t&) override { return skipping_ || Wrong("a number"); }
 
  protected:
   std::string Where() const override { return in_weight_map_ ? "weight_map" : "the index"; }
 
  private:
+  // Refuses a value of another type than its place has.
+  bool Wrong(std::string_view what) {
+    if (in_weight_map_) {
+      return Fail(
+          absl::StrCat("the value of tensor ", QuoteName(tensor_), " is ", what, ", not the name of a file"));
+    }
+    return depth_ == 1 ? Fail(absl::StrCat("weight_map is ", what, ", not an object")) : Unexpected(what);
+  }
+
   bool Deeper(std::string_view what) {
-    if (in_weight_map_ && depth_ > 1) return Unexpected(what);
-    return ++depth_ <= kMaxDepth || Fail(absl::StrCat("nested deeper than ", kMaxDepth, " levels"));
+    if (in_weight_map_ && depth_ > 1) return Wrong(what);
+    return ++depth_ <= kMaxDepth ||
+           Fail(absl::StrCat("the values are nested deeper than ", kMaxDepth, " levels"));
   }
 
   SafetensorsIndex& index_;

@@ -63,8 +63,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   if (found->object == nullptr) return nullptr;
   const uint64_t bytes = found->object->identity().bytes;
   if (bytes > kMaxManifestBytes) {
-    return Unfit(beside,
-                 absl::StrCat("the file has ", bytes, " bytes, and a manifest at most ", kMaxManifestBytes));
+    return Unfit(beside, absl::StrCat("the file has ", bytes, " bytes, and a manifest may have at most ",
+                                      kMaxManifestBytes, " bytes"));
   }
   TC_ASSIGN_OR_RETURN(const std::string text, ReadBytes(context, *found->object, 0, bytes));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(text);
@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   }
   // The headers are compared now, and the chunks as the import reads them.
   if (!SameImage((*manifest)->layout(), model.layout) || (*manifest)->metadata() != model.metadata) {
-    return Unfit(beside, "the manifest is of another model");
+    return Unfit(beside, "the manifest belongs to another model");
   }
   return manifest;
 }

@@ -67,7 +67,7 @@ TEST_F(ManifestBeside, FindManifestBeside_TakesOnlyOneOfTheseTensors) {
 
   const SafetensorsModel other = Write(Artifact(4));
   EXPECT_THAT(FindManifestBeside({}, files_, path_, other).status().message(),
-              AllOf(HasSubstr("m.tcmanifest"), HasSubstr("of another model")));
+              AllOf(HasSubstr("m.tcmanifest"), HasSubstr("belongs to another model")));
   ASSERT_TRUE(ReplaceFile(ManifestUriOf(path_), "damaged").ok());
   EXPECT_EQ(FindManifestBeside({}, files_, path_, other).status().code(),
             absl::StatusCode::kFailedPrecondition);

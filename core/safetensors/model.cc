@@ -41,12 +41,12 @@ std::string_view HowToConvert(std::string_view begin, std::string_view name) {
   // torch.save writes a zip file, older releases a pickle of protocol 2.
   const bool zip_or_pickle = begin.starts_with("PK\x03\x04") || begin.starts_with("\x80\x02");
   if (zip_or_pickle || name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
-    return "a PyTorch checkpoint, which runs code when it is read; load it where you trust it and save it "
-           "with safetensors.torch.save_file or save_pretrained";
+    return "a PyTorch checkpoint, and loading such a file can run any code; load the checkpoint if you trust "
+           "its source, and save the tensors with safetensors.torch.save_file or save_pretrained";
   }
   if (begin.starts_with("GGUF") || name.ends_with(".gguf")) {
-    return "a GGUF file; take the safetensors files that it was made of, or load it with transformers' "
-           "from_pretrained(..., gguf_file=...) and save it with save_pretrained";
+    return "a GGUF file; use the safetensors files from which the GGUF file was made, or load the GGUF file "
+           "with transformers' from_pretrained(..., gguf_file=...) and save the model with save_pretrained";
   }
   return "";
 }
@@ -67,7 +67,7 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, Obje
     }
     return absl::InvalidArgumentError(
         absl::StrCat("the file is not a safetensors file, since the header would have ", header_bytes,
-                     " bytes, and the format allows ", kMaxSafetensorsHeaderBytes));
+                     " bytes, and the format allows at most ", kMaxSafetensorsHeaderBytes, " bytes"));
   }
   if (header_bytes > file_bytes - kLengthBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the file is truncated: the header of ", header_bytes,
@@ -147,7 +147,8 @@ absl::StatusOr<SafetensorsIndex> ReadIndex(const RequestContext& context, const 
   const uint64_t bytes = object->identity().bytes;
   if (bytes > kMaxIndexBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the index has ", bytes, " bytes, and may have at most ", kMaxIndexBytes));
+        absl::StrCat("the index has ", bytes, " bytes, and at most ", kMaxIndexBytes,
+                     " bytes are allowed; check that this file is the index of a safetensors model"));
   }
   TC_ASSIGN_OR_RETURN(const std::string json, ReadBytes(context, *object, 0, bytes));
   return ParseSafetensorsIndex(json);
@@ -178,7 +179,7 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
     if (mapped == shard && !held.contains(tensor) && (lacking.empty() || tensor < lacking)) lacking = tensor;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the file lacks tensor ", QuoteName(lacking), ", which the index puts there"));
+      absl::StrCat("the file lacks tensor ", QuoteName(lacking), ", which the index puts in this file"));
 }
 
 // `expected`: how many tensors the index puts there.
@@ -228,8 +229,8 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
     const std::string looked_for = absl::StrCat(kIndexName, " nor ", absl::StrJoin(kSingleNames, " nor "));
     if (unlisted) {
       return Annotate(names.status(),
-                      absl::StrCat("open ", uri, ": the folder may not be listed, and neither ", looked_for,
-                                   " in it may be read"));
+                      absl::StrCat("open ", uri, ": the folder cannot be listed, and neither ", looked_for,
+                                   " in the folder can be read"));
     }
     for (const std::string& name : *names) {
       if (const std::string_view how = HowToConvert("", name); !how.empty()) {
@@ -238,7 +239,7 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
       }
     }
     return absl::NotFoundError(absl::StrCat("open ", uri, ": the folder holds neither ", looked_for,
-                                            "; name the .safetensors file itself"));
+                                            "; give the path or URI of the .safetensors file instead"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> object, folder.Open(context, std::string(*single)));
   return ReadSafetensors(context, {std::move(object)});
@@ -281,9 +282,10 @@ absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest&
   if (SameImage(model.layout, manifest.layout()) && model.metadata == manifest.metadata()) {
     return absl::OkStatus();
   }
-  return absl::AbortedError(absl::StrCat("compare the header of ", model.objects.front()->identity().uri,
-                                         " and of its other files: one header changed between two reads; "
-                                         "import the model again when no process writes to the files"));
+  return absl::AbortedError(absl::StrCat("compare the headers of ", model.objects.front()->identity().uri,
+                                         " and of the model's other files: a header changed between two "
+                                         "reads; import the model again when no process writes to the "
+                                         "files"));
 }
 
 }  // namespace tensorcast

@@ -265,7 +265,7 @@ TEST_F(OpenSafetensorsTest, FolderThatMayNotBeListed_IsOpenedByItsNames) {
   const UnlistedStore store;
   const absl::Status empty = OpenSafetensors(RequestContext(), store, folder_.path()).status();
   EXPECT_TRUE(absl::IsPermissionDenied(empty)) << empty;
-  EXPECT_THAT(std::string(empty.message()), HasSubstr("may not be listed"));
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("the folder cannot be listed"));
   WriteFile("model.safetensors", {MakeTensor("single", DType::kU8, {1})});
   const auto single = OpenSafetensors(RequestContext(), store, folder_.path());
   ASSERT_TRUE(single.ok()) << single.status();

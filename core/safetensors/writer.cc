@@ -33,12 +33,14 @@ absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_v
   if (tensor.name == "__metadata__") {
     return Refuse(tensor, "safetensors reserves this name; put the tensor under another name");
   }
-  if (!names.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
+  if (!names.insert(tensor.name).second) {
+    return Refuse(tensor, "two tensors have this name; rename one tensor");
+  }
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) return Refuse(tensor, bytes.status().message());
   if (*bytes == tensor.nbytes) return absl::OkStatus();
-  return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, but dtype and shape ask for ", *bytes,
-                "; correct the shape");
+  return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, but its dtype and shape need ", *bytes,
+                " bytes; correct the shape");
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
@@ -108,8 +110,8 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
   json.append((kHeaderAlignment - json.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
   if (json.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "write a safetensors header: the header has ", json.size(), " bytes, and the format allows ",
-        kMaxSafetensorsHeaderBytes, "; write fewer tensors into one file"));
+        "write a safetensors header: the header has ", json.size(), " bytes, and the format allows at most ",
+        kMaxSafetensorsHeaderBytes, " bytes; write fewer tensors into one file"));
   }
   return ByteWriter().Put(uint64_t{json.size()}).Put(json).Take();
 }
@@ -120,7 +122,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   if (image.size() < layout.image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("write ", path, ": the image has ", image.size(),
                                                    " bytes, and the layout needs ", layout.image_bytes,
-                                                   "; pass the whole image"));
+                                                   " bytes; pass the whole image"));
   }
   const auto bytes_of = [&image](const Tensor& tensor) {
     return image.subspan(tensor.offset, tensor.nbytes);
@@ -145,7 +147,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
     const ConstHostSpan bytes = bytes_of(tensor);
     if (bytes.size() != tensor.nbytes) {
       return Refuse(tensor, "the tensor has ", tensor.nbytes, " bytes, and ", bytes.size(),
-                    " were given; pass all bytes");
+                    " bytes were given; pass all bytes");
     }
     TC_RETURN_IF_ERROR(file.Append(bytes));
   }

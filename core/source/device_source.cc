@@ -45,7 +45,7 @@ class DeviceSource final : public ChunkSource {
     if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
       return absl::FailedPreconditionError(
           absl::StrCat(DescribeFetch(info_, request),
-                       ": the source does not have the chunk yet; ask when the chunk is available"));
+                       ": the source does not have the chunk yet; fetch the chunk when the source has it"));
     }
     const std::string what = DescribeFetch(info_, request);
     const std::vector<HostSpan> steps = StepsOf(request.destination);

@@ -35,8 +35,8 @@ class MappedSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
     if (!Has(request.range)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(what, ": the source does not have the chunk yet; ask when the chunk is available"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          what, ": the source does not have the chunk yet; fetch the chunk when the source has it"));
     }
     DigestBuilder digest(request.blake3);
     std::span<const HostSpan> destination = request.destination;

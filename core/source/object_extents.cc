@@ -46,7 +46,7 @@ absl::StatusOr<ObjectExtents> ObjectExtents::Create(std::vector<ObjectExtent> ex
   for (const ObjectExtent& extent : extents) {
     if (absl::Status status = Check(extent, image_bytes, object_bytes); !status.ok()) return status;
     if (extent.image_offset < end) {
-      return Refuse(extent, "the extent overlaps the previous one; describe each byte once");
+      return Refuse(extent, "the extent overlaps the previous extent; describe each byte once");
     }
     end = extent.image_offset + extent.bytes;
   }

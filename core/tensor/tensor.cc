@@ -54,7 +54,7 @@ std::string Describe(const DTypeInfo& dtype, const std::vector<uint64_t>& shape)
   // A shape can have any rank; a message can't be of any length.
   constexpr size_t kShownDimensions = 16;
   const size_t shown = std::min(shape.size(), kShownDimensions);
-  return absl::StrCat("size a tensor of ", dtype.name, " [",
+  return absl::StrCat("compute the size of a tensor of ", dtype.name, " [",
                       absl::StrJoin(shape.begin(), shape.begin() + shown, ", "),
                       shape.size() > shown ? ", ..." : "", "]");
 }
@@ -85,7 +85,8 @@ std::string_view DTypeName(DType dtype) {
 absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& shape) {
   const DTypeInfo* info = FindDType(dtype);
   if (info == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("size a tensor: dtype value ", static_cast<int>(dtype),
+    return absl::InvalidArgumentError(absl::StrCat("compute the size of a tensor: dtype value ",
+                                                   static_cast<int>(dtype),
                                                    " is unknown; use a dtype that this release knows"));
   }
   // A zero makes the product zero wherever it stands, however large the other dimensions are: so it is looked
@@ -97,7 +98,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
     elements *= dimension;
     if (elements > kMax) {
       return absl::InvalidArgumentError(absl::StrCat(
-          Describe(*info, shape), ": there are more elements than fit in 64 bits; correct the shape"));
+          Describe(*info, shape), ": the number of elements does not fit in 64 bits; correct the shape"));
     }
   }
   const absl::uint128 bits = elements * info->bits;
@@ -108,7 +109,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
   }
   if (bits / 8 > kMax) {
     return absl::InvalidArgumentError(absl::StrCat(
-        Describe(*info, shape), ": there are more bytes than fit in 64 bits; correct the shape"));
+        Describe(*info, shape), ": the number of bytes does not fit in 64 bits; correct the shape"));
   }
   return absl::Uint128Low64(bits / 8);
 }
