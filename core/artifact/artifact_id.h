@@ -1,6 +1,6 @@
 // The id of an artifact: a text made of the SHA-256 of its manifest's canonical bytes (FORMAT.md).
 //
-// Pure functions, so they are thread-safe. They have no errors: any text may be asked about.
+// Pure functions, so they are thread-safe. They accept any text and return no errors.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ bool IsArtifactId(std::string_view text);
 bool BeginsAsArtifactId(std::string_view text);
 
 inline constexpr size_t kSha256Bytes = 32;
-// Of a manifest's bytes, or of a part of them.
+// The SHA-256 of `bytes`, which are a manifest's bytes or a part of them.
 std::array<uint8_t, kSha256Bytes> Sha256Of(std::string_view bytes);
 
 }  // namespace tensorcast

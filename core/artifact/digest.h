@@ -2,7 +2,7 @@
 // - XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, protects against
 //   accidents. An adversary can make other bytes with the same XXH3-128.
 // - The first 32 bytes of BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs) protect against adversaries.
-//   BLAKE3 costs several times as much.
+//   BLAKE3 needs several times as much processor time as XXH3-128.
 #pragma once
 
 #include <array>
@@ -51,8 +51,8 @@ class DigestBuilder {
   DigestBuilder& operator=(DigestBuilder&&) noexcept;
 
   void Update(std::span<const std::byte> bytes);
-  // Copies `source` to `destination`, as StreamingCopy, and digests it in the same pass. `source` must not
-  // change during the call.
+  // Copies `source` to `destination` as StreamingCopy does, and digests the bytes in the same pass. `source`
+  // must not change during the call.
   void UpdateAndCopy(std::byte* destination, std::span<const std::byte> source);
   // The digests of all bytes since the construction or the last Reset.
   Digest Finish() const;
@@ -64,16 +64,16 @@ class DigestBuilder {
   std::unique_ptr<State> state_;
 };
 
-// Copies `source` to `destination`; they must not overlap. For bytes that this process does not read again
-// soon, such as tensor bytes for a pool. On x86-64 the copy uses non-temporal stores, which bypass the caches
-// and do not read the destination first. After the return, ordinary synchronisation makes the bytes visible
-// to other threads. Thread-safe.
+// Copies `source` to `destination`; the two ranges must not overlap. Use it for bytes that this process does
+// not read again soon, such as tensor bytes for a pool. On x86-64 the copy uses non-temporal stores, which
+// bypass the caches and do not read the destination first. After the return, ordinary synchronisation makes
+// the bytes visible to other threads. Thread-safe.
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source);
 
 // One step of a copy that changes the bytes. Reads `next` into `buffer`, which stays in the cache. Meanwhile
 // writes `made`, the result of the previous step, to `destination` as StreamingCopy does. So memory is read
-// and written at the same time, as in a plain copy. None of the four ranges overlap. The bytes at
-// `destination` are visible to other threads only after a later StreamingCopy of the same thread.
+// and written at the same time, as in a plain copy. None of the four ranges overlap. Other threads can see
+// the bytes at `destination` only after a later call of StreamingCopy on the same thread.
 void ReadAndStream(std::byte* buffer, std::span<const std::byte> next, std::byte* destination,
                    std::span<const std::byte> made);
 

@@ -1,5 +1,5 @@
-// The image's layout: the offset of each tensor, and the division of the image into chunks. Values and pure
-// functions; all sizes and offsets are in bytes.
+// The image's layout: the offset of each tensor, and the division of the image into chunks. Value types and
+// pure functions; all sizes and offsets are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,9 @@ uint64_t ChunkBytesOf(uint64_t image_bytes);
 // The number of chunks of `chunk_bytes` in an image; the last one may be shorter. REQUIRES: chunk_bytes > 0.
 uint32_t ChunkCountOf(uint64_t image_bytes, uint64_t chunk_bytes);
 
-// Tensors in image order. Each tensor is at the first multiple of kTensorAlignment after the previous tensor;
-// the bytes between them are zero. The image ends at the next such multiple after the last tensor. A value.
+// Tensors in image order. Each tensor begins at the first multiple of kTensorAlignment at or after the end of
+// the previous tensor; the bytes between the two are zero. The image ends at the first such multiple at or
+// after the end of the last tensor.
 struct ImageLayout {
   std::vector<Tensor> tensors;
   uint64_t image_bytes = 0;
@@ -41,8 +42,8 @@ struct ImageLayout {
 };
 
 // Sets every tensor's offset, the image size and the chunk size. INVALID_ARGUMENT for a repeated or non-UTF-8
-// name, an `nbytes` that does not follow from dtype and shape, an image larger than 2^63 bytes, or more than
-// 2^32-1 chunks; the layout is then unchanged.
+// name, an `nbytes` that does not follow from dtype and shape, an image larger than 2^63 - 256 bytes, or more
+// than 2^32-1 chunks; the layout is then unchanged.
 absl::Status AssignOffsets(ImageLayout& layout);
 
 // Makes the checks of AssignOffsets, and checks that AssignOffsets would set the same offsets and image size.

@@ -38,13 +38,13 @@ class Manifest {
                                                                 std::map<std::string, std::string> metadata,
                                                                 ArtifactKind kind = ArtifactKind::kTensors);
 
-  // INVALID_ARGUMENT unless `bytes` are exactly canonical bytes of a manifest; never crashes and never
-  // allocates more than a small multiple of `bytes`.
+  // INVALID_ARGUMENT unless `bytes` are exactly the canonical bytes of a manifest. Safe for any bytes: never
+  // crashes, and allocates at most a small multiple of bytes.size().
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
   ArtifactKind kind() const { return kind_; }
   const ImageLayout& layout() const { return layout_; }
-  const std::vector<ChunkDigests>& digests() const { return digests_; }  // for each chunk, with BLAKE3
+  const std::vector<ChunkDigests>& digests() const { return digests_; }  // one for each chunk, with BLAKE3
   // The user's metadata, such as "format".
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& bytes() const { return bytes_; }  // canonical encoding
@@ -73,9 +73,9 @@ class Manifest {
 // part between slashes has at most 255 bytes and is not empty, "." or "..".
 bool IsPathBelow(std::string_view path);
 
-// INVALID_ARGUMENT unless the tensors are files. Each name must be a path below a folder (IsPathBelow) that
-// is not a folder of another name. The names must ascend byte by byte. Each tensor must have dtype U8 and one
-// dimension.
+// INVALID_ARGUMENT unless the tensors are files. Each name must be a path below a folder (IsPathBelow). No
+// name may be a folder in the path of another name. The names must ascend byte by byte. Each tensor must have
+// dtype U8 and one dimension.
 absl::Status CheckFileLayout(const ImageLayout& layout);
 
 // After this call the process accepts manifests of any chunk size, so that small images can have many chunks.

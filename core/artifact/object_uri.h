@@ -34,11 +34,11 @@ inline std::string ShownUri(std::string_view text) {
   return shown;
 }
 
-// For a URI that is to be stored and shown: the reason for refusing it, with a remedy. Empty if the URI has
-// no secret.
+// Checks a URI that is to be stored and shown. Returns the reason for refusing the URI, with a remedy; empty
+// if the URI has no secret.
 inline std::string_view SecretIn(std::string_view uri) {
   if (ShownUri(uri) == uri) return "";
-  return "the URI has a password or a query, which may be a signature; set credentials in the environment, "
+  return "the URI has a password or a query, and both may be secret; set credentials in the environment, "
          "or download the object and import the file";
 }
 

@@ -1,5 +1,5 @@
 // The origin of an artifact: the objects that it was imported from, each with the version that was read. A
-// file can be read only on its node; an object with a URI is shared. Values and pure functions;
+// file can be read only on its node; an object with a URI is shared. Value types and pure functions;
 // thread-compatible.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace tensorcast {
 
-// An object as it was when it was read. An object that differs in any field is a different object.
+// An object at the time when it was read. An object that differs in any field is a different object.
 struct ObjectIdentity {
-  std::string uri;  // of a file: its absolute path without links; of other objects: a URI with a scheme
+  std::string uri;  // for a file: its absolute path without links; for other objects: a URI with a scheme
   uint64_t bytes = 0;
-  std::string version;  // its form depends on the kind of object; of a file: FileVersion::Text
+  std::string version;  // its form depends on the kind of object; for a file: FileVersion::Text
 
   friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
 };
@@ -38,7 +38,8 @@ struct FileVersion {
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 };
 
-// For messages: how the object `is` differs from `was`. Empty if size and version are equal.
+// Describes, for messages, how the object `is` differs from the object `was`. Empty if size and version are
+// equal.
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
 
 struct Origin {
@@ -50,8 +51,8 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-// Whether every node can read the origin, if the node's configuration allows it: there are objects, and all
-// have a URI with a scheme.
+// Whether every node can read the origin, provided that the node's configuration allows it. True if there are
+// objects and each of them has a URI with a scheme.
 bool IsShared(const Origin& origin);
 
 // Encodes an origin for storage (FORMAT.md). REQUIRES: fewer than 2^32 objects, and texts shorter than 2^32

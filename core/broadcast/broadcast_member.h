@@ -26,8 +26,8 @@ struct BroadcastMember {
   // The chunks that arrived in the receiver's memory. They are not verified: the receiver must verify them.
   // Ends when the group is over.
   std::shared_ptr<const Availability> arrived;
-  // The release of this pointer leaves the group, and ends the broadcast for all members. It blocks until the
-  // last write to the receiver's memory has ended, at most until the broadcaster's timeout.
+  // The release of this pointer leaves the group, and ends the broadcast for all members. The release blocks
+  // until the last write to the receiver's memory has ended, at most until the broadcaster's timeout.
   std::shared_ptr<void> membership;
 };
 

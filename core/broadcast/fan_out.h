@@ -1,16 +1,17 @@
-// Broadcasts a replica on one GPU of this node to several other GPUs at the same time, also while it fills.
+// Broadcasts a replica on one GPU of this node to several other GPUs at the same time. The replica may still
+// be filling.
 //
 // The ingests for the other GPUs join a group, which forms for at most about a second. Then the group's
-// thread broadcasts the chunks of the first replica (the root) into their memory, and each ingest verifies
-// the chunks that arrive there. If a member leaves, or on any error, the group ends for all members. They
-// continue with copies, and keep the chunks that they have verified.
+// thread broadcasts the chunks of the first replica (the root) into the memory of these GPUs, and each ingest
+// verifies the chunks that arrive in its GPU's memory. If a member leaves, or on any error, the group ends
+// for all members. The members then continue with copies, and keep the chunks that they have verified.
 //
 //   Join ... Join ─► forming ─► broadcasting ─► over: all chunks arrived, the root's ingest failed, a
 //                       │                              member left, or the broadcaster failed
 //                       '─► dissolved: fewer than two joined
 //
-// Thread-safe. Only Join and the release of a membership block. No lock is held across the broadcaster, the
-// table or the end of an availability.
+// Thread-safe. Only Join and the release of a membership block. No lock is held while the broadcaster or the
+// table is called, or while an availability is ended.
 #pragma once
 
 #include <list>
@@ -33,7 +34,7 @@ namespace tensorcast {
 
 class FanOut {
  public:
-  // `broadcaster` may be null: then no group forms. Both must outlive this object and its members.
+  // `broadcaster` may be null: then no group forms. Both pointers must outlive this object and its members.
   FanOut(ReplicaTable* table, DeviceBroadcaster* broadcaster) : table_(table), broadcaster_(broadcaster) {}
   FanOut(const FanOut&) = delete;
   FanOut& operator=(const FanOut&) = delete;

@@ -24,11 +24,11 @@ class UnsentChunks {
 
   // Whether all chunks were taken.
   bool empty() const { return count_ == 0; }
-  // Takes chunks to send, ascending, of about 64 MiB at most. Blocks until the replica has a chunk.
-  // DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
+  // Takes the next chunks to send, in ascending order: about 64 MiB at most. Blocks until the replica has a
+  // chunk. DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
   // availability ended. REQUIRES: !empty().
   absl::StatusOr<std::vector<uint32_t>> Take(SteadyTime deadline);
-  // Ends a running Take and all later ones.
+  // A running Take and all later ones return UNAVAILABLE.
   void Stop();
 
  private:
@@ -36,7 +36,7 @@ class UnsentChunks {
   std::vector<bool> sent_;
   uint32_t count_;
   absl::Mutex mutex_;
-  bool news_ ABSL_GUARDED_BY(mutex_) = true;  // the root may have more
+  bool news_ ABSL_GUARDED_BY(mutex_) = true;  // the root may have more chunks
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   Availability::Watch watch_;  // declared last: its observer uses the other members
 };

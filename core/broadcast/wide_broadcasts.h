@@ -12,8 +12,8 @@
 // A group makes one attempt. When it is over, its members continue with other sources, and keep the chunks
 // that they have verified.
 //
-// Thread-safe. Only Stop, Join, the release of a membership and, briefly, Begin block. No lock is held across
-// the broadcaster, the table, the meeting or the end of an availability.
+// Thread-safe. Only Stop, Join, the release of a membership and, briefly, Begin block. No lock is held while
+// the broadcaster, the table or the meeting is called, or while an availability is ended.
 #pragma once
 
 #include <list>
@@ -84,7 +84,8 @@ class WideBroadcasts {
   const absl::Duration patience_;
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::list<std::shared_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);  // groups that are over stay until Begin
+  // A group that is over stays here until the next Begin.
+  std::list<std::shared_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

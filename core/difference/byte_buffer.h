@@ -1,5 +1,5 @@
-// A growing buffer of bytes. Clear keeps its memory for the next use. Unlike a vector, it does not set new
-// bytes to zero. Thread-compatible.
+// A growing buffer of bytes. Clear keeps the buffer's memory for the next use. Unlike a vector, it does not
+// set new bytes to zero. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace tensorcast {
 class ByteBuffer {
  public:
   void Clear() { size_ = 0; }
-  // Makes room for `bytes` more bytes behind size(), and returns its address. The caller writes there and
-  // then calls Commit with the number of bytes written.
+  // Makes room for `bytes` more bytes behind size(), and returns the address of this room. The caller writes
+  // there and then calls Commit with the number of bytes written.
   uint8_t* Room(size_t bytes) {
     if (bytes > capacity_ - size_) Grow(size_ + bytes);
     return bytes_.get() + size_;

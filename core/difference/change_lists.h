@@ -1,12 +1,12 @@
 // The changes of a chunk as lists of places and operands, which a GPU applies to its copy of the base's chunk
 // (core/device: Stream::Change). Uses no device: the lists are written to memory of the caller.
 //
-//   record ─► blocks of at most 65,536 elements, from one changed element to another:
-//               a list of the elements that take a step, and the steps
+//   record ─► blocks of at most 65,536 elements; each begins at a changed element and has:
+//               a list of the elements that change by a step, and the steps
 //               a list of the elements with an escaped step, and their values
 //
-// The lists of a path come difference by difference. Those of one call of Next can be applied in any order;
-// those of a later call may depend on them.
+// Next returns the lists of a path difference by difference. The lists of one call can be applied in any
+// order. The lists of a later call may depend on the lists of earlier calls.
 #pragma once
 
 #include <cstddef>
@@ -34,23 +34,24 @@ struct ChangeList {
 class ChangeLists {
  public:
   static constexpr uint32_t kBlockElements = uint32_t{1} << 16;
-  // Room for the lists of one element.
+  // Enough bytes for the lists of one element.
   static constexpr size_t kMinRoomBytes = 64;
 
   ChangeLists();
   ~ChangeLists();
 
-  // Begins with a chunk. Errors as ChunkRebuilder::Rebuild.
+  // Begins a chunk. Errors as ChunkRebuilder::Rebuild.
   absl::Status Begin(DecoderPath path, uint32_t chunk);
 
   // Lists that refer to the front of the caller's memory.
   struct Part {
     std::span<const ChangeList> lists;  // of one difference; valid until the next call of Begin or Next
-    size_t bytes = 0;                   // that they take
+    size_t bytes = 0;                   // the bytes of the memory that the lists take
   };
-  // Writes the next lists to `room`, as many as fit. No lists: `room` is too small for the next one, which a
-  // room of kMinRoomBytes never is. INVALID_ARGUMENT for a record with more or fewer values than steps 255,
-  // perhaps only at the end of that record. REQUIRES: the chunk is not done.
+  // Writes the next lists to `room`, as many as fit. A result without lists means that `room` is too small
+  // for the next list; kMinRoomBytes bytes are always enough. INVALID_ARGUMENT for a record with more or
+  // fewer values than escaped steps (kEscapedStep); some lists of that record may have been returned before.
+  // REQUIRES: done() is false.
   absl::StatusOr<Part> Next(std::span<std::byte> room);
   // Whether Next has returned all lists of the chunk.
   bool done() const;

@@ -16,7 +16,7 @@ inline constexpr size_t kMarksPerWord = 64;
 void MarkChanged(uint32_t width, const std::byte* base, const std::byte* target, size_t bytes,
                  uint64_t* marks);
 
-// As MarkChanged, without extensions of the processor, for tests to compare with.
+// As MarkChanged, but without instruction-set extensions of the processor. Tests compare both.
 void MarkChangedPortable(uint32_t width, const std::byte* base, const std::byte* target, size_t bytes,
                          uint64_t* marks);
 

@@ -1,8 +1,8 @@
 // Makes the record of a chunk: compares the chunk with the base's chunk, and encodes what changed in the mode
-// with the smallest size. The record goes to a DifferenceEncoder, which makes a difference of all of them.
+// with the smallest size. The record goes to a DifferenceEncoder, which makes a difference from all records.
 //
-// Thread-compatible: use one for each thread. A record that gets no memory gives the whole difference up
-// (DifferenceEncoder::NoteNoMemory).
+// Thread-compatible: use one for each thread. If there is no memory for a record, the whole difference is
+// given up (DifferenceEncoder::NoteNoMemory).
 #pragma once
 
 #include <cstddef>

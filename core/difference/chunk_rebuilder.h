@@ -17,7 +17,7 @@ namespace tensorcast {
 
 // Changed elements of one width.
 struct ChangedElements {
-  uint32_t width = 1;                 // bytes of each
+  uint32_t width = 1;                 // bytes of each element
   std::span<const uint32_t> offsets;  // in bytes from the chunk's start, ascending
 };
 
@@ -28,11 +28,11 @@ class ChunkRebuilder {
   ~ChunkRebuilder();
 
   // Writes the target's chunk in one pass, bypassing the caches: the base's bytes with all changes of the
-  // path. If `digest` is not null, it digests the written bytes.
+  // path. If `digest` is not null, adds the written bytes to `digest`.
   //
   // `base` and `target` are pieces that have the chunk's bytes in order. Their sizes are multiples of
-  // kTensorAlignment, and may differ between base and target. Base and target may be the same memory, which
-  // is then overwritten; otherwise they must not overlap.
+  // kTensorAlignment, and may differ between base and target. Base and target may be the same memory; the
+  // target then overwrites the base. Otherwise they must not overlap.
   //
   // INVALID_ARGUMENT for a damaged record, FAILED_PRECONDITION if ModeOf is kWhole. After an error the
   // target's bytes are undefined.

@@ -1,4 +1,4 @@
-// Makes a difference of the records of its chunks while a target is put. Several threads share a
+// Makes a difference from the records of its chunks while a target is put. Several threads share a
 // DifferenceEncoder; each thread has a ChunkEncoder (chunk_encoder.h), which makes the records.
 //
 //   DifferenceEncoder encoder(GeometryOf(layout));
@@ -27,8 +27,8 @@
 
 namespace tensorcast {
 
-// The memory for records until the difference is stored. Records may take half as many bytes as the image.
-// Implementations are thread-safe.
+// The memory for records until the difference is stored. The records may take up to half as many bytes as the
+// image. Implementations are thread-safe.
 class RecordMemory {
  public:
   using Pieces = std::vector<std::span<std::byte>>;

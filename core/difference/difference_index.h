@@ -1,4 +1,4 @@
-// The index of a difference (FORMAT.md): the mode and the size of each chunk's record. Values and pure
+// The index of a difference (FORMAT.md): the mode and the size of each chunk's record. Value types and pure
 // functions.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The geometry of a difference: the widths of the image's elements and the division into chunks. Base and
-// target must have the same geometry; the codec uses nothing else of their layouts. Values and pure
+// target must have the same geometry; the codec uses nothing else of their layouts. Value types and pure
 // functions.
 #pragma once
 

@@ -25,8 +25,9 @@ struct RecordStreams {
   std::span<const uint8_t> values;     // of the elements with kEscapedStep, in order
 };
 
-// The number of unchanged elements up to the next change; moves `gap` past them. REQUIRES: `gap` is in the
-// checked positions of a sparse record, which do not end in a long gap, and not at their end.
+// Returns the number of unchanged elements up to the next change, and moves `gap` past this gap. REQUIRES:
+// `gap` points to a gap in the positions of a sparse record that RecordReader has checked. (Such positions do
+// not end with a long gap.)
 inline uint64_t TakeGap(const uint8_t*& gap) {
   uint64_t elements = 0;
   for (; *gap == kLongGap; ++gap) elements += kLongGap;
@@ -64,7 +65,7 @@ class RecordReader {
   // Reads the record of a chunk with `elements` elements in `chunk_bytes` bytes. The result is valid until
   // the next call, and only while `record` is valid. On success the positions name exactly `changed` elements
   // of the chunk, and there is a step for each (for kDense: for every element of the chunk). INVALID_ARGUMENT
-  // for any other record. Takes no more memory than the streams of such a chunk can need.
+  // for any other record. Allocates at most the memory that the streams of such a chunk can need.
   absl::StatusOr<RecordStreams> Read(RecordMode mode, std::span<const std::byte> record, uint64_t elements,
                                      uint64_t chunk_bytes);
 
