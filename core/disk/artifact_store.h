@@ -58,8 +58,8 @@ struct DiskUsage {
   uint64_t free_bytes = 0;  // free on their file system
 };
 
-// A damaged packed file. It stays on disk, so that people can examine it, until the same artifact is written
-// again or removed.
+// A damaged packed file. The file stays on disk until the same artifact is written again or removed, so that
+// people can examine the file.
 struct DamagedFile {
   std::string path;
   std::string artifact_id;
@@ -74,7 +74,7 @@ class ArtifactStore {
   virtual ~ArtifactStore() = default;
 
   // The artifacts on disk: those found at Open and those written since. Files that cannot be read as packed
-  // files are logged and stay.
+  // files are logged and left in the folder.
   virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
   // NOT_FOUND for an unknown artifact, and for a file that is known to be damaged. FAILED_PRECONDITION if
   // another process removed or replaced the file; UNAVAILABLE if the file system does not answer.
@@ -94,7 +94,7 @@ class ArtifactStore {
   // Removes the artifact's file and its entry, even if the file is damaged.
   virtual absl::Status Remove(std::string_view artifact_id) = 0;
   // Closes the artifact's file if another process removed or replaced it; closing frees the file's space. A
-  // new file with the same name stays.
+  // new file with the same name is not removed.
   virtual void CloseLost(std::string_view artifact_id) = 0;
   // Forgets the damaged files that another process removed.
   virtual void ForgetRemovedDamage() = 0;

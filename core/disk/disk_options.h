@@ -1,5 +1,5 @@
 // The options for a node's disks: the folder of its packed artifacts, and the folders from which it opens
-// models. A value.
+// models. A value type.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ class FileIo {
 };
 
 // As ErrnoStatus, but UNAVAILABLE if the error does not concern the file itself: a mount that went away
-// (ESTALE, ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may come back with all its files.
+// (ESTALE, ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may be available again later, with all its files.
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path);
 
 }  // namespace tensorcast

@@ -41,7 +41,7 @@ class FileReader final : public ObjectReader {
   absl::Status Read(const RequestContext& context, uint64_t offset, HostSpan destination,
                     uint64_t needed) override;
   absl::Status CheckUnchanged(const RequestContext& context) override;
-  // A block for direct I/O, else 1.
+  // kBlockBytes with direct I/O, else 1.
   uint64_t alignment() const override;
   bool SeemsCached(uint64_t offset, uint64_t bytes) const override;
   uint64_t ReadCached(uint64_t offset, HostSpan destination) override;
@@ -62,7 +62,8 @@ class FileReader final : public ObjectReader {
   const UniqueFd direct_fd_;
   const ObjectTraits traits_;
   std::atomic<bool> use_direct_;
-  // A mapping for mincore(2), which says which pages are cached. It is never read. Null for an empty file.
+  // A mapping for mincore(2), which says which pages are cached. The mapped bytes are never read. Null for an
+  // empty file.
   void* pages_ = nullptr;
   std::atomic<int> false_hits_ = 0;
 };

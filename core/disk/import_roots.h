@@ -52,7 +52,8 @@ class ImportRoots final : public ObjectStore {
   // same for its file.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
-  // Opens a file that was opened before, by its real path. FAILED_PRECONDITION if the file has changed since.
+  // Opens, by its real path, a file that was opened before. FAILED_PRECONDITION if the file has changed
+  // since.
   absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
                                                           const ObjectIdentity& file) const override;
 

@@ -1,5 +1,5 @@
-// Compares bytes with a manifest and drops them. An import uses it to read its files a second time and to
-// compare each chunk with the first reading.
+// Compares bytes with a manifest and drops the bytes. An import uses this to read its files a second time,
+// and to compare each chunk with the first reading.
 //
 // A file's times show every write(2) that ends before the last chunk was read, but not all stores to a mapped
 // file (README.md has the details). If all chunks are equal in both passes, the import has the file's content
@@ -24,13 +24,13 @@
 
 namespace tensorcast {
 
-// A chunk that does not match the manifest; nullopt if all chunks match. Errors are the source's. Starts a
-// few threads.
+// A chunk that does not match the manifest; nullopt if all chunks match. Errors are those of the source.
+// Starts a few threads.
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest);
 
-// For messages: the objects that hold the bytes of the image's range: "a", or "a and 2 other files"; "no
-// file" if the range is only zeros.
+// Describes, for messages, the objects that hold the bytes of the image's range: "a", "a and 2 other files",
+// or "no file" if no object has bytes of the range.
 std::string DescribeObjects(const ByteRange& range, const std::vector<ObjectExtent>& extents,
                             const ObjectReaders& objects);
 

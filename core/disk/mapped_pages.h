@@ -25,7 +25,7 @@ absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectRead
 // The name of a type of file system (statfs's f_type) that may leave a file's times unchanged after a store
 // through a mapping. On such a file system an unchanged identity proves nothing. Empty for other types: on
 // these the first store to a page after WriteOutMappedPages changes the times, or reaches the file together
-// with its new times (network file systems). README.md has the reasons.
+// with the file's new times (network file systems). README.md has the reasons.
 std::string_view UntraceableFileSystem(uint64_t type);
 
 // As UntraceableFileSystem, for the file's own file system. "unknown" if its type cannot be read.

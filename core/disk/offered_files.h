@@ -1,7 +1,7 @@
 // Opens files that a client of this host passed as descriptors (core/handles, OFFER_FILES). Only the client's
 // permissions count, because this process opens no path. The client chose the file system behind each
-// descriptor, so the function may block as long as that file system: call it with RunAside (base/aside.h).
-// Thread-safe.
+// descriptor, so the function may block as long as that file system blocks: call it with RunAside
+// (base/aside.h). Thread-safe.
 #pragma once
 
 #include <vector>

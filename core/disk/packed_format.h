@@ -32,7 +32,7 @@ struct PackedHeader {
 std::string EncodePackedHeader(const PackedHeader& header);
 
 // INVALID_ARGUMENT for bytes that are not a header or are damaged, and for parts that are not in order or do
-// not fit a file of `file_bytes`. UNIMPLEMENTED for a later version.
+// not fit a file of `file_bytes` bytes. UNIMPLEMENTED for a later version.
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes);
 
 // "tc2-abc.tcpack" for "tc2:abc".

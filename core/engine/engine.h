@@ -55,7 +55,7 @@ struct EngineOptions {
   // Whether to compare BLAKE3, too, for chunks from another host, so that no node can forge them. XXH3 is
   // always compared.
   bool distrust_other_hosts = false;
-  // If for this time no source of an ingest has had a missing chunk, the ingest gives its sources up.
+  // If for this time no source of an ingest has had a missing chunk, the ingest gives up its sources.
   absl::Duration peer_timeout = absl::Seconds(10);
 
   void FromConfig(ConfigReader& config) {
@@ -142,7 +142,7 @@ class StoreEngine {
 
   // Removes disk replicas with a packed file that another process removed or replaced: they are no longer
   // copies. Call it periodically, on a thread that may wait for the disk. Ingest checks the requested replica
-  // by itself.
+  // without this call.
   void DropLostFiles();
   // Removes the replicas of unhealthy devices. Call it periodically. Each ingest also does this at its end,
   // so that these replicas are removed before a caller learns of a failure.

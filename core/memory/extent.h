@@ -1,5 +1,5 @@
 // Granules, the unit in which the host pool hands out memory; extents, which are pieces of the pool; and the
-// mapping of an image's granules to extents. Values and pure functions.
+// mapping of an image's granules to extents. Value types and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -42,17 +42,18 @@ inline uint64_t RoundUpToPages(uint64_t bytes) {
   return (bytes + PageBytes() - 1) / PageBytes() * PageBytes();
 }
 
-// The number of granules that `bytes` need. No input overflows.
+// The number of granules that `bytes` bytes need. Does not overflow for any input.
 uint64_t GranulesFor(uint64_t bytes);
 // The granules of an image that hold bytes of the ranges: ascending, disjoint, and joined where they touch.
 // REQUIRES: the ranges lie in the image.
 std::vector<GranuleRange> GranulesOf(uint64_t image_bytes, std::span<const ByteRange> ranges);
+// The number of granules in the ranges.
 uint64_t CountOf(const std::vector<GranuleRange>& ranges);
 
 // The extent's end, as an offset in the image.
 inline uint64_t ImageEnd(const ImageExtent& extent) { return extent.image_offset + extent.extent.bytes; }
-// The extent that holds the image's byte at `offset`; if none does, the first extent after `offset`, or the
-// end. Here and below, `extents` are in image order.
+// The extent that holds the image's byte at `offset`; if none does, the first extent after `offset`, or
+// extents.end(). Here and below, `extents` are in image order.
 std::vector<ImageExtent>::const_iterator ExtentAt(const std::vector<ImageExtent>& extents, uint64_t offset);
 // The image's granules among `wanted` that the extents do not hold, in ascending order.
 std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,

@@ -21,7 +21,7 @@ class ExtentAllocator {
   ExtentAllocator(uint64_t granules, uint64_t segment_granules);
 
   // Allocates `count` granules and returns their ranges in ascending order. nullopt only if fewer than
-  // `count` granules are free. In order of preference it takes:
+  // `count` granules are free. In order of preference, Allocate takes:
   // - the smallest free range that is large enough, so that large ranges stay whole;
   // - as few ranges as possible of one segment: the segment with the fewest free granules that still has
   //   enough;
@@ -31,7 +31,7 @@ class ExtentAllocator {
   // true; nullopt when there is none. REQUIRES: count > 0.
   std::optional<GranuleRange> AllocateWhere(uint64_t count, absl::FunctionRef<bool(uint64_t segment)> suits);
 
-  // Frees a range and joins it with free neighbours of its segment. REQUIRES: the range is allocated.
+  // Frees a range and joins it with free neighbours in the same segment. REQUIRES: the range is allocated.
   void Free(GranuleRange range);
 
   // Allocates a whole segment; Free gives it back as one range. REQUIRES: all of the segment is free.
@@ -43,7 +43,7 @@ class ExtentAllocator {
  private:
   using ByFirst = std::map<uint64_t, uint64_t>;  // first -> count
 
-  // The fullest segment with `count` free granules, else the emptiest segment.
+  // The fullest segment with at least `count` free granules; if there is none, the emptiest segment.
   uint64_t ChooseSegment(uint64_t count) const;
   // Takes `wanted` granules of a segment in as few pieces as possible, or all free ones if there are fewer.
   void TakeFromSegment(uint64_t segment, uint64_t wanted, std::vector<GranuleRange>& taken);

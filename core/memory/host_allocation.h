@@ -38,8 +38,8 @@ class HostAllocation {
   // Whether all image bytes [offset, offset + bytes) have memory; false for a range that reaches past the
   // image.
   bool Covers(uint64_t offset, uint64_t bytes) const;
-  // The memory of image bytes [offset, offset + bytes), in order: one span for each extent that it touches.
-  // REQUIRES: Covers(offset, bytes).
+  // The memory of image bytes [offset, offset + bytes), in order: one span for each extent that the range
+  // touches. REQUIRES: Covers(offset, bytes).
   std::vector<HostSpan> Spans(uint64_t offset, uint64_t bytes) const;
   // The bytes that Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
   uint64_t MissingBytes(std::span<const ByteRange> ranges) const;

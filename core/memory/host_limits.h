@@ -1,5 +1,5 @@
-// The memory that this host can give a pool, for the pool itself and for code that checks its size
-// beforehand. Stateless; thread-safe.
+// Reads how much memory this host can give to a pool. The pool uses this, and so does code that checks the
+// size of a pool before the pool is made. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct HostLimits {
 
 HostLimits ReadHostLimits();
 
-// RESOURCE_EXHAUSTED, with the limit, if the host cannot give a pool of `bytes`. A `prefaulted` pool must
-// also fit the memory that is available now: prefaulting more would start the out-of-memory killer.
-// `segment_bytes` is the size of the pool's largest file.
+// RESOURCE_EXHAUSTED, with the limit, if the host cannot give memory to a pool of `bytes` bytes. A
+// `prefaulted` pool must also fit the memory that is available now: prefaulting more would start the
+// out-of-memory killer. `segment_bytes` is the size of the pool's largest file.
 absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, const HostLimits& limits);
 
 // The bytes in free huge pages of 2 MiB that are not reserved for other processes; 0 if the host has none.

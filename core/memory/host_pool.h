@@ -4,14 +4,15 @@
 // Each segment is pre-faulted in the background and sealed (SHRINK | GROW | FUTURE_WRITE | SEAL). A process
 // that gets the descriptor of a segment can map it only for reading, and sees no other segment.
 //
-// The pool allocates extents of whole 2 MiB granules. They are contiguous if possible, so an allocation fails
-// only if too few granules are free. An allocation stays in one segment if possible; an extent always does.
-// The pool counts the allocations that share each granule. Grow and HostAllocation::Only make a new
-// allocation, which shares granules with the old one; the old one does not change.
+// The pool allocates extents of whole 2 MiB granules. If no free range is large enough, an allocation gets
+// several extents, so it fails only if too few granules are free. An allocation lies in one segment if
+// possible; an extent always lies in one segment. The pool counts the allocations that share each granule.
+// Grow and HostAllocation::Only make a new allocation, which shares granules with the old one; the old one
+// does not change.
 //
-// An image of at most kMaxSmallBytes takes whole memory pages, in one extent, of a granule that small images
-// share. Otherwise each of thousands of small images, such as model adapters, would take a granule.
-// Thread-safe.
+// An image of at most kMaxSmallBytes takes one extent of whole memory pages, and shares its granule with
+// other small images. Otherwise each of thousands of small images, such as model adapters, would take a whole
+// granule. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -70,14 +71,14 @@ class HostPool {
     std::vector<KeptSegment> segments;
     // Called when a kept segment is replaced, on the thread that ended its last allocation, with no lock
     // held. before_replaced is called before the old segment is unmapped; on_replaced is called before
-    // anything is allocated in the new segment. May be empty.
+    // anything is allocated in the new segment. Both may be empty.
     std::function<void(const PoolSegment& gone)> before_replaced;
     std::function<void(const PoolSegment& made, const std::string& made_name, const std::string& gone_name)>
         on_replaced;
   };
 
   // RESOURCE_EXHAUSTED if the host has too little memory or, for a pre-faulted pool, too little available
-  // memory now. INVALID_ARGUMENT for options that name no pool, such as 0 bytes.
+  // memory now. INVALID_ARGUMENT for options that are not valid, such as 0 bytes.
   static absl::StatusOr<std::unique_ptr<HostPool>> Create(const Options& options, Kept kept = {});
   // Stops the background pre-faulting. REQUIRES: no allocation is left (checked).
   ~HostPool();
@@ -88,8 +89,8 @@ class HostPool {
   // Memory for a whole image; `bytes` may be 0. RESOURCE_EXHAUSTED, with the free bytes in the message, if
   // too few granules are free.
   absl::StatusOr<HostAllocation> Allocate(uint64_t bytes);
-  // As Allocate(bytes), but in one extent near `numa_node` if such memory is free. `numa_node` is one of
-  // Options::numa_nodes.
+  // As Allocate(bytes), but allocates one extent near `numa_node` if such memory is free. `numa_node` is one
+  // of Options::numa_nodes.
   absl::StatusOr<HostAllocation> AllocateNear(uint64_t bytes, int numa_node);
   // Memory for only those granules of an image that hold bytes of the ranges. The ranges may overlap and come
   // in any order. RESOURCE_EXHAUSTED as above. REQUIRES: the ranges lie in the image.
@@ -108,8 +109,8 @@ class HostPool {
   // Replaces the kept segments in which no allocation was adopted. REQUIRES: no adopted allocation ends
   // during the call.
   void DropUnusedKept();
-  // After this call, kept segments stay even without an allocation: this pool is about to end, and the next
-  // pool adopts from them.
+  // After this call, the pool no longer replaces a kept segment when its last allocation ends. Call it when
+  // this pool is about to end and the next pool will adopt from these segments.
   void StopReplacing();
 
   // The bytes that Allocate(image_bytes) takes: whole granules, or pages if the image shares a granule.
@@ -118,9 +119,10 @@ class HostPool {
   std::byte* base() const;
   uint64_t bytes() const;
   const std::vector<PoolSegment>& segments() const;
-  // Unique among the segments of all pools.
+  // The name is unique among the segments of all pools.
   std::string segment_name(size_t segment) const;
-  // Changes whenever a segment is replaced. So an id and a segment number together identify memory.
+  // The id of the pool. It changes whenever a segment is replaced, so an id and a segment number together
+  // identify memory.
   std::string id() const;
   SegmentKind kind(size_t segment) const;
   bool huge_pages() const;  // whether the pool uses reserved huge pages

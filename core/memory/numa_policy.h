@@ -1,5 +1,5 @@
 // Chooses the NUMA node of pages of shared memory (mbind(2)). Best effort: if the node has no free memory,
-// pages come from another node. On a host with one node nothing changes.
+// pages come from another node. On a host with one NUMA node the functions have no effect.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace tensorcast {
 
-// Applies to the pages of this memfd mapping that do not exist yet. Any thread or process may touch them
-// first. The first failure is logged. Thread-safe.
+// Sets the node of the pages of this memfd mapping that do not exist yet, whichever thread or process touches
+// them first. The first failure is logged. Thread-safe.
 void PreferNumaNode(std::byte* base, uint64_t bytes, int node);
 
 // The node that PreferNumaNode set for the page at `address`; nullopt: none.

@@ -3,12 +3,12 @@
 //
 // A granule is free (the allocator has it), or taken with one reference, or taken with further references.
 // The first reference belongs to the allocation that took the granule; in a kept segment it belongs to the
-// state of being kept. Allocations that share the granule add the further ones. A granule goes back to the
-// allocator with its last reference; a kept segment goes back as a whole, when no allocation names it and a
-// new memfd has replaced it.
+// pool itself until the segment is replaced. Allocations that share the granule add further references. A
+// granule goes back to the allocator with its last reference; a kept segment goes back as a whole, when no
+// allocation names it and a new memfd has replaced it.
 //
-// Thread-compatible: HostPool guards it with its mutex. An error leaves the accounts as they were, except for
-// the number of failures. Internal to this folder.
+// Thread-compatible: HostPool guards it with its mutex. An error changes nothing in the accounts but the
+// number of failures. Internal to this folder.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ class PoolLedger {
   // positive multiples of kGranuleBytes.
   PoolLedger(uint64_t bytes, uint64_t segment_bytes);
 
-  // Makes a segment one of a previous pool, or a place without memory: all of it is taken until Replaced.
-  // REQUIRES: nothing was taken yet.
+  // Marks a segment as kept from a previous pool, or as a place without memory. All of its granules are taken
+  // until Replaced is called. REQUIRES: nothing was taken yet.
   void Keep(size_t segment, std::string name, SegmentKind kind);
 
   // Takes this many free granules, with one reference each. RESOURCE_EXHAUSTED if too few are free;
@@ -45,13 +45,14 @@ class PoolLedger {
   std::optional<GranuleRange> TakeWhere(uint64_t granules, absl::FunctionRef<bool(uint64_t segment)> suits);
   // Takes pages of a shared granule for a small image. Errors as Take.
   absl::StatusOr<Extent> TakeSmall(uint64_t image_bytes);
-  // The extents of an allocation of a previous pool, with a reference for each. INVALID_ARGUMENT unless they
-  // are a whole image in kept segments.
+  // Returns the extents of an allocation of a previous pool, and adds a reference to each of them.
+  // INVALID_ARGUMENT unless `extents` are a whole image in kept segments.
   absl::StatusOr<std::vector<ImageExtent>> Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents);
 
   void AddReferences(Extent extent);
-  // Gives back the granules that no allocation names any more. The granules of a kept segment go back all at
-  // once, when it is replaced; returns true when that is due.
+  // Drops the references of an allocation to an extent, and gives back the granules that no other allocation
+  // names. The granules of a kept segment go back all at once, when the segment is replaced. Returns true if
+  // the caller must now replace the segment.
   bool DropReferences(Extent extent);
 
   size_t SegmentOf(Extent extent) const { return extent.offset / segment_bytes_; }
@@ -62,7 +63,8 @@ class PoolLedger {
 
   std::vector<size_t> UnusedKept() const;  // the kept segments in which no allocation was adopted
   void StopReplacing() { replaces_ = false; }
-  // Names the new memory in the place of a kept segment, and returns the previous name. Replaced follows.
+  // Sets the name of the new memory in the place of a kept segment, and returns the previous name. The caller
+  // calls Replaced later.
   std::string Rename(size_t segment, std::string name);
   // The segment is the pool's own from now on, and all of it is free.
   void Replaced(size_t segment);
@@ -98,7 +100,7 @@ class PoolLedger {
   std::vector<uint32_t> further_references_;
   uint64_t all_further_references_ = 0;  // the sum
   SmallExtents small_{PageBytes()};      // of granules that the allocator handed out
-  std::vector<Place> places_;            // one a segment
+  std::vector<Place> places_;            // one for each segment
   std::string id_;
   bool replaces_ = true;
   uint64_t high_water_bytes_ = 0;

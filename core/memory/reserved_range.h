@@ -16,8 +16,8 @@ namespace tensorcast {
 class ReservedRange {
  public:
   ReservedRange() = default;
-  // `bytes` is rounded up to whole pages. The range begins at a multiple of 2 MiB. `what` names its purpose
-  // in messages. RESOURCE_EXHAUSTED if this process cannot reserve more address space.
+  // `bytes` is rounded up to whole pages. The range begins at a multiple of 2 MiB. `what` names the range's
+  // purpose in messages. RESOURCE_EXHAUSTED if this process cannot reserve more address space.
   static absl::StatusOr<ReservedRange> Reserve(uint64_t bytes, std::string_view what);
   ReservedRange(ReservedRange&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -28,16 +28,16 @@ class ReservedRange {
   }
   ~ReservedRange();
 
-  // How this process may access a mapping. kCopyOnWrite: it may read and write; a page that it writes to
-  // becomes a private copy, which no other process sees.
+  // How this process may access a mapping. kCopyOnWrite: this process may read and write; a page that it
+  // writes to becomes a private copy, which no other process sees.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
   // The bytes that a mapping of the file's first `bytes` bytes takes: `bytes`, rounded up to whole huge pages
   // if the file consists of reserved huge pages.
   static uint64_t MappedBytes(int fd, uint64_t bytes);
   // Maps bytes [offset, offset + bytes) of the file at offset `at` of the range. REQUIRES: the bytes fit in
   // the range. INVALID_ARGUMENT if the huge pages that hold these bytes do not fit: the mapping would replace
-  // memory behind the range. kCopyOnWrite of reserved huge pages reserves as many more huge pages, because a
-  // write without a free page would raise SIGBUS. RESOURCE_EXHAUSTED if too few are free.
+  // memory behind the range. kCopyOnWrite of reserved huge pages reserves the same number of huge pages
+  // again, because a write without a free page would raise SIGBUS. RESOURCE_EXHAUSTED if too few are free.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
   std::byte* base() const { return base_; }  // nullptr for an empty range

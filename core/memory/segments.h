@@ -1,4 +1,4 @@
-// The segments of a host pool, and places in them. Values.
+// The segments of a host pool, and places in them. Value types.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace tensorcast {
 // should be small; but a pool of many segments needs many descriptors.
 inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
 
-// One of the memfds that a pool is made of. All but the last are equally large.
+// One of the memfds that a pool is made of. All segments but the last have the same size.
 struct PoolSegment {
   uint64_t offset = 0;  // in the pool
   uint64_t bytes = 0;
-  int fd = -1;  // sealed, the pool's; to be passed to readers
+  int fd = -1;  // sealed; the pool owns it and passes it to readers
 };
 
 // A segment that outlived the pool that made it. Its memory can be read, but never written again. A segment
@@ -38,8 +38,8 @@ void Fields(auto& io, NamedExtent& extent) {  // base/byte_fields.h
   io(extent.image_offset, extent.segment, extent.offset, extent.bytes);
 }
 
-// The memory in the place of a segment: kOwn, this pool's; kKept, a previous pool's, only for reading; kRoom,
-// none.
+// The kind of memory in the place of a segment. kOwn: memory of this pool. kKept: memory of a previous pool,
+// only for reading. kRoom: no memory.
 enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 
 }  // namespace tensorcast

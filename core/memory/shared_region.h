@@ -36,8 +36,8 @@ class SharedRegion {
   // pre-faulting. kHugeSetAside: huge pages that the host has reserved.
   enum class Pages : uint8_t { kOrdinary, kHugeWhereMade, kHugeSetAside };
 
-  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. With kHugeSetAside it fails unless the host
-  // has enough reserved huge pages for all new segments.
+  // `bytes` and `segment_bytes` are positive multiples of 2 MiB. With kHugeSetAside, Create fails unless the
+  // host has enough reserved huge pages for all new segments.
   //
   // `places` has an element for each segment; missing elements mean new segments. An element with a
   // descriptor is a segment of the right size that another process made and sealed. It is mapped only for
@@ -60,7 +60,7 @@ class SharedRegion {
   int fd(size_t segment) const { return fds_[segment].get(); }
   Pages pages() const { return pages_; }
   uint64_t bytes_at(size_t segment) const;
-  // The kind of the segment when the region was made. Pre-faulting gives pages only to kOwn.
+  // The kind of the segment when the region was made. Only kOwn segments are pre-faulted.
   SegmentKind first_kind(size_t segment) const { return kinds_[segment]; }
 
  private:
@@ -97,7 +97,7 @@ class Prefaulter {
   void Run();
   absl::Status Populate(uint64_t offset, uint64_t bytes);
   absl::Status PopulateIn(size_t segment, uint64_t offset, uint64_t bytes);
-  // Gives the file its pages; 0, or an errno.
+  // Allocates the pages of the segment's file. Returns 0, or an errno.
   int PopulateFile(size_t segment, uint64_t offset, uint64_t bytes);
 
   const SharedRegion& region_;

@@ -1,5 +1,5 @@
 // The reports of an ingest: its progress while it runs, and at its end the times, bytes and outcome of each
-// stage with each source. Values.
+// stage with each source. Value types.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,15 @@ inline constexpr std::string_view kDifferenceLane = "difference";
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
-  std::string lane;             // a transport's name, or one of those above
+  std::string lane;             // a transport's name, or one of the names above
   std::string name;             // the name of a node, a path, or what the lane's comment says
   std::string grant_id = {};    // the grant for reading this source; empty: none is needed
   TraceContext span = {};       // the span reserved for reading this source, if the other end links to it
   TraceContext made_by = {};    // the ingest that made the source's replica, if known
   std::string replica_id = {};  // the source's replica; empty: the source is not a replica
   bool outside = false;  // a shared origin outside the cluster: all receivers together read each chunk once
-  // This receiver's number among the `shares` receivers that the source serves, counted from 0. 0 of 1 also
-  // if the receivers are not known.
+  // This receiver's number among the `shares` receivers that the source serves, counted from 0. If the
+  // receivers are not known, `share` is 0 and `shares` is 1.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
@@ -88,7 +88,7 @@ struct SourceReport {
   SourceInfo source;
   bool filling = false;  // it did not have every chunk when it joined, because another ingest filled it
   SteadyTime joined;
-  SteadyTime left = SteadyTime::InfiniteFuture();  // while it is in use
+  SteadyTime left = SteadyTime::InfiniteFuture();  // InfiniteFuture: it is in use
   uint64_t bytes = 0;                              // bytes from this source that were placed
   uint32_t chunks = 0;
   absl::Duration asked;            // the time with at least one chunk requested from it and not delivered
