@@ -1,8 +1,8 @@
 // The engine's callbacks, which the engine's owner implements: EvictionGuard permits evictions, and
 // ReplicaListener is told of changes.
 //
-// They are called on the engine's threads with none of its locks held. They may call the engine, but must not
-// destroy it.
+// They are called on the engine's threads, with no lock of the engine held. They may call the engine, but
+// must not destroy it.
 #pragma once
 
 #include <memory>

@@ -25,8 +25,9 @@
 namespace tensorcast {
 
 // The current lease of one holder: first on the old version, none while the replica is rewritten, then on the
-// new version. Also keeps the memory of a replica on a GPU, which its holder has open: such memory must not
-// be freed before, even if a rewriting failed and the replica is lost. Thread-safe.
+// new version. Also keeps the memory of a replica on a GPU, because the holder has this memory open. Such
+// memory must not be freed before this object is destroyed, even if a rewriting failed and the replica is
+// lost. Thread-safe.
 class LiveLease {
  public:
   explicit LiveLease(std::shared_ptr<const ReplicaLease> lease)
@@ -39,13 +40,13 @@ class LiveLease {
   }
   void Set(std::shared_ptr<const ReplicaLease> lease) {
     absl::MutexLock lock(&mutex_);
-    lease_.swap(lease);  // the previous lease is in the argument and ends without the lock
+    lease_.swap(lease);  // the argument now has the previous lease, which ends without the lock
   }
 
  private:
   mutable absl::Mutex mutex_;
   std::shared_ptr<const ReplicaLease> lease_ ABSL_GUARDED_BY(mutex_);
-  // Destroyed before the lease: the end of a lease says that there is room.
+  // Destroyed before the lease, because the end of a lease tells waiting requests that there is room.
   const std::shared_ptr<const DeviceBlock> device_;
 };
 

@@ -41,7 +41,8 @@ class DeviceBlock {
 
 class DevicePool {
  public:
-  // `budget_bytes` 0: 90 % of each device. `devices` must outlive the pool.
+  // `budget_bytes` is the budget of each device; 0: 90 % of the device's memory. `devices` must outlive the
+  // pool.
   DevicePool(DeviceRuntime* devices, uint64_t budget_bytes);
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;

@@ -2,9 +2,9 @@
 // least recently used replicas that may be evicted, and waits for replicas in use. If there is still no room,
 // its error says what holds the pool.
 //
-// Partial replicas are evicted first, without asking the guard, because they are not copies. Partial replicas
-// that other nodes or other ingests of this node are reading are evicted last. Their readers must find
-// another source, and the allocator waits until they have stopped.
+// Partial replicas that have no readers are evicted first. Partial replicas that other nodes or other ingests
+// of this node are reading are evicted last: their readers must find another source, and the allocator waits
+// until the readers have stopped. The guard is not asked about partial replicas, because they are not copies.
 //
 // Thread-safe. Blocks while the guard decides and while memory is about to become free; if requested, blocks
 // until there is space.
@@ -36,8 +36,8 @@ struct AllocationRequest {
   // waits for this request.
   bool await_ingests = true;
   // Whether to wait for leases and pins to end, until the context's deadline. Independently of this, the
-  // request waits for filling replicas (await_ingests) and for operations that the guard says are about to
-  // end.
+  // request waits for filling replicas (await_ingests) and for operations that are about to end according to
+  // the guard.
   bool wait = false;
   // Returns the current context, because a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
@@ -84,6 +84,8 @@ class EvictingAllocator {
   uint64_t BytesFor(Location pool, uint64_t image_bytes) const;
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;
+  // Whether an empty pool would have room for the request.
+  bool CanEverFit(Location pool, const AllocationRequest& request) const;
   absl::Status Full(Location pool, const AllocationRequest& request, const absl::Status& cause,
                     const Refusals& refused) const;
 

@@ -1,7 +1,7 @@
 // Replicas of the previous daemon, in memory that was kept. Each kept replica is compared with its digests,
 // and is then either ready in the table or dropped. A background thread compares them one after the other. If
-// an ingest needs a kept replica, the ingest's thread compares that replica at once; the background waits
-// meanwhile.
+// an ingest needs a kept replica, the ingest's thread compares that replica at once; the background thread
+// waits meanwhile.
 //
 // Thread-safe.
 #pragma once
@@ -30,7 +30,7 @@ struct KeptReplica {
 };
 
 // Called once for each kept replica that was compared, with a lease on the ready replica. The lease is null
-// if the kept replica did not match or was forgotten; its memory is then given back.
+// if the kept replica did not match or was forgotten; the replica's memory is then given back.
 using OnKeptSettled =
     std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)>;
 

@@ -1,4 +1,4 @@
-// A lock for each name. For work on a named file that takes too long under one mutex for all files.
+// A lock for each name. Use it for work on a named file that takes too long to hold one mutex for all files.
 //
 // Thread-safe.
 #pragma once

@@ -1,8 +1,8 @@
 // Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. From the
-// summary, a request for room finds whether evictions could make room, whether memory becomes free by itself,
-// and what its error should say.
+// summary, a request for room finds whether evictions could make room, whether memory will become free
+// without an eviction, and what its error should say.
 //
-// Values; the table fills them in under its mutex.
+// Value types; the table fills them in under its mutex.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct PoolHolders {
   Share ending;
   Share partial;         // all partial replicas, also part of the others
   bool freeing = false;  // the memory of a gone replica is being freed
-  // Whether memory may become free by itself soon: `freeing`, `ending`, the guard is being asked about a
-  // replica, or a cancelled ingest is about to end.
+  // Whether memory may soon become free without an eviction: `freeing`, `ending`, the guard is being asked
+  // about a replica, or a cancelled ingest is about to end.
   bool in_flux = false;
 
   // Add counts a replica of the table; AddFailed counts a failed replica that is still leased.

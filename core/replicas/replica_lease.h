@@ -21,10 +21,10 @@ struct ReplicaRecord;
 
 // The place of a replica's bytes; the kind of the replica's location decides which field is set.
 struct ReplicaMemory {
-  const HostAllocation* host = nullptr;  // kCpu: as it was when the lease began
+  const HostAllocation* host = nullptr;  // kCpu: the allocation when the lease began
   DevicePtr device;                      // kGpu: one allocation, image_bytes rounded up to 2 MiB
-  int file = -1;                         // kDisk: descriptor of the packed file...
-  uint64_t file_image_offset = 0;        // ...and where its image begins
+  int file = -1;                         // kDisk: descriptor of the packed file
+  uint64_t file_image_offset = 0;        // kDisk: where the image begins in the packed file
 };
 
 // During the lifetime of a lease the replica's memory is neither freed nor rewritten; the destructor ends the

@@ -42,8 +42,8 @@ class ReplicaRemoval {
   void DropIfLost(const std::string& artifact_id);
   // DropIfLost for all artifacts.
   void DropAllLost();
-  // Removes the ready replicas of unhealthy devices, even pinned ones. A filling replica fails by itself,
-  // because its next copy fails.
+  // Removes the ready replicas of unhealthy devices, even pinned ones. A filling replica need not be removed:
+  // its ingest fails at the next copy.
   void WithdrawUnhealthy();
 
  private:

@@ -1,9 +1,9 @@
 // Takes a ready replica out of the table without giving its memory back, so that a later version of its
 // artifact can be written over it (core/ingest/advance.h). The memory is the host's or a GPU's.
 //
-// As for any eviction the guard must agree. It is asked as the last step, because its consent cannot be
-// withdrawn once another node relies on it. After the retirement nothing reads the memory: the replica had no
-// lease, or only live leases of holders in the gate, and these have ended. The listener has been told that
+// As for any eviction, the guard must agree. The guard is asked as the last step, because its consent cannot
+// be withdrawn once another node relies on it. After the retirement nothing reads the memory: the replica had
+// no lease, or only live leases of holders in the gate, and these have ended. The listener has been told that
 // the replica is gone, so there is no record of it for the next daemon.
 //
 // Thread-safe. Blocks on the guard, on the listener and, if requested, on the holders of the replica.
@@ -53,8 +53,8 @@ class ReplicaRetirement {
   struct Refusal {
     absl::Status why;
     std::string waits_for = {};
-    bool passes = false;                                   // it ends soon: every request waits for it
-    absl::Duration look_again = absl::InfiniteDuration();  // when no event signals its end
+    bool passes = false;  // the cause in `why` ends soon: every request waits
+    absl::Duration look_again = absl::InfiniteDuration();  // if no event signals the end of `why`
   };
   absl::StatusOr<RetiredReplica> Try(const RetirementRequest& request, bool handing_over,
                                      Refusal& refusal) const;

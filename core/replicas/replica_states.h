@@ -9,11 +9,12 @@
 //        failed
 //
 // A replica that is being removed drains: it gets no new leases, and is gone when its last lease ends. A
-// failed or gone replica leaves the records at once. If it failed while it was leased, its memory stays until
-// its last lease ends.
+// failed or gone replica leaves the records at once. If a replica failed while it was leased, its memory
+// stays until its last lease ends.
 //
 // Finish frees memory and ends availabilities without the mutex, because freeing gigabytes takes long and an
-// availability calls its observers. Until then PoolSpace::IsFreeing is true for the pool.
+// availability calls its observers. Until Finish has freed the memory, PoolSpace::IsFreeing is true for the
+// pool.
 //
 // Thread-safe by `mutex`. Only the mutexes of the notifier and of `space` are taken under it.
 #pragma once

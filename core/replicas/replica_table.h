@@ -1,15 +1,15 @@
 // The node's replicas: makes, leases and removes them, with pins and the least-recently-used order.
-// replica_states.h changes their states, and draws them.
+// replica_states.h changes their states, and has a diagram of the states.
 //
 // Partial replicas. The next ingest of the same artifact to the same location fills a partial replica again
 // (TakeOver). It adds memory and shares the existing memory: leases stay valid, and the availability grows.
 // While a partial replica exists, no other replica of that artifact and location is ready or filling, except
 // in a first ingest, which does not know its artifact yet.
 //
-// Availabilities. If an ingest fails, its availability ends with the error. If the replica stays as a partial
-// one, it gets a new availability; memory that a lease may read stays, and the rest is given back. An
-// availability ends with OK when the replica is complete, and with UNAVAILABLE when a partial replica is
-// removed. No observer is called under the mutex.
+// Availabilities. If an ingest fails, its availability ends with the error. If the replica remains as a
+// partial replica, it gets a new availability; memory that a lease may read stays, and the rest is given
+// back. An availability ends with OK when the replica is complete, and with UNAVAILABLE when a partial
+// replica is removed. No observer is called under the mutex.
 //
 // Leases. A ready replica can be leased; a filling or partial replica can be leased if it has an
 // availability. A lease to serve (LeaseOf::kToServe) does not prevent the removal of a partial replica: the
@@ -108,7 +108,7 @@ class ReplicaTable {
   // Adds a ready replica for a packed file that was found at the daemon's start.
   void AddPackedFile(std::shared_ptr<PackedFile> file);
 
-  // --- using one
+  // --- using a replica
   enum class LeaseOf : uint8_t {
     kReady,     // a ready replica
     kReadable,  // a ready replica, or a filling or partial one that can be leased
@@ -148,7 +148,7 @@ class ReplicaTable {
   // --- removing a replica
   //
   // ready, partial -> draining, and then gone when no lease is left. FAILED_PRECONDITION if the replica is in
-  // another state. A draining replica is OK, unless `only_unheld`.
+  // another state. Returns OK for a replica that already drains, unless `only_unheld` is set.
   struct DrainOptions {
     bool even_pinned = false;  // if false: FAILED_PRECONDITION for a pinned replica
     // If true: FAILED_PRECONDITION for a leased replica. Leases to serve a partial replica do not count.

@@ -26,7 +26,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> MakeManifest(const RequestContex
                                                              const SafetensorsModel& model);
 
 // The manifest beside the model that was opened at `uri`. Null if there is none, or if the store refuses to
-// open it. FAILED_PRECONDITION if it does not describe the model's tensors and metadata.
+// open it. FAILED_PRECONDITION if the manifest does not describe the model's tensors and metadata.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const RequestContext& context,
                                                                    const ObjectStore& store,
                                                                    std::string_view uri,

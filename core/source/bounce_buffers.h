@@ -33,7 +33,7 @@ class BounceBuffers {
 
   // Returns an unused buffer, or a new one if there is none.
   AlignedBuffer Take();
-  // Takes a buffer back; null does nothing.
+  // Takes a buffer back; ignores null.
   void Give(AlignedBuffer buffer);
 
  private:

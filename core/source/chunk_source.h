@@ -31,7 +31,8 @@ struct ChunkRequest {
   DevicePtr device = {};                  // if set, the destination: memory that was given to PrepareDevice
 };
 
-// Called once with the result of a fetch, on the thread of StartFetch or of the source. Must not block.
+// Called once with the result of a fetch, on the thread that called StartFetch or on a thread of the source.
+// Must not block.
 using ChunkDone = std::function<void(absl::StatusOr<std::optional<ChunkDigests>>)>;
 
 // Implementations are thread-safe: up to max_concurrency() fetches run at the same time.
@@ -50,15 +51,15 @@ class ChunkSource {
   // nullopt. If BLAKE3 was requested and is missing, the caller computes it.
   //
   // The source retries transient errors itself. An error means that the source is no longer usable, with two
-  // exceptions: the context has ended, or the error is FAILED_PRECONDITION and availability() is not null.
-  // The latter means that only this range is missing.
+  // exceptions: the context has ended, or the error is FAILED_PRECONDITION and availability() is not null. In
+  // the second case only this range is missing.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 
   // Begins a fetch, and calls `done` with its result, possibly before it returns. The memory that `request`
   // points to must live until `done` is called. The source must live until `done` is called and this call has
-  // returned. A source that needs no thread of the caller returns at once; this default fetches on the
-  // caller's thread.
+  // returned. A source that needs no thread of the caller returns at once. The default implementation fetches
+  // on the caller's thread.
   virtual void StartFetch(const RequestContext& context, const ChunkRequest& request, const ChunkDone& done) {
     done(Fetch(context, request));
   }
@@ -81,8 +82,8 @@ class ChunkSource {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
-  // Whether the source computes its chunks, so that each must be compared with the manifest, also where
-  // DeviceVerification leaves out chunks that came to a GPU.
+  // Whether the source computes its chunks. Each such chunk must be compared with the manifest, even where
+  // DeviceVerification leaves out other chunks that came to a GPU.
   virtual bool computes_chunks() const { return false; }
   // Called when a chunk of the source does not match the manifest, before the source is given up. Must not
   // block.

@@ -1,4 +1,4 @@
-// Wraps a source with reads that may never end, such as files on a file system that another process serves.
+// Wraps a source for which a read may never end, such as files on a file system that another process serves.
 // Each fetch runs on a separate thread and into a separate buffer. When the caller's context ends, Fetch
 // returns and the caller may use its memory again. A hanging read occupies only its thread, its buffer and
 // the inner source. Thread-safe.
@@ -22,8 +22,8 @@ class DetachedSource final : public ChunkSource {
   ~DetachedSource() override;
 
   // The observer is called when a fetch becomes slow (kSlowAside in base/aside.h), and with an empty text
-  // when no fetch is slow any more. It runs on the threads that call Fetch, one call at a time. Set it before
-  // the first fetch.
+  // when no fetch is slow. It runs on the threads that call Fetch, one call at a time. Set it before the
+  // first fetch.
   void ObserveWaits(WaitObserver observer) { observer_ = std::move(observer); }
 
   const SourceInfo& info() const override { return inside_->info(); }
@@ -39,7 +39,7 @@ class DetachedSource final : public ChunkSource {
   absl::Mutex mutex_;
   int slow_ ABSL_GUARDED_BY(mutex_) = 0;             // the number of slow fetches
   bool told_slow_ ABSL_GUARDED_BY(mutex_) = false;   // what the observer was told last
-  bool is_telling_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is with the observer
+  bool is_telling_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is calling the observer
 };
 
 }  // namespace tensorcast

@@ -6,13 +6,13 @@
 // Reads are synchronous, because an ingest has threads that wait for their chunks anyway. Up to
 // ObjectTraits::max_concurrency reads run at the same time. An implementation that reads over a network
 // retries within Read. Read returns before the deadline of its context, and soon after a cancellation, unless
-// ObjectTraits::may_hang.
+// ObjectTraits::may_hang is true.
 //
 // All implementations are thread-safe.
 //
 // Errors:
 // - NOT_FOUND: there is no object at the URI;
-// - PERMISSION_DENIED;
+// - PERMISSION_DENIED: this process may not read the object;
 // - FAILED_PRECONDITION: the object now has another version;
 // - OUT_OF_RANGE: the object does not have the range;
 // - DATA_LOSS: the object's bytes cannot be read;
@@ -52,7 +52,7 @@ class ObjectReader {
  public:
   virtual ~ObjectReader() = default;
 
-  // The identity of the version that this reader reads. It never reads another version.
+  // The identity of the version that this reader reads. The reader never reads another version.
   virtual const ObjectIdentity& identity() const = 0;
   virtual const ObjectTraits& traits() const = 0;
 
@@ -71,7 +71,8 @@ class ObjectReader {
   // Reads bytes at `offset` that this host has in memory, and returns their number; 0 if there are none.
   virtual uint64_t ReadCached(uint64_t /*offset*/, HostSpan /*destination*/) { return 0; }
 
-  // The file descriptor, if the object can be passed to another process; else -1. The reader keeps owning it.
+  // The file descriptor, if the object can be passed to another process; else -1. The reader still owns the
+  // descriptor.
   virtual int descriptor() const { return -1; }
   // For metrics: called by an ObjectSource after each fetch, on the first of its objects.
   virtual void NoteChunk(absl::Duration /*took*/, uint64_t /*bytes*/, bool /*ok*/) const {}
@@ -89,7 +90,7 @@ class ObjectFolder {
   // there are more than `max`, the list has more than `max` paths but may be incomplete.
   virtual absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
                                                              size_t max) const = 0;
-  // Opens an object by its path below the folder; the path must not contain "." or "..". Never opens an
+  // Opens an object by its path below the folder; no part of the path may be "." or "..". Never opens an
   // object outside the folder.
   virtual absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                              const std::string& name) const = 0;

@@ -1,5 +1,5 @@
-// A tensor's description: its name, element type, shape, and the place of its bytes in the image. Values and
-// pure functions.
+// A tensor's description: its name, element type, shape, and the place of its bytes in the image. Value types
+// and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tensorcast {
 
-// Element types: those of the safetensors format, under its names
+// The element types of the safetensors format, with the names of that format
 // (https://github.com/huggingface/safetensors, `Dtype` in safetensors/src/tensor.rs).
 //
 // The values are part of the manifest's format: never renumber, only append.
