@@ -1,7 +1,7 @@
-// The memory that a runtime may use: device memory, which is its own allocations and allocations of other
-// processes that it has opened, and page-locked host memory. Both backends check every address of a device,
-// and every host address that a kernel reads, against these tables. So a wrong address is an error for the
-// caller and never reaches the hardware. Private to this folder. Thread-safe.
+// The memory that a runtime may use. It is page-locked host memory, and device memory: allocations of the
+// runtime, and allocations of other processes that the runtime has opened. Both backends check every address
+// of a device, and every host address that a kernel reads, against these tables. So a wrong address is an
+// error for the caller and never reaches the hardware. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,8 @@ class LockedHostTable {
   bool Add(std::byte* base, uint64_t bytes, HostAccess access);
   // False if no range begins at `base`.
   bool Remove(std::byte* base);
-  // The range, locked for reading and writing, that holds all of [begin, begin + bytes); empty if none does.
+  // The range, locked for reading and writing, that holds all of [begin, begin + bytes); empty if there is
+  // none.
   std::span<std::byte> Find(const void* begin, uint64_t bytes) const;
 
  private:
@@ -70,8 +71,8 @@ class LockedHostTable {
   std::map<std::byte*, Range> ranges_ ABSL_GUARDED_BY(mutex_);
 };
 
-// INVALID_ARGUMENT unless all blocks are as Stream::Change takes them on this device. Does not check that
-// their device memory exists.
+// INVALID_ARGUMENT unless Stream::Change accepts all blocks on this device. Does not check that the device
+// memory of the blocks exists.
 absl::Status CheckChanges(int device, std::span<const ElementChanges> blocks, const LockedHostTable& locked);
 
 // INVALID_ARGUMENT unless all ranges are on this device and `digests` has an element for each.

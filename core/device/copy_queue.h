@@ -61,10 +61,11 @@ class CopyQueue {
   // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`. After
   // an error no part of the copy is running.
   absl::StatusOr<Pending> ToDevice(DevicePtr destination, std::span<const std::span<const std::byte>> source);
+  // As ToDevice, from device memory at `source` to all of `destination`.
   absl::StatusOr<Pending> ToHost(std::span<std::byte> destination, DevicePtr source);
 
  private:
-  // A stream until it fails.
+  // A stream, and whether it has failed.
   struct Lane {
     std::unique_ptr<Stream> stream;
     std::atomic<bool> failed = false;
@@ -76,7 +77,7 @@ class CopyQueue {
   DeviceRuntime* const devices_;
   const int device_;
   absl::Mutex mutex_;
-  std::shared_ptr<Lane> lane_ ABSL_GUARDED_BY(mutex_);  // null: none yet
+  std::shared_ptr<Lane> lane_ ABSL_GUARDED_BY(mutex_);  // null: no stream yet
 };
 
 }  // namespace tensorcast

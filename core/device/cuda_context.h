@@ -30,8 +30,8 @@ class BrokenContexts {
 };
 
 // OK, or "<operation> <subject>: <CUDA's name and text>; <remedy>". Clears CUDA's last error of this thread,
-// because a later call would otherwise return it again. An error that broke the device's context marks the
-// device of the thread's CudaDeviceGuard as broken.
+// because a later call would otherwise return the same error again. An error that broke the device's context
+// marks the device of the thread's CudaDeviceGuard as broken.
 absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject);
 
 // A device address as CUDA takes it.
@@ -52,7 +52,7 @@ class CudaDeviceGuard {
   const absl::Status& status() const { return status_; }
 
  private:
-  const int outer_;  // device of the enclosing guard; -1: none
+  const int outer_;  // the device of the enclosing guard; -1: there is none
   int previous_ = -1;
   absl::Status status_;
 };

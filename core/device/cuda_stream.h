@@ -42,7 +42,7 @@ class DigestBuffers {
   std::vector<DevicePtr> all_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The state that the streams of a runtime share. It must outlive them.
+// The state that the streams of a runtime share. Must outlive these streams.
 struct StreamsShare {
   AllocationTable allocations;
   LockedHostTable locked;

@@ -66,7 +66,7 @@ class DeviceBroadcaster {
   // The version of the library for groups of several nodes; all nodes of a group need the same version.
   // UNAVAILABLE, with the reason, if this node cannot take part in such groups.
   virtual absl::StatusOr<std::string> version() const = 0;
-  // Blocks until no other group is open, or until the context ends (its error).
+  // Blocks until no other group is open. Returns the context's error if the context ends first.
   virtual absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext& context) = 0;
 };
 

@@ -14,7 +14,7 @@ namespace tensorcast {
 struct DeviceOptions {
   std::string runtime = "auto";  // "cuda", "none", "fake", or "auto": cuda where the host has GPUs
   int fake_devices = 1;
-  uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each
+  uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each fake device
 
   void FromConfig(ConfigReader& config) {
     config.Read("daemon.device_runtime", runtime);

@@ -4,8 +4,8 @@
 // Between processes a device is identified by its UUID, within a process by its ordinal. Thread-safe, except
 // that one thread at a time may use a Stream. A runtime must outlive its streams and the use of its memory.
 //
-// Errors: all backends return INVALID_ARGUMENT for a device, address or size that does not exist, because
-// they check addresses before using them.
+// Errors: all backends return INVALID_ARGUMENT for a device that does not exist and for a range outside its
+// allocations, because they check addresses before they use them.
 #pragma once
 
 #include <array>
@@ -63,7 +63,7 @@ struct DeviceRange {
 
 // Changes of elements in a block of device memory.
 struct ElementChanges {
-  // Elements in a block, so that a place has 16 bits.
+  // Max elements in a block, so that a place fits in 16 bits.
   static constexpr uint32_t kMaxElements = uint32_t{1} << 16;
 
   enum class Kind : uint8_t {
@@ -77,7 +77,7 @@ struct ElementChanges {
   uint32_t width = 1;  // bytes of an element: 1, 2, 4 or 8
   Kind kind = Kind::kValues;
   std::span<const uint16_t> places;     // the changed elements, counted from `begin`; none occurs twice
-  const std::byte* operands = nullptr;  // one for each place; values at a multiple of `width`
+  const std::byte* operands = nullptr;  // one for each place; for kValues at a multiple of `width`
 };
 
 // A queue of work on one device. Its functions enqueue copies, digests and changes, which run in order and
@@ -100,12 +100,12 @@ class Stream {
   // Changes elements on the stream's own device, in order with the copies. The blocks of one call are changed
   // in any order, so no two of them may change the same element. The device reads `places` and `operands`
   // from page-locked host memory (RegisterHost with kReadWrite) while it works: they must stay valid and
-  // unchanged until the work is done. `blocks` itself may end with the call. A place past the end of its
-  // block changes nothing.
+  // unchanged until the work is done. The memory of `blocks` itself need only live during the call. A place
+  // past the end of its block changes nothing.
   //
-  // INVALID_ARGUMENT for blocks on another device or with too many elements, for other widths, for addresses
-  // that are not multiples of their width, and for host memory that is not page-locked. UNIMPLEMENTED if the
-  // device runs no kernels (DeviceInfo::runs_kernels).
+  // INVALID_ARGUMENT for blocks on another device or with too many elements, for a width other than 1, 2, 4
+  // or 8, for addresses that are not multiples of the width, and for host memory that is not page-locked.
+  // UNIMPLEMENTED if the device runs no kernels (DeviceInfo::runs_kernels).
   virtual absl::Status Change(std::span<const ElementChanges> blocks) = 0;
   // Blocks until all enqueued work is done. Returns the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
@@ -113,16 +113,16 @@ class Stream {
   virtual absl::StatusOr<bool> IsIdle() = 0;
   // Lets another library of the vendor (NCCL) enqueue work. Calls `use` once, on this thread, with the stream
   // as that library takes it (a cudaStream_t) and with the stream's device as the current one. The work uses
-  // only `bytes` bytes at `memory`, which are checked like the addresses of a copy; 0: no device memory.
-  // UNIMPLEMENTED if the backend has no such library.
+  // only `bytes` bytes at `memory`, which are checked like the addresses of a copy. If `bytes` is 0, the work
+  // uses no device memory. UNIMPLEMENTED if the backend has no such library.
   virtual absl::Status Lend(DevicePtr memory, uint64_t bytes,
                             absl::FunctionRef<absl::Status(void* stream)> use) = 0;
   // Records an event after all work that is enqueued so far.
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
 };
 
-// A handle to one allocation, with which other processes of the same host and the same backend can open it
-// (core/device/FORMAT.md).
+// A handle to one allocation. Other processes of the same host and the same backend can open the allocation
+// with it (core/device/FORMAT.md).
 struct IpcHandle {
   std::string device_uuid;
   std::string opaque;  // at most 255 bytes
@@ -143,11 +143,11 @@ class DeviceRuntime {
   virtual const std::vector<DeviceInfo>& devices() const = 0;
   // The ordinal of the device with this UUID, or NOT_FOUND.
   absl::StatusOr<int> FindDevice(std::string_view uuid) const;
-  // OK, or INTERNAL with the reason why this process cannot use the device until the process ends. On such a
-  // device new operations fail; freeing memory succeeds and does nothing.
+  // OK, or INTERNAL with the reason why the device is broken for this process; only a new process can use the
+  // device again. On a broken device new operations fail; freeing memory succeeds and does nothing.
   virtual absl::Status CheckHealth(int device) const = 0;
-  // Whether code on `device` can access memory of `other` directly, because both are one device or peers. If
-  // not, copies between them go through the host.
+  // Whether code on `device` can access memory of `other` directly, because the two are the same device or
+  // are peers. If not, copies between them go through the host.
   virtual bool Reaches(int device, int other) = 0;
   // Makes the device, with its primary context, the thread's current one permanently. For threads on which a
   // library (UCX) calls the vendor's driver.

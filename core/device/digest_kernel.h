@@ -24,12 +24,12 @@ struct DigestBatch {
 // The kernel's name as CUDA knows it.
 inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 
-// The kernel as cudaLaunchKernel takes it. Launch one thread block of xxh3::kLanes threads for each range.
-// nullptr if this build has no kernel.
+// The kernel, as the argument for cudaLaunchKernel. Launch one thread block of xxh3::kLanes threads for each
+// range. nullptr if this build has no kernel.
 const void* DigestKernel();
 
-// The min compute capability of a device that can run this build's kernels, such as 75 for 7.5; INT_MAX if it
-// has none.
+// The min compute capability of a device that can run this build's kernels, such as 75 for 7.5; INT_MAX if
+// the build has no kernels.
 int MinKernelCapability();
 
 }  // namespace tensorcast

@@ -83,7 +83,7 @@ class DirectCopies {
   absl::Mutex mutex_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle_ ABSL_GUARDED_BY(mutex_);  // by device
   // For the digests: a copy from a device into memory that is not page-locked would block the thread that
-  // enqueues it. None until the first copy.
+  // enqueues it. nullopt until the first copy.
   std::optional<PageLockedMemory> room_ ABSL_GUARDED_BY(mutex_);
   std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // unused places in room_
 };

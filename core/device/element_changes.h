@@ -43,8 +43,8 @@ TENSORCAST_HOST_DEVICE inline void ChangeElementsOf(const ElementBlock& block, u
 
 }  // namespace internal
 
-// Makes the changes of one lane: every `lanes`-th, from number `lane` on. REQUIRES: the addresses are
-// multiples of the width, and the width is 1, 2, 4 or 8.
+// Makes the changes of one lane: every `lanes`-th change, beginning with number `lane`. REQUIRES: the
+// addresses are multiples of the width, and the width is 1, 2, 4 or 8.
 TENSORCAST_HOST_DEVICE inline void ChangeElements(const ElementBlock& block, uint32_t lane, uint32_t lanes) {
   switch (block.width) {
     case 1:

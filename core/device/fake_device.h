@@ -21,12 +21,13 @@ namespace tensorcast {
 class FakeDeviceHooks {
  public:
   virtual ~FakeDeviceHooks() = default;
-  // An error fails the allocation.
+  // Called before each allocation. An error fails the allocation.
   virtual absl::Status BeforeAllocation() = 0;
-  // Before each copy and each call of Change, on the thread of the stream, which it may block. An error fails
-  // the copy or the change.
+  // Called before each copy and each call of Change, on the stream's thread. The hook may block this thread.
+  // An error fails the copy or the change.
   virtual absl::Status BeforeCopy(int device) = 0;
-  // After each changed block, on the same thread. `block` is the block's memory, which a test may spoil.
+  // Called after each changed block, on the stream's thread. `block` is the block's memory, which a test may
+  // overwrite.
   virtual void AfterChange(void* /*block*/) {}
   // An error means that the device is broken for this process; all later calls must return the same error.
   virtual absl::Status CheckHealth(int device) = 0;

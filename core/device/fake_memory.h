@@ -17,8 +17,8 @@ class FakeMemory {
   // Makes memory that is resident, so that no page fault slows down a copy into it.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
 
-  // Opens memory of another process, which may then end. NOT_FOUND if that process has ended or has freed the
-  // memory.
+  // Opens memory of another process. The memory stays open when that process ends later. NOT_FOUND if that
+  // process has ended or has freed the memory.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Open(const FakeIpcFields& fields, uint64_t bytes);
 
   FakeMemory(const FakeMemory&) = delete;

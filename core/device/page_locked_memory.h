@@ -1,6 +1,6 @@
-// Page-locked host memory with pages of its own, because a device locks whole pages: small amounts for the
-// results of kernels and for lists that they read. Locking is slow, so keep the memory and use it again.
-// Movable; thread-compatible.
+// Page-locked host memory with pages of its own, because a device locks whole pages. Use it for small
+// amounts: the results of kernels, and lists that kernels read. Locking is slow, so keep the memory and use
+// it again. Movable; thread-compatible.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // The place of a device in its host: its NUMA node, and the network adapters nearest to it. Read from the
 // kernel's sysfs.
 //
-// Stateless; thread-safe. Facts that sysfs does not have (in a virtual machine, a container) are left out,
-// never guessed.
+// Stateless; thread-safe. Facts that sysfs does not have (such as in a virtual machine or a container) are
+// left out, never guessed.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct PciPlace {
   std::vector<std::string> nearest_nics;
 };
 
-// `sysfs` is "/sys" or a folder with the same layout. `bus_id` has the form "0000:3b:00.0"; an empty one
+// `sysfs` is "/sys" or a folder with the same layout. `bus_id` has the form "0000:3b:00.0"; an empty `bus_id`
 // gives an empty result.
 PciPlace FindPciPlace(std::string_view sysfs, std::string_view bus_id);
 

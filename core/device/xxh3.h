@@ -31,8 +31,8 @@ inline constexpr int kDigestBytes = 16;
 
 inline constexpr uint64_t kStripeBytes = 64;
 inline constexpr int kStripeWords = 8;
-// The secret has 192 bytes. Each stripe of a block uses the 64 bytes that begin 8 bytes after the previous
-// ones.
+// The secret has 192 bytes. Each stripe of a block uses 64 bytes of the secret. They begin 8 bytes after the
+// begin of the previous stripe's 64 bytes.
 inline constexpr int kSecretWords = 24;
 inline constexpr int kBlockStripes = kSecretWords - kStripeWords;
 inline constexpr uint64_t kBlockBytes = kBlockStripes * kStripeBytes;
@@ -49,7 +49,7 @@ inline constexpr int kLanes = kSumLanes + 32;
 struct Scratch {
   uint64_t secret[kSecretWords];
   uint64_t accumulators[kStripeWords];
-  uint64_t sums[2][kTileBlocks][kStripeWords];  // of a tile and of the previous one
+  uint64_t sums[2][kTileBlocks][kStripeWords];  // of a tile and of the previous tile
 };
 
 // The lanes of a team on the host: one after another.
@@ -75,7 +75,7 @@ inline constexpr uint64_t kPrime64E = 0x27D4EB2F165667C5ULL;
 inline constexpr uint64_t kPrimeMixA = 0x165667919E3779F9ULL;
 inline constexpr uint64_t kPrimeMixB = 0x9FB21C651E98DF25ULL;
 
-// Offsets in the secret, in bytes, of the parts that do not begin at its front.
+// Offsets in the secret, in bytes, of the parts that do not begin at offset 0.
 inline constexpr int kScrambleSecret = 128;
 inline constexpr int kLastStripeSecret = 121;
 inline constexpr int kLowMergeSecret = 11;
@@ -171,7 +171,7 @@ TENSORCAST_HOST_DEVICE inline uint64_t AvalancheOfXxh64(uint64_t word) {
   return word ^ word >> 32;
 }
 
-// --- up to 240 bytes
+// --- inputs of up to 240 bytes
 
 TENSORCAST_HOST_DEVICE inline Hash HashOfNothing() {
   return {AvalancheOfXxh64(Secret(64) ^ Secret(72)), AvalancheOfXxh64(Secret(80) ^ Secret(88))};
@@ -255,7 +255,7 @@ TENSORCAST_HOST_DEVICE inline Hash HashShort(const uint8_t* data, uint64_t bytes
   return bytes <= 128 ? HashUpTo128(data, bytes) : HashUpTo240(data, bytes);
 }
 
-// --- longer ones
+// --- longer inputs
 
 TENSORCAST_HOST_DEVICE inline uint64_t FirstAccumulator(int word) {
   constexpr uint64_t kFirst[kStripeWords] = {kPrime32C, kPrime64A, kPrime64B, kPrime64C,
