@@ -16,8 +16,7 @@ constexpr uint32_t kWordBits = 64;
 constexpr uint64_t kMaxChunks = uint64_t{1} << 26;  // their bits fit a frame; no image has more
 
 absl::Status NotAllowed(std::string_view what) {
-  return absl::InternalError(
-      absl::StrCat("follow the chunks of a replica: the daemon announced ", what, kOneRelease));
+  return absl::InternalError(absl::StrCat("follow the chunks of a replica: the daemon ", what, kOneRelease));
 }
 
 }  // namespace
@@ -29,8 +28,8 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
   if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMaxChunks) {
     return absl::InvalidArgumentError(
         absl::StrCat("follow the chunks of replica ", handles.replica_id, ": an image of ",
-                     handles.image_bytes, " bytes in chunks of ", chunk_bytes,
-                     " bytes was announced, and an image has 1 to ", kMaxChunks, " chunks", kOneRelease));
+                     handles.image_bytes, " bytes in chunks of ", chunk_bytes, " bytes does not have 1 to ",
+                     kMaxChunks, " chunks", kOneRelease));
   }
   std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
   TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, {}, deadline));
@@ -68,12 +67,12 @@ absl::Status AvailabilityMirror::TakeFirst(const Frame& frame) {
   const size_t words = (availability_->chunks() + kWordBits - 1) / kWordBits;
   if (const auto* have = std::get_if<HaveFrame>(&frame)) {
     if (have->first_chunk != 0 || have->words.size() != words) {
-      return NotAllowed(absl::StrCat(have->words.size(), " words from chunk ", have->first_chunk,
-                                     " on, where the first words, ", words, " from chunk 0 on, were due"));
+      return NotAllowed(absl::StrCat("sent a first bitmap of ", have->words.size(), " words from chunk ",
+                                     have->first_chunk, " on instead of ", words, " words from chunk 0 on"));
     }
   } else if (const auto* end = std::get_if<HaveEndFrame>(&frame)) {
     TC_RETURN_IF_ERROR(end->status);
-    if (!readable_.empty()) return NotAllowed("all chunks, and gave no memory for some");
+    if (!readable_.empty()) return NotAllowed("announced all chunks, but gave no memory for some of them");
     availability_->AddWords(0, std::vector<uint64_t>(words, ~uint64_t{0}));
   }
   return Take(frame);
@@ -82,11 +81,13 @@ absl::Status AvailabilityMirror::TakeFirst(const Frame& frame) {
 absl::Status AvailabilityMirror::Take(const Frame& frame) {
   if (const auto* have = std::get_if<HaveFrame>(&frame)) return Take(*have);
   const auto* end = std::get_if<HaveEndFrame>(&frame);
-  if (end == nullptr) return NotAllowed(absl::StrCat("chunks, and then sent ", FrameName(frame)));
+  if (end == nullptr) {
+    return NotAllowed(absl::StrCat("sent ", FrameName(frame), " instead of HAVE or HAVE_END"));
+  }
   TC_RETURN_IF_ERROR(end->status);
   if (!availability_->complete()) {
-    return NotAllowed(absl::StrCat(availability_->count(), " of ", availability_->chunks(),
-                                   " chunks, and then that these are all"));
+    return NotAllowed(absl::StrCat("sent HAVE_END after ", availability_->count(), " of ",
+                                   availability_->chunks(), " chunks"));
   }
   availability_->End(absl::OkStatus());
   return absl::OkStatus();
@@ -94,15 +95,16 @@ absl::Status AvailabilityMirror::Take(const Frame& frame) {
 
 absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
   if (!FitsImage(have.first_chunk, have.words, availability_->chunks())) {
-    return NotAllowed(absl::StrCat(have.words.size(), " words of chunks from ", have.first_chunk,
-                                   " on, where there are ", availability_->chunks(), " chunks"));
+    return NotAllowed(absl::StrCat("sent a bitmap of ", have.words.size(), " words from chunk ",
+                                   have.first_chunk, " on, which does not fit the replica's ",
+                                   availability_->chunks(), " chunks"));
   }
   // To read a chunk without memory behind it would be a SIGSEGV here, so a daemon's claim is not believed.
   for (size_t i = 0; !readable_.empty() && i < have.words.size(); ++i) {
     if ((have.words[i] & ~readable_[have.first_chunk / kWordBits + i]) != 0) {
-      return NotAllowed(absl::StrCat("a chunk among the ", kWordBits, " from chunk ",
+      return NotAllowed(absl::StrCat("announced one of the ", kWordBits, " chunks from chunk ",
                                      have.first_chunk + i * kWordBits,
-                                     " on, and gave no memory for that chunk"));
+                                     " on, but gave no memory for that chunk"));
     }
   }
   availability_->AddWords(have.first_chunk, have.words);

@@ -60,15 +60,15 @@ bool ClientAcceptor::RefuseWithTheSpare(OnClient on_client) {
 absl::Status ClientAcceptor::OutOfDescriptors() const {
   return absl::ResourceExhaustedError(absl::StrCat(
       "connect to ", listener_->path(), ": the daemon has no file descriptor left for another client (limit ",
-      DescriptorLimit(), "); detach some clients, or raise the daemon's limit of open files"));
+      DescriptorLimit(), "); detach some clients, or raise the daemon's limit of open files (`ulimit -n`)"));
 }
 
 absl::Status ClientAcceptor::CheckRoom(int socket) const {
   if (IsReserved(socket, DescriptorUserAt(socket))) return OutOfDescriptors();
   if (connections_.load() < max_connections_) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("connect to ", listener_->path(),
-                                                   ": the daemon serves its limit of ", max_connections_,
-                                                   " clients; detach some of them, or raise "
+                                                   ": the daemon already has its max of ", max_connections_,
+                                                   " clients; detach some clients, or raise "
                                                    "daemon.max_connections"));
 }
 

@@ -21,13 +21,21 @@ namespace {
 
 absl::Status Late(const std::string& path) {
   return absl::DeadlineExceededError(absl::StrCat(
-      "ask the daemon at ", path, ": the daemon did not answer in time; try again with a longer timeout"));
+      "ask the daemon at ", path,
+      ": the daemon did not answer in time; try again with a longer timeout, or check whether the daemon is "
+      "stuck"));
 }
 
 absl::Status ConnectError(int error_number, const std::string& path) {
   if (error_number == ENOENT || error_number == ECONNREFUSED) {
     return absl::UnavailableError(
         absl::StrCat("connect to ", path, ": no daemon listens there; start the daemon, or check the path"));
+  }
+  if (error_number == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("connect to ", path,
+                     ": this process may not use the socket; run this process as the daemon's user, or as a "
+                     "member of a group in daemon.handle_groups"));
   }
   // A connect that blocks says by these that its time is over.
   if (error_number == EAGAIN || error_number == EINPROGRESS) return Late(path);
@@ -64,17 +72,21 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   TC_RETURN_IF_ERROR(ConnectBy(fd.get(), address, path, deadline));
   // The path may belong to another process, so a caller that sends secrets or trusts the memory checks it.
   if (groups != nullptr) {
-    TC_RETURN_IF_ERROR(Annotate(CheckPeer(fd.get(), *groups), absl::StrCat("the server at ", path)));
+    TC_RETURN_IF_ERROR(Annotate(CheckPeer(fd.get(), *groups), absl::StrCat("check the server at ", path)));
   }
   std::unique_ptr<ClientChannel> channel(new ClientChannel(std::move(fd), path));
   const EndedBy ended(*channel, cancellation);
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, {}, deadline));
   const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
-  if (ack == nullptr || ack->version != kHandleProtocolVersion) {
+  if (ack == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("connect to ", path, ": the server there answered HELLO with ", FrameName(answer.frame),
-                     ack ? absl::StrCat(" ", ack->version) : "", ", and this build speaks version ",
-                     kHandleProtocolVersion, "; start a daemon of the same release"));
+        absl::StrCat("connect to ", path, ": the server sent ", FrameName(answer.frame),
+                     " instead of HELLO_ACK; check that a TensorCast daemon listens at this path"));
+  }
+  if (ack->version != kHandleProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "connect to ", path, ": the daemon speaks version ", ack->version,
+        " of the handle protocol, but this process speaks version ", kHandleProtocolVersion, kOneRelease));
   }
   return channel;
 }

@@ -38,15 +38,15 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
     return absl::InvalidArgumentError(
-        "offer memory: the descriptor is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; "
-        "seal the memory after its last writable mapping is gone");
+        "offer memory: the descriptor is not a memfd with the seals F_SEAL_WRITE, F_SEAL_SHRINK and "
+        "F_SEAL_GROW; unmap all writable mappings of the memory, then add the seals");
   }
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("offer memory: the memory has ", info.st_size,
-                                                   " bytes, and ", bytes,
-                                                   " were announced; announce the size of the memory"));
+    return absl::InvalidArgumentError(absl::StrCat("offer memory: ", bytes,
+                                                   " bytes were announced, but the memory has ", info.st_size,
+                                                   " bytes; announce the size of the memory"));
   }
   struct statfs file_system;
   if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
@@ -54,7 +54,8 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   if (file_system.f_type == HUGETLBFS_MAGIC &&
       static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes < bytes) {
     return absl::InvalidArgumentError(
-        "offer memory: the huge pages have holes; write all pages before sealing the memory");
+        "offer memory: some huge pages of the memory were never written; write all pages before sealing the "
+        "memory");
   }
   return absl::OkStatus();
 }
@@ -70,9 +71,9 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
   TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
   if (peer.pid == 0) {
     return absl::FailedPreconditionError(
-        "attach to device memory: the client is in a PID namespace that the daemon cannot see, and this "
-        "kernel (before 6.5) has no other way to tell when the client ends; run the client in the daemon's "
-        "PID namespace (--pid=host), or attach to host memory");
+        "attach to device memory: the client is in a PID namespace that the daemon cannot see, and before "
+        "Linux 6.5 the daemon then cannot notice when the client ends; run the client in the daemon's PID "
+        "namespace (in a container: --pid=host), or attach to host memory");
   }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (process) return process;
@@ -85,15 +86,16 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
 
 absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
   if (!IsReserved(fd.get(), DescriptorUserAt(socket.get()))) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("keep a client's descriptor: the daemon has no file descriptor left (limit ",
-                   DescriptorLimit(), "); raise the daemon's limit of open files, or detach some clients"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "keep a client's descriptor: the daemon has no file descriptor left (limit ", DescriptorLimit(),
+      "); raise the daemon's limit of open files (`ulimit -n`), or detach some clients"));
 }
 
 absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const UniqueFd& socket) {
   if (fds.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("offer memory: ", fds.size(), " descriptors came with the frame; send the memfd alone"));
+        absl::StrCat("offer memory: ", fds.size(),
+                     " descriptors came with the frame instead of 1; send the memfd as the only descriptor"));
   }
   // While a check may fail, the descriptor stays among the foreign ones, which close on other threads. A
   // checked one is memory, so closing it never waits.

@@ -34,7 +34,7 @@ void StatusFields(Io& io, absl::Status& status) {
   // Cut, so that an ERROR always fits a frame.
   std::string message(status.message().substr(0, kMaxErrorMessageBytes));
   io(code, message);
-  io.Check(code != 0 || message.empty(), "a status that is OK says why");
+  io.Check(code != 0 || message.empty(), "a message with the status OK");
   // Status::code() gives kUnknown for a code that this build does not know.
   // Another process wrote the message, which may reach a terminal.
   if constexpr (Io::kReads) status = absl::Status(static_cast<absl::StatusCode>(code), Printable(message));
@@ -78,7 +78,7 @@ void Fields(auto& io, OfferFrame& frame) {
 }
 void Fields(auto& io, OfferFilesFrame& frame) {
   io(frame.count);
-  io.Check(frame.count > 0 && frame.count <= kMaxOfferedFiles, "no files, or too many");
+  io.Check(frame.count > 0 && frame.count <= kMaxOfferedFiles, "0 files or too many files");
 }
 void Fields(auto& io, OfferedFrame& frame) { io(frame.token); }
 void Fields(auto& io, ErrorFrame& frame) {
@@ -87,7 +87,7 @@ void Fields(auto& io, ErrorFrame& frame) {
 }
 void Fields(auto& io, HaveFrame& frame) {
   io(frame.first_chunk);
-  io.Check(frame.first_chunk % kHaveWordBits == 0, "a first chunk that does not begin a word");
+  io.Check(frame.first_chunk % kHaveWordBits == 0, "a first chunk that is not a multiple of 64");
   io(frame.words);
 }
 void Fields(auto& io, HaveEndFrame& frame) { StatusFields(io, frame.status); }
@@ -117,14 +117,15 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
   out.Put(uint32_t{0});  // the length, once it is known
   writer.OneOf<kFirstType>(frame, "");
   if (!out.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "encode ", FrameName(frame), ": a name or a path has more than 65535 bytes; give a shorter one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("encode the frame ", FrameName(frame),
+                     ": a name or a path has more than 65535 bytes; use a shorter name or path"));
   }
   // The length counts what is behind itself.
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame), ": the frame has ", length,
-                                                   " bytes, and at most ", kMaxServerFrameBytes,
+    return absl::InvalidArgumentError(absl::StrCat("encode the frame ", FrameName(frame), ": the frame has ",
+                                                   length, " bytes, and at most ", kMaxServerFrameBytes,
                                                    " are allowed; send less at once"));
   }
   out.Overwrite(0, static_cast<uint32_t>(length));
@@ -146,13 +147,14 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
   FieldReader<uint16_t> reader(AsText(bytes));
   ByteReader& in = reader.bytes();
   Frame frame;
-  reader.OneOf<kFirstType>(frame, "an unknown type of frame");
+  reader.OneOf<kFirstType>(frame, "an unknown type");
   // Nothing is skipped: what one side writes and the other does not read is a difference of versions, and
   // HELLO is for those.
   if (in.remaining() > 0) in.Fail("bytes behind the last field");
   if (!in.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("decode a frame: ", in.failure(), " at byte ",
-                                                   in.position(), " of ", bytes.size(), kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat("decode a frame: the frame has ", in.failure(),
+                                                   " at byte ", in.position(), " of ", bytes.size(),
+                                                   kOneRelease));
   }
   return frame;
 }

@@ -232,8 +232,8 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesTruncatedAndExtendedBytes) {
 
 TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
   const std::pair<const char*, const char*> cases[] = {
-      {"00", "unknown type of frame"},
-      {"63", "unknown type of frame"},
+      {"00", "an unknown type"},
+      {"63", "an unknown type"},
       {"0154434858"
        "0100",
        "magic"},
@@ -271,7 +271,7 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
       {"0b"
        "01000000"
        "00000000",
-       "begin a word"},
+       "not a multiple of 64"},
       {"0b"
        "00000000"
        "01000000",
@@ -279,7 +279,7 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
       {"0c"
        "0000"
        "010078",
-       "OK says why"},
+       "message with the status OK"},
   };
   for (const auto& [hex, reason] : cases) {
     const absl::Status status = DecodeHex(hex).status();

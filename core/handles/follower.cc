@@ -69,8 +69,9 @@ std::optional<absl::Status> Follower::End(bool ended) const {
   const bool told_all_readable = !readable_.empty() && told == Count(readable_);
   if (!ended && !(told_all_readable && availability_->count() > told)) return std::nullopt;
   return absl::UnavailableError(absl::StrCat(
-      "follow a replica: ", told, " of the replica's ", availability_->chunks(),
-      " chunks are in the memory that the client attached; attach the replica again for the others"));
+      "follow a replica: only ", told, " of the replica's ", availability_->chunks(),
+      " chunks are in the memory that the client attached; attach the replica again to read the other "
+      "chunks"));
 }
 
 }  // namespace tensorcast

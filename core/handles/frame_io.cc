@@ -90,7 +90,8 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<co
   if (size >= 0) return static_cast<size_t>(size);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
   if (errno == EPIPE || errno == ECONNRESET) {
-    return absl::UnavailableError("send to the handle socket: the other end is closed; connect again");
+    return absl::UnavailableError(
+        "send to the handle socket: the other process closed the connection; connect again");
   }
   return ErrnoStatus(errno, "send to", "the handle socket");
 }
@@ -107,8 +108,8 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     }
     if (received.lost_fds) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "read a frame: this process has no file descriptor left for those that came with the frame (limit ",
-          DescriptorLimit(), "); raise the limit of open files"));
+          "read a frame: this process has no file descriptor left for the descriptors of the frame (limit ",
+          DescriptorLimit(), "); raise the limit of open files (`ulimit -n`)"));
     }
     if (received.closed) closed_ = true;
     // Nothing more for now, or the end: what there is of the frame is kept for the next call.

@@ -25,8 +25,9 @@ uint64_t RoundUpToGranule(uint64_t bytes) {
 // Whether the descriptors are memory that the handles can be read from.
 absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>& fds) {
   for (size_t i = 0; i < fds.size(); ++i) {
-    TC_RETURN_IF_ERROR(Annotate(CheckPoolSegment(fds[i].get(), host.segments[i].bytes),
-                                absl::StrCat("claim a replica, segment ", host.segments[i].number)));
+    TC_RETURN_IF_ERROR(
+        Annotate(CheckPoolSegment(fds[i].get(), host.segments[i].bytes),
+                 absl::StrCat("read the handles of a replica, segment ", host.segments[i].number)));
   }
   return absl::OkStatus();
 }
@@ -65,12 +66,12 @@ ClientChannel* ClaimedReplica::channel() const {
 
 absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
   if (mirror_ != nullptr || !HasMemoryOf(*again)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("take over the lease of replica ", handles_.replica_id, ": ",
-                     mirror_ != nullptr
-                         ? absl::StrCat("the chunks of the replica are followed")
-                         : absl::StrCat("replica ", again->handles_.replica_id, " is not in the same memory"),
-                     "; attach to replica ", again->handles_.replica_id));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "take over the lease of replica ", handles_.replica_id, ": ",
+        mirror_ != nullptr ? absl::StrCat("this process follows the chunks of the replica")
+                           : absl::StrCat("the new lease is on replica ", again->handles_.replica_id,
+                                          ", which is in other memory"),
+        "; get the artifact again"));
   }
   if (announced_) TC_RETURN_IF_ERROR(again->AnnounceOpening());
   {
@@ -114,8 +115,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, {}, deadline));
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);
   if (frame == nullptr) {
-    return absl::InternalError(
-        absl::StrCat("claim a replica: the daemon sent ", FrameName(answer.frame), kOneRelease));
+    return absl::InternalError(absl::StrCat("read the handles of a replica: the daemon sent ",
+                                            FrameName(answer.frame), " instead of HANDLES", kOneRelease));
   }
   ReplicaHandles handles = std::move(frame->handles);
   std::vector<UniqueFd> fds = std::move(answer.fds);
@@ -127,8 +128,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
     for (UniqueFd& fd : more.fds) fds.push_back(std::move(fd));
   }
   if (fds.size() != expected) {
-    return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": the handles came with ",
-                                            fds.size(), " descriptors instead of ", expected, kOneRelease));
+    return absl::InternalError(absl::StrCat("read the handles of a replica: the daemon sent ", fds.size(),
+                                            " descriptors instead of ", expected, kOneRelease));
   }
   // Any process may listen on the path, so all is checked before any of it is mapped.
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
@@ -178,8 +179,9 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
   if (!std::holds_alternative<HostHandles>(handles_.memory) || mirror_ != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         "follow the chunks of replica ", handles_.replica_id,
-        mirror_ != nullptr ? ": the chunks are followed already; follow them once"
-                           : ": the replica is not in host memory, and so is complete; read the replica"));
+        mirror_ != nullptr ? ": this process already follows the chunks; call Follow once"
+                           : ": the replica is not in host memory, so all chunks are ready; read the "
+                             "replica without Follow"));
   }
   // From here on the mirror reads the connection, until no more can come.
   TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
@@ -212,8 +214,8 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   if (absl::IsDataLoss(answer.status())) answer = channel()->Receive(deadline);
   TC_RETURN_IF_ERROR(answer.status());
   if (!std::holds_alternative<ClosedFrame>(answer->frame)) {
-    return absl::InternalError(
-        absl::StrCat("close device memory: the daemon sent ", FrameName(answer->frame), kOneRelease));
+    return absl::InternalError(absl::StrCat("close device memory: the daemon sent ", FrameName(answer->frame),
+                                            " instead of CLOSED", kOneRelease));
   }
   acknowledged_ = true;
   return absl::OkStatus();
@@ -265,8 +267,8 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::st
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(frame, {left.begin(), left.end()}, deadline));
   auto* offered = std::get_if<OfferedFrame>(&answer.frame);
   if (offered == nullptr) {
-    return absl::InternalError(
-        absl::StrCat("offer memory: the daemon sent ", FrameName(answer.frame), kOneRelease));
+    return absl::InternalError(absl::StrCat("offer memory or files: the daemon sent ",
+                                            FrameName(answer.frame), " instead of OFFERED", kOneRelease));
   }
   return std::unique_ptr<OfferedMemory>(new OfferedMemory(std::move(channel), std::move(offered->token)));
 }
@@ -289,8 +291,9 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const s
                                                                          SteadyTime deadline,
                                                                          const Cancellation& cancellation) {
   if (fds.empty() || fds.size() > kMaxOfferedFiles) {
-    return absl::InvalidArgumentError(absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles,
-                                                   " can be offered at once; offer the files in turn"));
+    return absl::InvalidArgumentError(absl::StrCat("offer ", fds.size(), " files: an offer has 1 to ",
+                                                   kMaxOfferedFiles, " files; pass ",
+                                                   fds.empty() ? "at least 1 file" : "fewer files"));
   }
   return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }

@@ -158,7 +158,8 @@ class HandleServer::Loop {
         continue;
       }
       LOG_EVERY_N_SEC(WARNING, 10) << "serve " << options.path
-                                   << ": a client is cut off, since it did not finish its request in time";
+                                   << ": a client did not finish its request in time, so the daemon closes "
+                                      "the connection";
       Destroy(it);
     }
     TellNews(now);
@@ -355,8 +356,8 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
   std::optional<Offer> offer = loop_->offers.Take(token);
   if (offer) return *std::move(offer);
   return absl::NotFoundError(
-      "take what a client offered: nothing is offered under this token, since the client has ended or the "
-      "offer was taken before; make the call again");
+      "take a client's offer: no offer has this token, because the client's connection ended or another call "
+      "took the offer; repeat the put or the import");
 }
 
 int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {

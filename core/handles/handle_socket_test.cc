@@ -112,10 +112,10 @@ TEST_F(HandleSocket, Claim_RefusesExtentsWithoutMemory) {
   const uint64_t far = ~uint64_t{0} / kGranuleBytes * kGranuleBytes;
   const std::vector<SegmentHandle> one = {{0, kPoolBytes}};
   const std::tuple<std::vector<SegmentHandle>, std::vector<SegmentExtent>, const char*> cases[] = {
-      {one, {{0, 0, 8 * kGranuleBytes, kGranuleBytes}}, "past the pool"},
-      {one, {{0, 0, 7 * kGranuleBytes, 2 * kGranuleBytes}}, "past the pool"},
-      {one, {{0, 0, far, 2 * kGranuleBytes}}, "past the pool"},
-      {one, {{0, 0, 0, far}}, "past the pool"},
+      {one, {{0, 0, 8 * kGranuleBytes, kGranuleBytes}}, "past its segment of the pool"},
+      {one, {{0, 0, 7 * kGranuleBytes, 2 * kGranuleBytes}}, "past its segment of the pool"},
+      {one, {{0, 0, far, 2 * kGranuleBytes}}, "past its segment of the pool"},
+      {one, {{0, 0, 0, far}}, "past its segment of the pool"},
       {one, {{0, 0, 4096, 2 * kGranuleBytes}}, "whole granules"},
       {one, {{0, 0, 0, 4096}}, "whole granules"},
       {one, {{4096, 0, 0, kGranuleBytes}}, "whole granules"},

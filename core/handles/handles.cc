@@ -9,9 +9,9 @@
 namespace tensorcast {
 namespace {
 
-absl::Status BadExtents(std::string_view what) {
+absl::Status BadHandles(std::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat("claim a replica: the daemon sent extents that ", what, kOneRelease));
+      absl::StrCat("read the handles of a replica: the daemon sent ", what, kOneRelease));
 }
 
 // Below this no sum of an offset and a length in an image overflows.
@@ -33,13 +33,13 @@ size_t DescriptorsOf(const ReplicaHandles& handles) {
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
   for (size_t i = 1; i < host.segments.size(); ++i) {
     if (host.segments[i].number <= host.segments[i - 1].number) {
-      return BadExtents("name a segment of the pool twice, or out of order");
+      return BadHandles("a segment of the pool twice, or segments out of order");
     }
   }
   if (image_bytes > kMaxImageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("claim a replica: the daemon names an image of ",
-                                                   image_bytes, " bytes, and at most ", kMaxImageBytes,
-                                                   " can be mapped", kOneRelease));
+    return absl::InvalidArgumentError(
+        absl::StrCat("read the handles of a replica: the daemon names an image of ", image_bytes,
+                     " bytes, but an image has at most ", kMaxImageBytes, " bytes", kOneRelease));
   }
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image
@@ -49,20 +49,23 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
     const bool small = image_bytes <= kMaxSmallBytes && extent.bytes < kGranuleBytes;
     if (extent.bytes == 0 || (small ? extent.image_offset != 0 || !WholePages(extent.offset | extent.bytes)
                                     : !WholeGranules(extent.image_offset | extent.offset | extent.bytes))) {
-      return BadExtents(
-          "are neither whole granules nor, for a small image, whole pages from the start of the image");
+      return BadHandles(
+          "an extent that is neither whole granules nor, for a small image, whole pages from the start of "
+          "the image");
     }
     if (extent.segment >= host.segments.size()) {
-      return BadExtents("lie in a segment that the daemon did not name");
+      return BadHandles("an extent in a segment that the daemon did not name");
     }
     const uint64_t segment_bytes = host.segments[extent.segment].bytes;
     if (extent.offset > segment_bytes || extent.bytes > segment_bytes - extent.offset) {
-      return BadExtents("reach past the pool's segment");
+      return BadHandles("an extent that reaches past its segment of the pool");
     }
-    if (extent.image_offset < end) return BadExtents("overlap, or are out of the image's order");
+    if (extent.image_offset < end) {
+      return BadHandles("extents that overlap, or that are not in the order of the image");
+    }
     // In granules, of which no sum overflows.
     if (extent.image_offset / kGranuleBytes + extent.bytes / kGranuleBytes > image_granules) {
-      return BadExtents("reach past the image");
+      return BadHandles("an extent that reaches past the image");
     }
     end = extent.image_offset + extent.bytes;
   }

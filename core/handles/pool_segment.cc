@@ -21,16 +21,16 @@ absl::Status CheckPoolSegment(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || (seals & kPageSeals) == 0) {
     return absl::InvalidArgumentError(
-        "map a segment of a daemon's pool: the descriptor is not a memfd sealed with F_SEAL_SHRINK | "
-        "F_SEAL_GROW | F_SEAL_FUTURE_WRITE, so the memory could vanish while it is read; run one release of "
-        "client and daemons on this host");
+        "map a segment of a daemon's pool: the descriptor is not a memfd with the seals F_SEAL_SHRINK, "
+        "F_SEAL_GROW and F_SEAL_FUTURE_WRITE, so another process could remove the memory during a read; run "
+        "the same TensorCast release in both processes");
   }
   struct stat segment{};
   if (fstat(fd, &segment) != 0) return ErrnoStatus(errno, "fstat", "a segment of a daemon's pool");
   if (bytes == 0 || static_cast<uint64_t>(segment.st_size) < bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("map a segment of a daemon's pool: the segment has ", segment.st_size, " bytes, and ",
-                     bytes, " were announced; run one release of client and daemons on this host"));
+        absl::StrCat("map a segment of a daemon's pool: the segment has ", segment.st_size, " bytes, but ",
+                     bytes, " bytes were announced; run the same TensorCast release in both processes"));
   }
   return absl::OkStatus();
 }

@@ -38,7 +38,7 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   if (!connection || IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("create the ring of a put: the daemon has no file descriptor left (limit ",
-                     DescriptorLimit(), "); raise the daemon's limit of open files"));
+                     DescriptorLimit(), "); raise the daemon's limit of open files (`ulimit -n`)"));
   }
   if (ftruncate(memory.get(), static_cast<off_t>(shape.bytes())) != 0) {
     return ErrnoStatus(errno, "size", "the ring of a put");
@@ -99,8 +99,8 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     if (answer == ours.sequence) break;
     if (answer != ours.sequence - 1) {
       return absl::InvalidArgumentError(absl::StrCat(what, ": the client answered request ", answer,
-                                                     " of a slot where ", ours.sequence,
-                                                     " was due; use a client and a daemon of one release"));
+                                                     " of a slot instead of request ", ours.sequence,
+                                                     "; run the same TensorCast release in both processes"));
     }
     if (closed_.load()) {
       return absl::UnavailableError(absl::StrCat(
@@ -114,7 +114,7 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
           absl::StrCat(what, ": the client has filled nothing for ", absl::FormatDuration(stall_timeout_),
-                       "; check why the client is stuck, and put the artifact again"));
+                       " (daemon.peer_timeout); check why the client is stuck, and put the artifact again"));
     }
     SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
   }

@@ -27,9 +27,9 @@ absl::Status CheckMemory(int fd, const RingShape& shape) {
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "stat", "the ring of the put");
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || static_cast<uint64_t>(info.st_size) < shape.bytes()) {
-    return absl::InternalError(absl::StrCat("open the ring of a put: the daemon sent ", info.st_size,
-                                            " bytes with seals ", seals, " where ", shape.bytes(),
-                                            " bytes that cannot shrink are needed", kOneRelease));
+    return absl::InternalError(absl::StrCat(
+        "open the ring of a put: the daemon sent memory of ", info.st_size, " bytes with the seals ", seals,
+        ", but the put needs at least ", shape.bytes(), " bytes that cannot shrink", kOneRelease));
   }
   return absl::OkStatus();
 }
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
   if (frame == nullptr || answer->fds.size() != 1) {
     return absl::InternalError(absl::StrCat("open the ring of a put: the daemon answered with ",
                                             FrameName(answer->frame), " and ", answer->fds.size(),
-                                            " descriptors", kOneRelease));
+                                            " descriptors instead of RING and 1 descriptor", kOneRelease));
   }
   const RingShape shape = frame->shape;
   if (absl::Status right = shape.Check(); !right.ok()) return absl::InternalError(right.message());
@@ -159,9 +159,10 @@ absl::Status RingFiller::Check(const Task& task) const {
   const bool in_slot = task.bytes <= shape_.slot_bytes;
   const bool in_image = task.image_offset <= image_bytes_ && task.bytes <= image_bytes_ - task.image_offset;
   if (in_slot && in_image) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(
-      "fill the ring of a put: the daemon asked for ", task.bytes, " bytes at offset ", task.image_offset,
-      ", but the image has ", image_bytes_, " bytes and a slot has ", shape_.slot_bytes, kOneRelease));
+  return absl::InternalError(absl::StrCat("fill the ring of a put: the daemon asked for ", task.bytes,
+                                          " bytes at offset ", task.image_offset, ", but the image has ",
+                                          image_bytes_, " bytes and a slot has ", shape_.slot_bytes, " bytes",
+                                          kOneRelease));
 }
 
 void RingFiller::Work(int thread) {

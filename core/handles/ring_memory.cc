@@ -35,9 +35,9 @@ absl::Status RingShape::Check() const {
   const bool right_bytes = slot_bytes > 0 && slot_bytes <= kMaxSlotBytes && slot_bytes % kPageBytes == 0;
   if (right_slots && right_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("make a ring of ", slots, " slots of ", slot_bytes, " bytes: 1 to ", kMaxRingSlots,
-                   " slots of whole pages up to ", kMaxSlotBytes,
-                   " bytes are allowed; use a client and a daemon of one release"));
+      absl::StrCat("make a ring of ", slots, " slots of ", slot_bytes, " bytes: a ring has 1 to ",
+                   kMaxRingSlots, " slots, each of whole pages and at most ", kMaxSlotBytes,
+                   " bytes; run the same TensorCast release in both processes"));
 }
 
 uint64_t RingShape::bytes() const { return kRingHeaderBytes + uint64_t{slots} * slot_bytes; }

@@ -20,7 +20,8 @@ namespace {
 
 absl::Status OutOfTurn(const Frame& frame) {
   return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
-                                                 ": the client sent this frame out of turn", kOneRelease));
+                                                 ": the client may not send this frame at this point",
+                                                 kOneRelease));
 }
 
 }  // namespace
@@ -106,9 +107,9 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
                          std::holds_alternative<OfferFilesFrame>(frame) ||
                          std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
-    return absl::InvalidArgumentError(absl::StrCat("handle the frame ", FrameName(frame),
-                                                   ": a descriptor came with the frame, which takes none",
-                                                   kOneRelease));
+    return absl::InvalidArgumentError(
+        absl::StrCat("handle the frame ", FrameName(frame),
+                     ": the frame came with a descriptor, but this kind of frame has none", kOneRelease));
   }
   if (state_ == State::kHello) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
@@ -146,9 +147,9 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
 
 absl::Status ServerConnection::HandleHello(const HelloFrame& hello) {
   if (hello.version != kHandleProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("greet the daemon: the client speaks version ",
-                                                      hello.version, " of the handle protocol, the daemon ",
-                                                      kHandleProtocolVersion, "; upgrade the older one"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "greet the daemon: the client speaks version ", hello.version,
+        " of the handle protocol, but the daemon speaks version ", kHandleProtocolVersion, kOneRelease));
   }
   state_ = State::kReady;
   return writer_.Add(HelloAckFrame{});
@@ -158,7 +159,7 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
   std::optional<Claim> claim = shared_.tickets->Take(frame.ticket, SteadyNow());
   if (!claim) {
     return absl::NotFoundError(
-        "claim a replica: the ticket is unknown, expired, or was claimed before; attach the replica again");
+        "check a ticket: the ticket is unknown, has expired, or was claimed before; get the artifact again");
   }
   // The claim is held from here on: where a check fails, its end releases the lease.
   auto held = std::make_unique<HeldClaim>(*std::move(claim), shared_.leases);
@@ -209,7 +210,8 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
   offer.bytes = frame.bytes;
   if (frame.ipc) {
     if (!fds.empty()) {
-      return absl::InvalidArgumentError("offer device memory: a descriptor came with the frame; send none");
+      return absl::InvalidArgumentError(
+          "offer device memory: the frame came with a descriptor; send no descriptor");
     }
     offer.ipc = *frame.ipc;
   } else {
@@ -220,14 +222,15 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
 
 absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, ForeignFds fds) {
   if (handed_.size() == kMaxHandedMemories) {
-    return absl::InvalidArgumentError(absl::StrCat("hand memory over: a put has at most ", kMaxHandedMemories,
-                                                   " memories; stream the rest"));
+    return absl::InvalidArgumentError(absl::StrCat("hand memory over: a put can hand over at most ",
+                                                   kMaxHandedMemories, " memories; stream the rest"));
   }
   HandedMemory memory{.bytes = frame.bytes, .pool_id = frame.pool_id, .replica_id = frame.replica_id};
   if (frame.replica_id.empty()) {
     TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
   } else if (!fds.empty()) {
-    return absl::InvalidArgumentError("hand a replica over: a descriptor came with the frame; send none");
+    return absl::InvalidArgumentError(
+        "hand a replica over: the frame came with a descriptor; send no descriptor");
   }
   handed_.push_back(std::move(memory));
   state_ = State::kHandsOver;
@@ -239,18 +242,18 @@ absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
   HandedMemory& memory = handed_.back();
   // Each frame takes some of the bounded number of parts, so a client cannot keep the server's thread busy.
   if (frame.parts.empty()) {
-    return absl::InvalidArgumentError("hand memory over: a frame has no parts; send at least one");
+    return absl::InvalidArgumentError("hand memory over: the frame PARTS has no parts; send at least 1 part");
   }
   if (frame.parts.size() > kMaxHandedParts - handed_parts_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hand memory over: a put has at most ", kMaxHandedParts, " parts; stream the rest"));
+    return absl::InvalidArgumentError(absl::StrCat("hand memory over: a put can hand over at most ",
+                                                   kMaxHandedParts, " parts; stream the rest"));
   }
   for (const HandedPart& part : frame.parts) {
     // The places in a replica are checked by the put, which knows the replica. Here nothing does.
     if (memory.memfd && (part.offset > memory.bytes || part.bytes > memory.bytes - part.offset)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("hand memory over: a part of ", part.bytes, " bytes at offset ", part.offset,
-                       " reaches past the memory of ", memory.bytes, " bytes; name bytes inside the memory"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "hand memory over: a part of ", part.bytes, " bytes at offset ", part.offset,
+          " reaches past the memory of ", memory.bytes, " bytes; send a part inside the memory"));
     }
   }
   handed_parts_ += frame.parts.size();
@@ -262,9 +265,8 @@ absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
   // Each frame brings as many descriptors as the kernel passes, and the last one brings the rest.
   const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
   if (fds.size() != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat("offer files: ", fds.size(),
-                                                   " descriptors came with the frame, and ", wanted,
-                                                   " were due", kOneRelease));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "offer files: ", fds.size(), " descriptors came with the frame instead of ", wanted, kOneRelease));
   }
   for (const UniqueFd& fd : fds.fds()) {
     TC_RETURN_IF_ERROR(CheckNotReserved(fd, socket_));
