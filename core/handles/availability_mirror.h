@@ -20,7 +20,7 @@ namespace tensorcast {
 class AvailabilityMirror {
  public:
   // Asks the daemon for announcements, and waits for the first answer. `channel` has claimed `handles`; only
-  // the mirror may use it from now on. `channel` must outlive the mirror.
+  // the mirror may use the channel from now on. `channel` must outlive the mirror.
   static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
                                                                     const ReplicaHandles& handles,
                                                                     uint64_t chunk_bytes,

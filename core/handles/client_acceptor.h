@@ -1,7 +1,7 @@
 // Accepts the clients that connect to the handle socket, and decides for each of them whether the server may
 // and can serve it: by its user and groups, the number of connections, and the descriptors that are left. A
-// client that connects when no descriptor is left is accepted with a spare one, so that it gets the reason
-// instead of waiting in the listener's queue.
+// client that connects when no descriptor is left is accepted with a spare descriptor, so that it gets the
+// reason instead of waiting in the listener's queue.
 //
 // Used only on the server's thread, and never waits. Errors are verdicts, which the server sends to the
 // client; an error of the system that concerns no client is logged. Internal to this folder.
@@ -23,8 +23,8 @@ namespace tensorcast {
 
 class ClientAcceptor {
  public:
-  // A connected client, on a non-blocking socket: to be served if `verdict` is OK, else to be refused with
-  // it.
+  // Called with a connected client, on a non-blocking socket. If `verdict` is OK, the server serves the
+  // client; otherwise the server refuses the client with `verdict`.
   using OnClient = absl::FunctionRef<void(UniqueFd socket, const absl::Status& verdict)>;
 
   // `connections` is the number of connections that the server has, and must outlive this object.
@@ -33,8 +33,8 @@ class ClientAcceptor {
 
   int fd() const { return listener_->fd(); }  // readable when clients wait
 
-  // Calls `on_client` for clients that wait, but not for all of a flood of them. Returns false if the system
-  // accepts no client now. The listener then stays readable, so the server must pause.
+  // Calls `on_client` for clients that wait; one call of Accept takes a limited number of clients. Returns
+  // false if the system accepts no client now. The listener then stays readable, so the server must pause.
   bool Accept(OnClient on_client);
 
  private:

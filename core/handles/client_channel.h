@@ -18,7 +18,8 @@ namespace tensorcast {
 
 class ClientChannel {
  public:
-  // While this object exists, the cancellation shuts the channel down. The channel must outlive it.
+  // While this object exists, the channel is shut down when `cancellation` is cancelled. The channel must
+  // outlive this object.
   class EndedBy {
    public:
     EndedBy(ClientChannel& channel, const Cancellation& cancellation)
@@ -37,7 +38,7 @@ class ClientChannel {
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);
 
-  // Sends a frame with its descriptors; the caller keeps owning them.
+  // Sends a frame with its descriptors; the caller still owns the descriptors.
   absl::Status Send(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
   // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, std::vector<int> fds, SteadyTime deadline);

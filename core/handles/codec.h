@@ -1,7 +1,7 @@
 // Encodes and decodes the frames of the handle socket (FORMAT.md). Pure functions; thread-safe.
 //
-// Decoding is safe for any bytes: it reads only its input, and allocates at most a small multiple of its
-// size.
+// Decoding is safe for any bytes: it reads only its input, and allocates at most a small multiple of the
+// input's size.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,8 @@ struct ErrorFrame {
   absl::Status status;  // never OK
 };
 
-// Asks for HAVE frames on this connection. REQUIRES: its claim is of a replica in host memory.
+// Asks for HAVE frames on this connection. REQUIRES: the connection holds a claim on a replica in host
+// memory.
 struct FollowFrame {};
 // Chunks of the image that are verified and in their place. Bit i % 64 of words[i / 64] is chunk
 // first_chunk + i.

@@ -1,5 +1,5 @@
 // The client's end of the handle socket. Each claim has its own connection, and this connection is the lease:
-// the lease ends when the object is destroyed or the process dies. Thread-compatible.
+// the lease ends when the ClaimedReplica is destroyed or the process dies. Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -33,8 +33,8 @@ class ClaimedReplica {
   // - NOT_FOUND: the ticket is used, expired or unknown;
   // - UNAVAILABLE: no daemon listens, or the cancellation ended the wait for the daemon;
   // - INVALID_ARGUMENT: the handles are not valid, or their memory could be removed during a read;
-  // - PERMISSION_DENIED: `groups` is not null, and the server runs neither as this process's user nor as root
-  //   nor in one of these groups (CheckPeer in base/posix/unix_socket.h).
+  // - PERMISSION_DENIED: `groups` is not null, and the server does not run as this process's user, as root,
+  //   or in one of these groups (CheckPeer in base/posix/unix_socket.h).
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline,
                                                                const Cancellation& cancellation = {},
@@ -88,7 +88,7 @@ class ClaimedReplica {
   // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same memory and
   // Follow was not called on this object. May be called on any thread; with device memory, not at the same
   // time as AnnounceOpening or AcknowledgeClosed. Device memory stays open: TakeOver tells the daemon that
-  // the new lease has it open, and then that the earlier lease does not.
+  // the new lease has this memory open, and then that the earlier lease no longer has it open.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
@@ -130,11 +130,12 @@ class ClaimedReplica {
 // this object is destroyed: destroy it after the put.
 class OfferedMemory {
  public:
-  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). The daemon gets a duplicate of the descriptor. If
-  // the cancellation ends the wait for the daemon: UNAVAILABLE.
+  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). The daemon gets a duplicate of the descriptor.
+  // UNAVAILABLE if the cancellation ends the wait for the daemon.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferMemfd(const std::string& socket_path, int memfd,
                                                                    uint64_t bytes, SteadyTime deadline,
                                                                    const Cancellation& cancellation = {});
+  // `handle` names device memory of this process. Keep it allocated until the returned object is destroyed.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);

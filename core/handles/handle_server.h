@@ -2,9 +2,9 @@
 // receives the memory that clients offer for a put.
 //
 // One thread runs every connection (epoll) and never blocks on a peer. A peer must run as the daemon's own
-// user or as root, or be in an allowed group (CheckPeer). The end of a connection, also by the death of the
-// client, releases its lease at once. The exception is device memory that the client may have open: its lease
-// ends when the client's process is gone (pidfd). Thread-safe.
+// user or as root, or be in an allowed group (CheckPeer). When a connection ends, even because the client
+// died, the connection's lease is released at once. The exception is device memory that the client may have
+// open: the lease on such memory ends when the client's process is gone (pidfd). Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +22,8 @@
 
 namespace tensorcast {
 
-// The current numbers. Arrays are by kind of memory, in the order of ReplicaHandles::memory: host, device,
-// file.
+// The current numbers of connections, leases and tickets. Arrays are by kind of memory, in the order of
+// ReplicaHandles::memory: host, device, file.
 struct HandleCounts {
   int client_connections = 0;  // includes peers that have not sent a request yet
   int daemon_connections = 0;
@@ -46,8 +46,8 @@ class HandleServer {
     // A client loses its ring if it fills no slot for this time, or does not start its put within this time.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;  // may be empty
-    // Further connections get RESOURCE_EXHAUSTED, as do connections for which only reserved descriptors are
-    // left (base/posix/process_limits.h).
+    // More connections get RESOURCE_EXHAUSTED, as do connections for which only reserved descriptors are left
+    // (base/posix/process_limits.h).
     int max_connections = 16384;
 
     void FromConfig(ConfigReader& config) { config.Read("daemon.put_rings", put_rings_bytes); }

@@ -22,7 +22,7 @@
 namespace tensorcast {
 
 // The remedy in errors about what the other end of a handle socket sent.
-inline constexpr std::string_view kOneRelease = "; use a client and a daemon of one release";
+inline constexpr std::string_view kOneRelease = "; run the same TensorCast release in both processes";
 
 class Availability;
 class PutRing;
@@ -46,7 +46,7 @@ struct SegmentExtent {
 // A host replica: extents of whole granules in image order, or one extent of whole pages for a small image.
 // Parts of the image without an extent are holes. The descriptors are those of the segments, in their order.
 struct HostHandles {
-  std::string pool_id;                  // HostPool::id(); with SegmentHandle::number it identifies memory
+  std::string pool_id;                  // HostPool::id(); with SegmentHandle::number, it identifies memory
   std::vector<SegmentHandle> segments;  // those with extents, by ascending number
   std::vector<SegmentExtent> extents;
 
@@ -118,8 +118,8 @@ struct HandedPart {
   friend bool operator==(const HandedPart&, const HandedPart&) = default;
 };
 
-// Memory that cannot change any more, and the parts of an image in it; these parts need not be streamed. It
-// is either a sealed memfd or a replica in the daemon's own host memory.
+// Memory that can no longer change, and the parts of an image in it; these parts need not be streamed. The
+// memory is either a sealed memfd or a replica in the daemon's own host memory.
 struct HandedMemory {
   UniqueFd memfd;          // sealed WRITE | SHRINK | GROW; not set for a replica
   uint64_t bytes = 0;      // of the memfd
@@ -130,7 +130,7 @@ struct HandedMemory {
 
 // The input of a client's put: a memfd, device memory or files of the client, or a ring through which the
 // client streams. Exactly one of memfd, ipc, ring and files is set. Device memory is valid only during the
-// client's connection; the others outlive it.
+// client's connection; a memfd, files and a ring outlive the connection.
 struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked
   uint64_t bytes = 0;

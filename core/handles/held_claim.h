@@ -39,7 +39,8 @@ class HeldClaim {
     count_.fetch_add(1);
   }
   ~HeldClaim() {
-    // Before the count falls, so that a thread that sees it fall finds the hold released.
+    // The hold is released before the count falls, so that a thread that sees the lower count finds the hold
+    // released.
     claim_.hold.reset();
     count_.fetch_sub(1);
   }

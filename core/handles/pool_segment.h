@@ -10,9 +10,10 @@
 namespace tensorcast {
 
 // OK if no other process can make a read of the first `bytes` bytes of the descriptor's memory raise SIGBUS;
-// else INVALID_ARGUMENT. It must be a memfd of at least `bytes` bytes with a sealed size (F_SEAL_SHRINK |
-// F_SEAL_GROW), from which no page can be removed (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE). Other processes may
-// still write through mappings that they made earlier, so a reader must digest its own copy.
+// else INVALID_ARGUMENT. The descriptor must be a memfd of at least `bytes` bytes with a sealed size
+// (F_SEAL_SHRINK | F_SEAL_GROW), from which no page can be removed (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE).
+// Other processes may still write through mappings that they made earlier, so a reader must digest its own
+// copy.
 absl::Status CheckPoolSegment(int fd, uint64_t bytes);
 
 }  // namespace tensorcast

@@ -1,6 +1,6 @@
-// The daemon's end of the ring through which a client streams the image of a put. The ring is a small memory
-// that the daemon makes and seals, so that it cannot shrink during a read. The daemon requests pieces of the
-// image in any order, each in a slot; the client fills the slots (ring_filler.h).
+// The daemon's end of the ring through which a client streams the image of a put. The ring is a small piece
+// of memory that the daemon makes and seals, so that the memory cannot shrink during a read. The daemon
+// requests pieces of the image in any order, each in a slot; the client fills the slots (ring_filler.h).
 //
 // The client can write to the whole ring at any time. So no value in the ring decides where the daemon reads
 // or writes. The daemon keeps its requests in its own memory, and reads only one number of a slot
@@ -32,7 +32,7 @@ class PutRing {
  public:
   // `connection` is a duplicate of the client's socket; End shuts it down. If the client fills no requested
   // slot for `stall_timeout`, Await fails. RESOURCE_EXHAUSTED if this process lacks memory or descriptors. An
-  // empty `connection` means that the duplication failed, and is the same error.
+  // empty `connection` means that the duplication failed, and gives the same error.
   static absl::StatusOr<std::shared_ptr<PutRing>> Create(RingShape shape, absl::Duration stall_timeout,
                                                          RingRoom::Hold room, UniqueFd connection);
   // Gives the memory of the slots back to the system, even if the client still has it mapped.
@@ -43,19 +43,20 @@ class PutRing {
   RingShape shape() const { return shape_; }
   int fd() const { return memory_.get(); }  // sealed SHRINK | GROW
 
-  // Requests image bytes in a slot. REQUIRES: they fit the slot, and asked(slot) is false.
+  // Requests image bytes in a slot. REQUIRES: the bytes fit in the slot, and asked(slot) is false.
   void Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes);
   // Whether the slot was requested and not awaited yet.
   bool asked(uint32_t slot) const { return slots_[slot].asked; }
-  // Blocks until the slot is filled, and returns the requested bytes. They stay until the next Ask of this
-  // slot, but the client may change them. UNAVAILABLE if the client is gone, DEADLINE_EXCEEDED if it stalls,
-  // INVALID_ARGUMENT if it violates the protocol, else the error of the context. `what` names the work in
-  // messages.
+  // Blocks until the slot is filled, and returns the requested bytes. The bytes remain valid until the next
+  // Ask of this slot, but the client may change them. UNAVAILABLE if the client is gone, DEADLINE_EXCEEDED if
+  // it stalls, INVALID_ARGUMENT if it violates the protocol, else the error of the context. `what` names the
+  // work in messages.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
   // Notes that the client is gone: a running Await and all later ones fail.
   void NoteClosed() { closed_.store(true); }
-  // Ends the client's connection, which gives up the room.
+  // Ends the client's connection. The server then releases its reference to this object. The
+  // destructor gives the room back.
   void End();
 
  private:

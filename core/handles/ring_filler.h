@@ -31,20 +31,20 @@ class ClientChannel;  // the connection (client_channel.h)
 // Holds the connection, and with it the ring, until the put is done. Thread-compatible.
 class RingFiller {
  public:
-  // Writes image bytes from `image_offset` on to `to`. `thread` is the number of the calling thread, from 0
-  // on.
+  // Writes to `to` the image bytes that begin at `image_offset`. `thread` is the number of the calling
+  // thread, counted from 0.
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
-  // Waits for a ring, at most until the deadline, because the daemon has room for only some rings at a time.
-  // The cancellation ends the wait with UNAVAILABLE. `handed` has the parts of the image that the daemon can
-  // read from sealed memory or from its own replicas: at most kMaxHandedMemories memories with
+  // Waits for a ring, at most until the deadline. (The daemon has room for a limited number of rings at a
+  // time.) The cancellation ends the wait with UNAVAILABLE. `handed` has the parts of the image that the
+  // daemon can read from sealed memory or from its own replicas: at most kMaxHandedMemories memories with
   // kMaxHandedParts parts (codec.h) in all. The daemon may still request these parts. INVALID_ARGUMENT if a
   // memory lacks a seal.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},
                                                           std::span<const HandedMemory> handed = {});
-  // As Stop.
+  // Calls Stop.
   ~RingFiller();
   RingFiller(const RingFiller&) = delete;
   RingFiller& operator=(const RingFiller&) = delete;

@@ -1,6 +1,6 @@
 // The memory of a put's ring (FORMAT.md): a page with requests and answers, and the slots behind it. Both
-// ends map it, and each end may change it at any time. So every value is read once and then checked. Internal
-// to this folder.
+// ends map the memory, and each end may change it at any time. So every value is read once and then checked.
+// Internal to this folder.
 #pragma once
 
 #include <array>

@@ -65,7 +65,7 @@ class TicketTable {
 // Replicas with damaged bytes, for which tickets are refused.
 class FencedReplicas {
  public:
-  // `why` is not OK. Remembers only the last kMax replicas; the tickets of earlier ones have expired by then.
+  // `why` is not OK. Remembers only the last kMax replicas; the tickets of earlier replicas have expired.
   void Add(std::string_view replica_id, absl::Status why);
   // The status of Add for this replica; OK if it is not fenced.
   absl::Status Check(std::string_view replica_id) const;

@@ -1,4 +1,4 @@
-// The place where the server's thread sleeps: an epoll descriptor over descriptors with numbers, and an
+// The place where the server's thread sleeps: an epoll descriptor that watches numbered descriptors, and an
 // eventfd by which other threads end the sleep.
 //
 // Wake is thread-safe. The other functions belong to the server's thread. Errors are those of the system
@@ -25,7 +25,7 @@ namespace tensorcast {
 
 class WakeablePoll {
  public:
-  // `path`: of the socket, for messages.
+  // `path` is the socket's path, for messages.
   static absl::StatusOr<std::unique_ptr<WakeablePoll>> Create(std::string path);
 
   // Watches a descriptor for `events` from now on, level-triggered. Its events carry `id`, which is not
@@ -34,14 +34,15 @@ class WakeablePoll {
   // Changes the events of a watched descriptor.
   absl::Status Change(int fd, uint32_t events, uint64_t id) { return Control(EPOLL_CTL_MOD, fd, events, id); }
 
-  // Sleeps until a watched descriptor is ready, Wake was called, or `until` has come; it may return before
-  // that. Returns the events of ready descriptors, which stay until the next call.
+  // Sleeps until a watched descriptor is ready, Wake was called, or `until` has come; it may return earlier.
+  // Returns the events of ready descriptors, which stay until the next call.
   std::span<const epoll_event> Wait(SteadyTime until);
 
-  // Ends the sleep, or the next one if the thread does not sleep. Touches the eventfd alone, and takes no
+  // Ends the sleep, or the next one if the thread does not sleep. Writes only to the eventfd, and takes no
   // lock.
   void Wake();
-  // A descriptor of the same eventfd: to write to it is to call Wake, even after this object has gone.
+  // A descriptor of the same eventfd. Writing to this descriptor has the effect of Wake, and is safe even
+  // after this object was destroyed.
   absl::StatusOr<UniqueFd> DuplicateWake() const;
 
  private:
