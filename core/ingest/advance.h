@@ -1,21 +1,21 @@
-// Advancing a replica: an ingest to host memory or a GPU that writes its image over the image of an earlier
-// version there, so that the memory holds one image instead of two.
+// To advance a replica is to run an ingest, to host memory or to a GPU, that writes its image over the image
+// of an earlier version. So the memory holds one image instead of two.
 //
 //   earlier version ──retired (core/replicas)──► its memory ──chunk by chunk──► the wanted version's replica
 //
 // Each chunk is made in a staging buffer, compared with the wanted version's digest, and only then written
 // over the old chunk. Chunks that are equal in both versions are compared in place and stay. A chunk is
 // always either old or new, and only new chunks are served. The retirement of the earlier version is final:
-// if the ingest fails afterwards, the new chunks stay as a partial replica in host memory; on a GPU nothing
-// stays. What comes to a GPU without passing through host memory (chunk_path.h) is written over the old chunk
-// first, and compared there.
+// if the ingest fails afterwards, host memory keeps the new chunks as a partial replica, and a GPU keeps
+// nothing. A chunk that comes to a GPU without passing through host memory (chunk_path.h) is first written
+// over the old chunk, and then compared there.
 //
 // With a gate (core/replicas/commit_gate.h) the replica is advanced while processes are attached to it. The
 // ingest first stages the whole wanted version. For each chunk it makes and verifies the new bytes, compares
 // them with the earlier version, and keeps only the changed values (scatter_plan.h); the earlier version does
 // not change. When all holders are in the gate, the replica is retired, and the values are written over it;
-// a GPU writes them itself (Stream::Change). An error before the retirement leaves the replica unchanged.
-// After it only a GPU can fail: the ingest then fails, and the replica is lost.
+// on a GPU, the GPU writes the values (Stream::Change). An error before the retirement leaves the replica
+// unchanged. After the retirement only a GPU can fail: the ingest then fails, and the replica is lost.
 //
 // The code that requests the ingest makes an Advance, and passes it to the ingest and to the sources that
 // need the old bytes. Thread-safe.
@@ -46,7 +46,7 @@ class Advance {
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
   // Advances the replica `held_replica`, which processes have attached, when all its holders are in `gate`.
   // The advance is required. Another replica of the wanted version at the same location is a source, and is
-  // removed when this one is ready.
+  // removed when the advanced replica is ready.
   Advance(std::string base_id, std::string held_replica, std::shared_ptr<CommitGate> gate)
       : base_id_(std::move(base_id)),
         held_replica_(std::move(held_replica)),
@@ -59,8 +59,8 @@ class Advance {
   bool required() const { return required_; }
   CommitGate* gate() const { return gate_.get(); }  // null: no process may have the replica attached
 
-  // The earlier version while the ingest writes over it: chunks that are not written yet have its bytes. Null
-  // before and after that time, and if no replica is advanced.
+  // The earlier version while the ingest writes over it: chunks that are not written yet have this version's
+  // bytes. Null before and after that time, and if no replica is advanced.
   std::shared_ptr<const RetiredReplica> base() const {
     absl::MutexLock lock(&mutex_);
     return base_;
@@ -72,7 +72,7 @@ class Advance {
     base_ = std::make_shared<const RetiredReplica>(std::move(base));
   }
   void End() {
-    std::shared_ptr<const RetiredReplica> ended;  // its memory may go with it, without the lock
+    std::shared_ptr<const RetiredReplica> ended;  // may free the memory, so it ends without the lock
     absl::MutexLock lock(&mutex_);
     ended.swap(base_);
   }

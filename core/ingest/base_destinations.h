@@ -2,11 +2,11 @@
 // the same memory. Each chunk is made in a staging buffer.
 //
 //   advancing:   Place writes a chunk over the old one
-//   committing:  Place compares a chunk with the base and keeps what differs; Finish writes all of it, when
-//                the holders of the base have committed
+//   committing:  Place compares a chunk with the base and keeps what differs; Finish writes all differences
+//                when the holders of the base have committed
 //
 // Threading and errors: as any Destination. Until Finish of a committing destination retires the base, an
-// error leaves the base as it was.
+// error leaves the base unchanged.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ struct CommitOptions {
   std::shared_ptr<Advance> advance;  // with a gate
   std::shared_ptr<const ReplicaLease> base;
   std::function<void()> wake;  // called when the holders may commit
-  // Ends when the holders of `base` have let it go.
+  // Retires `base` when all leases on `base` belong to holders in the gate. An error leaves it unchanged.
   std::function<absl::StatusOr<RetiredReplica>()> retire;
   ScatterPlan::Allocate allocate;
   int threads = 1;
@@ -46,7 +46,7 @@ struct CommitOptions {
   // The buffers in which to read a base on a GPU; null if the base is in host memory.
   std::unique_ptr<StagingRing> reads;
 };
-// For a base that processes hold live, in host memory or on a GPU.
+// For a base that processes hold by live leases, in host memory or on a GPU.
 std::unique_ptr<Destination> MakeCommittingDestination(CommitOptions options, DestinationBuffers buffers);
 
 }  // namespace tensorcast

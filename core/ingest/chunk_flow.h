@@ -1,4 +1,4 @@
-// ChunkFlow moves the chunks of one ingest through fetch, verification and placement, by the path of their
+// ChunkFlow moves the chunks of one ingest through fetch, verification and placement, along the path of their
 // source (chunk_path.h). It also handles chunks that fail on the way.
 //
 //   Take ─► Begin ─► source ─► Arrived ─► AwaitPlace ─► done, or missing again: it is requested anew

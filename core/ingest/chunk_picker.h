@@ -6,8 +6,8 @@
 // the one that the smallest number of other sources of this ingest have. In a tie it prefers this receiver's
 // share of the source, and then picks at random; other receivers of the source have other shares.
 //
-// Sources in memory of this host (`at_hand`): other sources are asked only for chunks that these sources do
-// not have.
+// Sources in memory of this host (`at_hand`): other sources are asked only for chunks that no source at hand
+// has.
 //
 // Sources outside the cluster (`outside`): all receivers together should read each chunk once. Such a source
 // is asked only for chunks that no other source has, this receiver's share first. Another receiver may
@@ -29,8 +29,8 @@
 // Each chunk is requested from one source at a time: Take, then Fetched and Done, or PutBack at any point
 // after Take.
 //
-// No clock and no threads: the same calls give the same results for the same seed. It reads availabilities,
-// which other threads may write at the same time. Thread-compatible.
+// No clock and no threads: the same calls give the same results for the same seed. The picker reads
+// availabilities, which other threads may write at the same time. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +48,14 @@ namespace tensorcast {
 class ChunkPicker {
  public:
   struct Source {
-    // The chunks that the source has, over the same chunk count as the picker's; null: every chunk.
+    // The chunks that the source has; null: every chunk. Must have as many chunks as the picker.
     std::shared_ptr<const Availability> availability;
     int max_fetches = 1;    // more requests at once do not increase the source's rate
     bool in_order = false;  // reads a disk: the lowest chunk first, and no window by measured rates
     bool at_hand = false;   // in memory of this host
     bool outside = false;   // outside the cluster
-    // This receiver's number among the `shares` receivers of the source, from 0; at most kMaxShares. 0 of 1
-    // also if the receivers are not known.
+    // This receiver's number among the `shares` receivers of the source, counted from 0. `shares` is at most
+    // kMaxShares. If the receivers are not known, `share` is 0 and `shares` is 1.
     uint32_t share = 0;
     uint32_t shares = 1;
   };
@@ -77,13 +77,13 @@ class ChunkPicker {
 
   ChunkPicker(uint32_t chunks, uint64_t seed);
 
-  // Returns the index of the source. Indices are not used again.
+  // Returns the index of the source. The index of a removed source is not used again.
   int AddSource(Source source);
   // REQUIRES: no request to the source is in flight (chunks that it delivered may still be in verification).
   void RemoveSource(int source);
 
-  // Never requests this chunk, because it is already present or not wanted. REQUIRES: the chunk is missing
-  // and no source was added yet.
+  // Excludes a chunk that is already present or not wanted, so that the picker never requests it. REQUIRES:
+  // the chunk is missing and no source was added yet.
   void Skip(uint32_t chunk);
 
   // The chunk to request from this source next; nullopt if there is none now. Call it again after any other
@@ -158,8 +158,8 @@ class ChunkPicker {
   int Window(const SourceState& source) const;
   int WindowOutside(const SourceState& source) const;
   void RankChunks(SourceState& source);
-  // The measured time of a chunk of this source, else the longest one of the others; zero if nothing was
-  // measured.
+  // The measured time of a chunk of this source. If there is none, the longest measured time of the other
+  // sources; zero if nothing was measured.
   absl::Duration UsualChunkTime(const SourceState& source) const;
   void JudgeStall(SourceState& source, SteadyTime now) const;
   std::optional<uint32_t> Pick(int source);

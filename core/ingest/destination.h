@@ -62,8 +62,8 @@ class Destination {
   // Begins to copy a range from page-locked host memory to its place, where the device digests it. Otherwise
   // as PlaceFrom. REQUIRES: TakesFrom(the destination's own device).
   virtual absl::StatusOr<AwaitDigested> PlaceFromHost(ByteRange range, std::span<const ConstHostSpan> source);
-  // The host or device memory that has a chunk's bytes as soon as the chunk is placed. The caller shares its
-  // ownership. Empty for a packed file.
+  // The host or device memory that has a chunk's bytes as soon as the chunk is placed. The caller shares
+  // ownership of the memory. Empty for a packed file.
   virtual ReplicaStorage memory() const { return {}; }
   // Hands the storage over. REQUIRES: every wanted chunk is placed. May block on the disk.
   virtual absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>& manifest) = 0;

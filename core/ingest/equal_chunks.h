@@ -1,8 +1,9 @@
 // Gives an ingest equal chunks of other artifacts in this node's host memory. A get of a fine-tuned model
 // then copies the chunks that it shares with its base model, and pulls only the rest.
 //
-// Two chunks are equal if both digests are equal, at any place of the two images. Chunks begin at fixed
-// offsets: if a tensor grows, the bytes behind it shift, and few of the later chunks are equal.
+// Two chunks are equal if both digests are equal, even if the chunks are at different places in the two
+// images. Chunks begin at fixed offsets: if a tensor grows, the bytes behind it shift, and few of the later
+// chunks are equal.
 //
 // The provider uses only ready, verified replicas, and leases them until their last chunk is placed. Their
 // bytes are compared with the wanted manifest, like the bytes of any source. A replica with wrong bytes is

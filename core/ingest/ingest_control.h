@@ -2,8 +2,8 @@
 // given up.
 //
 // If one source delivers nothing for long, its chunks are requested from other sources (chunk_picker.h), and
-// the provider is told at the end. If no source delivers anything, the control asks the provider for a better
-// source; the slow sources stay in use.
+// the provider is told at the end of the ingest. If no source delivers anything, the control asks the
+// provider for a better source; the slow sources stay in use.
 //
 // A source may not have all its chunks yet (ChunkSource::availability). If no source has a missing chunk and
 // no fetch is in flight, the ingest waits. If the wait lasts too long (missing_chunk_stall.h), all sources
@@ -42,7 +42,7 @@ class IngestControl {
   Step RetireStep();
   // The most urgent other step.
   Step NextStep(SteadyTime now);
-  // The time at which there may be a step without any event.
+  // The time at which there may be a step even if no event happens.
   SteadyTime NextTime() const;
   // Whether there is only one source, and the provider will give no more.
   bool IsAlone() const;

@@ -40,7 +40,7 @@ class IngestJob {
   const Cancellation& cancellation() const { return cancellation_; }
   ProgressTracker& progress() { return progress_; }
 
-  // The job's turn has come.
+  // Notes that the job's turn has come.
   void Start();
   // The report so far. The numbers of verified and refetched chunks are only in the final report.
   TransferReport ReportSoFar() const;
@@ -61,8 +61,8 @@ class IngestJob {
   absl::Status abandoned() const;
   bool forgotten() const;
 
-  // Keeps the lease for the callers; if no caller is left, ends it. Called before the engine counts the
-  // ingest as ended, so that an ended ingest has no lease without a caller.
+  // Keeps the lease for the callers; if no caller is left, ends the lease. Called before the engine counts
+  // the ingest as ended, so that an ended ingest has no lease without a caller.
   void KeepLease(std::unique_ptr<ReplicaLease> lease);
   // Ends the job with the report's status and runs the callbacks. Call it once.
   void Finish(TransferReport report);

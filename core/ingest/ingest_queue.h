@@ -8,11 +8,11 @@
 // brings other chunks or is being cancelled, becomes a job that waits for the place. The job is queued when
 // the previous job is done with the replica, and continues from that replica (ReplicaTable::TakeOver).
 //
-// Threads are made when they are needed, and stay; a thread without a job is idle. Without its first thread
-// the queue takes no job, since nothing would end it. A job that begins to wait no longer counts in
-// `running_`, and a thread is made for a queued job if none is idle. When the job continues, it counts again
-// at once, even if more than `max_running_` jobs then run for a time. So a waiting job never blocks another
-// job, and never queues a second time.
+// Threads are made when they are needed, and are then kept; a thread without a job is idle. If the first
+// thread cannot be started, the queue accepts no job, because no thread would run the job. A job that begins
+// to wait no longer counts in `running_`, and a thread is made for a queued job if none is idle. When the job
+// continues, it counts again at once, even if more than `max_running_` jobs then run for a time. So a waiting
+// job never blocks another job, and never queues a second time.
 //
 // Thread-safe. Lock order: the queue's mutex comes before the mutexes of the jobs, the table and the
 // notifier.
@@ -60,8 +60,8 @@ class IngestQueue {
   // has no thread yet and none can be started.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
                                                           IngestRequest request);
-  // Cancels the ingests of a deleted artifact. If one of them still makes its replica, the replica is
-  // removed.
+  // Cancels the ingests of a deleted artifact. If an ingest makes its replica in spite of this, the replica
+  // is removed.
   void Forget(std::string_view artifact_id);
 
   int active() const;        // running, waiting and queued ingests

@@ -1,5 +1,5 @@
-// The request for an ingest: the artifact, the location of the new replica, and its sources. A value; the
-// ingest keeps it until its end.
+// The request for an ingest: the artifact, the location of the new replica, and its sources. A value type;
+// the ingest keeps the request until the ingest ends.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct IngestRequest {
   std::shared_ptr<Advance> advance = nullptr;
 
   const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }
-  // Empty for a first ingest, which learns the id at its end.
+  // Empty for a first ingest, which computes the id at its end.
   std::string artifact_id() const { return manifest != nullptr ? manifest->id() : std::string(); }
   // The size of the image, or of the wanted chunks.
   uint64_t bytes() const {

@@ -59,7 +59,7 @@ class IngestRunner {
     TransferReport report;
   };
   // Runs the job. Calls `on_wait` at the beginning and at the end of each wait for space, a source or chunks.
-  // Calls `on_settled` once, when the replica is ready, partial or out of the table. REQUIRES: the job's
+  // Calls `on_settled` once, when the replica is ready or partial, or has left the table. REQUIRES: the job's
   // replica is in the table, allocating or taken over.
   Result Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
              absl::FunctionRef<void()> on_settled) const;

@@ -1,5 +1,5 @@
-// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share: the
-// sources in use, the next steps of the slots, and whether the ingest has failed.
+// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share (the
+// sources in use, the next steps of the slots, and whether the ingest has failed).
 //
 // Thread-safe by `mutex`. No source, provider, destination or cancellation is called under the mutex. So
 // methods return cancellations, which the caller passes to CancelAll without the lock. Under the mutex, call
@@ -45,7 +45,7 @@ struct IngestPlan {
   DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;  // also compare BLAKE3 for chunks from another host
   std::optional<int> numa_node = {};  // the slots run near this node, except Run's own thread
-  // If no source has a missing chunk and no fetch is in flight for this time, all sources are given up.
+  // If for this time no source has a missing chunk and no fetch is in flight, all sources are given up.
   absl::Duration peer_timeout = absl::InfiniteDuration();
   uint64_t seed = 0;                        // for the random order of chunks
   std::function<RequestContext()> context;  // returns the current context; its cancellation never changes

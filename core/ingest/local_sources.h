@@ -3,8 +3,8 @@
 // too.
 //
 // A local replica is read under a lease. If its bytes do not match the manifest, the replica is withdrawn, so
-// that it serves no other reader. Its packed file stays on disk until it is written again or the artifact is
-// forgotten.
+// that it serves no other reader. Its packed file stays on disk until the file is written again or the
+// artifact is forgotten.
 //
 // Thread-compatible.
 #pragma once

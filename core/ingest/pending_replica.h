@@ -36,8 +36,8 @@ class PendingReplica {
   ~PendingReplica();
 
   // Blocks until the ingest ends, or until the context ends. If only some chunks were wanted, the lease is on
-  // a replica that has at least these (ReplicaLease::availability). NOT_FOUND if the replica was removed
-  // meanwhile.
+  // a replica that has at least these chunks (ReplicaLease::availability). NOT_FOUND if the replica was
+  // removed meanwhile.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
   // Calls `callback` once when the ingest has ended, on an engine thread or at once; Wait then does not
   // block. If this object is destroyed before that, the callback is dropped, but a callback that has begun
@@ -46,7 +46,8 @@ class PendingReplica {
   TransferProgress progress() const;
   // The finished transfer; nullopt if the replica existed already.
   std::optional<TransferReport> report() const;
-  // Cancels the ingest for all callers that share it; `why` becomes its result. Without effect after its end.
+  // Cancels the ingest for all callers that share it; `why` becomes its result. No effect after the ingest's
+  // end.
   void Abandon(const absl::Status& why);
   // Whether another caller started the ingest.
   bool shared() const { return shared_; }

@@ -32,7 +32,8 @@ class StageClock {
   // The stage failed for a chunk; the first failure's status is kept.
   void Failed(Stage stage, SteadyTime start, const absl::Status& why);
 
-  // Asked: a chunk was requested from the source. Answered: a requested chunk arrived, or its fetch failed.
+  // Call Asked when a chunk was requested from the source, and Answered when a requested chunk arrived or its
+  // fetch failed.
   void Asked(SteadyTime now);
   void Answered(SteadyTime now);
   // A chunk of the source was placed.

@@ -1,6 +1,6 @@
-// Tells when all sources of a transfer together have delivered nothing new for too long: for the longer of
-// half a second and four times the average time between two chunks. The half second doubles after each
-// reported stall, because a remedy takes some time.
+// Detects that all sources of a transfer together have delivered nothing new for too long. The limit is half
+// a second or four times the average time between two chunks, whichever is longer. The half second doubles
+// after each reported stall, because a remedy takes some time.
 //
 // Thread-compatible.
 #pragma once
@@ -16,7 +16,7 @@ namespace tensorcast {
 
 class ProgressStall {
  public:
-  // `chunks` is the number of chunks that all sources together have now, counted with repetition.
+  // `chunks` is the number of chunks that the sources have now, summed over all sources.
   void Note(uint64_t chunks, SteadyTime now) {
     if (!watched_.has_value()) watched_ = {.since = now, .grew = now, .at_first = chunks, .chunks = chunks};
     if (chunks == watched_->chunks) return;
@@ -26,7 +26,7 @@ class ProgressStall {
   // Call it when the sources in use have changed.
   void Reset() { *this = ProgressStall(); }
 
-  // Whether the limit has passed since the last chunk or the last reported stall.
+  // Reports a stall: true if the limit has passed since the last chunk or the last reported stall.
   bool TakeStall(SteadyTime now) {
     if (!watched_.has_value() || now - watched_->grew < Patience()) return false;
     watched_->grew = now;

@@ -1,12 +1,12 @@
-// The providers that give one ingest its sources: first the providers of this node in order, then the
-// caller's provider.
+// The providers of the sources of one ingest: first the providers of this node in order, then the caller's
+// provider.
 //
 // A provider of this node is asked while none of its sources is in use. If its sources have or will have
 // every chunk, the next provider is asked only after the time Given::alone. That time depends on the source:
 // nothing is faster than memory, but a peer may be faster than a disk. If its sources have only some chunks,
-// the next provider is asked at once. No provider is asked again after a later one was asked, except that a
-// chain without a caller's provider begins again after its last provider. All sources in use deliver chunks
-// at the same time, each at its own rate (chunk_picker.h).
+// the next provider is asked at once. After a later provider was asked, an earlier provider is not asked
+// again. But a chain without a caller's provider begins again after its last provider. All sources in use
+// deliver chunks at the same time, each at its own rate (chunk_picker.h).
 //
 // To add a new kind of source on this node, write a NodeProvider and add it in ingest_runner.
 //

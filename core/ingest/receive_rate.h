@@ -1,7 +1,7 @@
 // Measures the rate at which the bytes of one transfer come from other nodes. The global store uses it for
 // nodes that have no label for their rate.
 //
-// A value; the caller passes the time. Thread-compatible.
+// A value type; the caller passes the time. Thread-compatible.
 #pragma once
 
 #include <algorithm>

@@ -24,7 +24,7 @@
 namespace tensorcast {
 
 struct ReplicaAdvancerOptions {
-  ReplicaTable* table = nullptr;  // all must outlive the advancer
+  ReplicaTable* table = nullptr;  // all pointers must outlive the advancer
   HostPool* pool = nullptr;
   EvictingAllocator* allocator = nullptr;
   const ReplicaRetirement* retirement = nullptr;
@@ -60,8 +60,8 @@ class ReplicaAdvancer {
                                               RetirementRequest retirement, StagingRing* staging,
                                               std::unique_ptr<StagingRing> own,
                                               std::unique_ptr<StagingRing> reads) const;
-  // Whether this process may write to the memory, because this pool made all its segments. (Replicas never
-  // share granules.)
+  // Whether this process may write to the memory, because this pool made all its segments. (Two replicas
+  // never share memory.)
   bool IsOwn(const HostAllocation& memory) const;
   // Buffers for one ingest: several if the pool has room, else one, for which replicas may be evicted.
   absl::StatusOr<std::unique_ptr<StagingRing>> MakeBuffers(uint64_t bytes,

@@ -40,10 +40,10 @@ class ScatterPlan {
   // Writes what was added, on up to `threads` threads.
   void Scatter(const HostAllocation& image, int threads) const;
   // Enqueues the writes to an image on the stream's device, which reads the kept values from page-locked host
-  // memory. The plan must stay until they are done. The errors are those of Stream::Change.
+  // memory. The plan must live until the writes are done. The errors are those of Stream::Change.
   absl::Status Scatter(Stream& stream, DevicePtr image) const { return Enqueue(stream, image, true); }
-  // Enqueues the same work, which changes nothing: its errors, and those of the stream, are the reasons why
-  // Scatter would fail.
+  // Enqueues the same work without changing the image. Errors of this call or of the stream show why Scatter
+  // would fail.
   absl::Status Rehearse(Stream& stream, DevicePtr image) const { return Enqueue(stream, image, false); }
 
   uint64_t kept_bytes() const;  // the size of the kept values and their places

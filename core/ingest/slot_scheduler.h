@@ -5,11 +5,10 @@
 // one slot at a time does this. Its third choice is another chunk to request. If chunks need buffers, only
 // one slot at a time waits for a buffer: the other slots place the chunks that arrive, which frees buffers.
 //
-// A slot that has taken a step comes back for the next one. So a step wakes other slots only if there are
-// several steps to take, not for each chunk. The control thread wakes only if sources join, leave, or have no
-// missing chunk.
+// After a step, a slot asks for the next step. So a step wakes other slots only if there are several steps to
+// take, not for each chunk. The control thread wakes only if sources join, leave, or have no missing chunk.
 //
-// A value without threads or a clock, guarded by the ingest's mutex. Thread-compatible.
+// Has no threads and no clock; the ingest's mutex guards it. Thread-compatible.
 #pragma once
 
 #include <deque>

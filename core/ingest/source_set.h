@@ -1,5 +1,5 @@
-// The sources that an ingest uses, and the chunks in flight from each. A value without threads, guarded by
-// the pipeline's mutex.
+// The sources that an ingest uses, and the chunks in flight from each. Has no threads; the pipeline's mutex
+// guards it.
 //
 // Add adds a source. GiveUp gives a source up: the source gets no more requests, and after its last fetch was
 // removed, TakeRetired returns the source for destruction. TakeRetired also returns a source that will get no
@@ -35,8 +35,8 @@ class SourceSet {
 
   // Adds a source. Sets only the fields that belong to the set.
   void Add(std::unique_ptr<SourceInUse> source);
-  // Removes and returns a source without a fetch in flight that was given up (its `failure` is complete), or
-  // that has no more chunks to deliver (it has no `failure`). Null if there is none.
+  // Removes and returns a source that has no fetch in flight and either was given up (its `failure` is
+  // complete) or has no more chunks to deliver (it has no `failure`). Null if there is none.
   std::unique_ptr<SourceInUse> TakeRetired();
   bool HasRetired() const;
   // Removes and returns the remaining sources, at the end of the ingest.
@@ -49,7 +49,7 @@ class SourceSet {
   void Fetched(ChunkFetch& fetch, SteadyTime now);  // its bytes arrived
   void Done(ChunkFetch& fetch);                     // the chunk is placed
   void PutBack(ChunkFetch& fetch);                  // the chunk is missing again
-  void CountLost(ChunkFetch& fetch);                // after PutBack: it failed by the fault of its source
+  void CountLost(ChunkFetch& fetch);                // after PutBack, if its source was at fault
   void Remove(ChunkFetch& fetch);                   // REQUIRES: done or put back
   // Fetches to cancel because another source would deliver their chunk sooner.
   [[nodiscard]] std::vector<Cancellation> TakeBackOverdue(SteadyTime now);

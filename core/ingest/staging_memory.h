@@ -1,4 +1,4 @@
-// Buffers in the host pool for bytes that are copied to a device or a file, and the list of free ones.
+// Buffers in the host pool for bytes that are copied to a device or a file, and the list of free buffers.
 // Thread-compatible.
 #pragma once
 

@@ -1,9 +1,9 @@
-// The chunks that stay in an advance (advance.h), because they are equal in both versions, as a source. They
-// are compared where they are, in the memory of the base: in host memory their source gives their place, and
-// a GPU digests them there.
+// A source of the chunks that stay in an advance (advance.h) because they are equal in both versions. The
+// chunks are compared in place, in the memory of the base. In host memory the source returns their place; on
+// a GPU, the GPU digests them.
 //
 // The provider belongs to its ingest's thread. It gives its source once. After a wrong chunk the chain asks
-// it again and gets no source: what is missing then comes from the next providers.
+// the provider again and gets no source; the next providers then bring the missing chunks.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace tensorcast {
 SourceInfo AdvanceSourceInfo(const Advance& advance);
 
 // A provider of the chunks that are equal in both versions, in place. Null if there are none; `progress` then
-// reports this. Null, too, if the advance has a gate: nothing is in its place before the commit. At most
+// reports this. Null, too, if the advance has a gate: no chunk is in its place before the commit. At most
 // `threads` chunks are compared at the same time. `devices` must outlive the provider and its source.
 // REQUIRES: the advance has begun, or has a gate.
 std::unique_ptr<NodeProvider> FindStayingChunks(DeviceRuntime* devices, int threads,
