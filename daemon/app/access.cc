@@ -18,12 +18,12 @@ rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane
                              const std::string& listen) {
   // Without certificates a pull is let in by its secret id, and its bytes are in clear.
   const bool certified = options.security.credentials != nullptr && lane.certified;
-  return {
-      .endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
-      .callers = rpc::CallersOfPort(listen, "a node's certificate",
-                                    certified ? options.security.credentials.get() : nullptr),
-      .role = certified ? "the pulls that were granted to that node" : "the pulls with a secret id they know",
-      .in_clear = !certified};
+  return {.endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
+          .callers = rpc::CallersOfPort(listen, "a node's certificate",
+                                        certified ? options.security.credentials.get() : nullptr),
+          .role = certified ? "pulls that were granted to that node"
+                            : "pulls with a secret id that the caller knows",
+          .in_clear = !certified};
 }
 
 }  // namespace
@@ -38,9 +38,10 @@ std::vector<rpc::EndpointAccess> EndpointsOf(const DaemonOptions& options,
   }
   endpoints.push_back(rpc::AccessOf(absl::StrCat("unix:", options.client_socket), options.handle_groups,
                                     security::Only(security::Role::kClient), nullptr));
-  endpoints.push_back({.endpoint = absl::StrCat("unix:", options.handle_socket, " (handles)"),
-                       .callers = rpc::CallersOfSocket(options.handle_socket, options.handle_groups),
-                       .role = "client: memory of the replicas that it attached to, and of what it puts"});
+  endpoints.push_back(
+      {.endpoint = absl::StrCat("unix:", options.handle_socket, " (handles)"),
+       .callers = rpc::CallersOfSocket(options.handle_socket, options.handle_groups),
+       .role = "client: memory of the replicas that the client attached to, and of its puts"});
   for (const transport::Lane& lane : transport::Lanes()) {
     const std::string listen = ListenOf(options, lane);
     if (!listen.empty()) endpoints.push_back(AccessOf(options, lane, listen));

@@ -81,8 +81,8 @@ void CheckLanes(const DaemonOptions& options, Findings& findings) {
     if (options.keeper.on() && lane.pins_pool) {
       findings.Add("daemon.keep_pool",
                    absl::StrCat("\"keeper\" cannot be combined with ", lane.listen_key,
-                                ": a network card keeps the pages that it registered, even where another "
-                                "segment has replaced theirs; unset one of the two keys"));
+                                ": a network card keeps the memory pages that it registered, even after the "
+                                "pool has replaced the segment with these pages; unset one of the two keys"));
     }
     if (!lane.check) continue;
     for (const transport::LaneProblem& problem : lane.check(options.lane_config)) {
@@ -115,13 +115,15 @@ void CheckSockets(const DaemonOptions& options, Findings& findings) {
   }
   if (grpc == handles || clients == handles) {
     findings.Add("daemon.handle_socket",
-                 absl::StrCat(Quoted(handles), " is daemon.", grpc == handles ? "unix" : "client",
-                              "_socket too; the two speak different protocols"));
+                 absl::StrCat(Quoted(handles), " is also daemon.", grpc == handles ? "unix" : "client",
+                              "_socket, and the two sockets speak different protocols; choose another path"));
   }
   if (grpc == clients) {
-    findings.Add("daemon.client_socket",
-                 absl::StrCat(Quoted(clients),
-                              " is daemon.unix_socket too; daemon.client_socket grants the smaller role"));
+    findings.Add(
+        "daemon.client_socket",
+        absl::StrCat(Quoted(clients),
+                     " is also daemon.unix_socket, and the two sockets grant different roles; choose another "
+                     "path"));
   }
 }
 
@@ -133,9 +135,10 @@ void CheckPool(const DaemonOptions& options, Findings& findings) {
                           options.serving_buffers * kGranuleBytes;
   if (bytes < needed) {
     findings.Add("daemon.host_pool",
-                 absl::StrCat(Quoted(FormatSize(bytes)), " is less than what the daemon itself takes of it, ",
-                              FormatSize(needed), " with ", options.engine.staging_buffers,
-                              " staging buffers; make it larger, or daemon.staging_buffers smaller"));
+                 absl::StrCat(Quoted(FormatSize(bytes)), " is less than the ", FormatSize(needed),
+                              " that the daemon's own buffers take (", options.engine.staging_buffers,
+                              " of them are staging buffers); raise daemon.host_pool, or lower "
+                              "daemon.staging_buffers"));
   }
 }
 
@@ -198,7 +201,7 @@ void DaemonOptions::ReadLanes(ConfigReader& config) {
 void DaemonOptions::Validate(Findings& findings) const {
   if (state_dir.empty()) {
     findings.Add("daemon.state_dir",
-                 "the value is empty; name a folder, or leave the key out to have the default");
+                 "the value is empty; name a folder, or leave the key out to use the default");
   } else {
     CheckPrivatePlace("daemon.state_dir", state_dir, "node_id", findings);
   }

@@ -208,7 +208,8 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
   request.set_node_id(node->id());
   request.set_draining(true);
   const absl::Status told = store->client->DrainNode(RequestContext::Background(kFarewell), request);
-  LOG_IF(WARNING, !told.ok()) << "tell the global store that this node drains: " << told;
+  LOG_IF(WARNING, !told.ok()) << "tell the global store that this node drains: " << told
+                              << "; this daemon stops all the same";
 }
 
 void DaemonServer::Parts::Shutdown(SteadyTime deadline) {

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenLane(const DaemonOptio
   if (options.make_transport) return options.make_transport(name);
   const transport::Lane* lane = transport::FindLane(name);
   if (lane == nullptr || !lane->make) {
-    return absl::InvalidArgumentError(absl::StrCat("this program has no such lane; choose from ",
+    return absl::InvalidArgumentError(absl::StrCat("this program has no such lane; choose daemon.lanes from ",
                                                    absl::StrJoin(transport::TransportLaneNames(), ", ")));
   }
   return lane->make(ConfigOf(options, devices));

@@ -91,9 +91,12 @@ absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::
     if (advertised.port == 0) advertised.port = listening.port;
   }
   if (IsWildcard(advertised)) {
-    return absl::InvalidArgumentError(absl::StrCat("start a daemon: daemon.listen ", options.listen,
-                                                   " stands for every address of this host, and other hosts "
-                                                   "need one address to connect to; set daemon.advertise"));
+    const bool is_set = !options.advertise.empty();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "start a daemon: ", is_set ? "daemon.advertise " : "daemon.listen ",
+        is_set ? options.advertise : options.listen,
+        " stands for every address of this host, and other hosts need one address to connect to; set "
+        "daemon.advertise to one address of this host"));
   }
   return FormatHostPort(advertised);
 }

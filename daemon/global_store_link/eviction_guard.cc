@@ -85,7 +85,8 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
     if (!status.ok()) {
       LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
           << "tell the global store that " << unused.size() << " replicas, such as " << replica_id
-          << ", are not evicted: " << status << "; other nodes cannot pull them until it answers";
+          << ", are not evicted: " << status
+          << "; other nodes cannot pull these replicas until the global store answers";
       return;
     }
     absl::MutexLock lock(&mutex_);

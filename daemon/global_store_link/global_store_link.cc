@@ -93,7 +93,7 @@ void GlobalStoreLink::Stop(bool goodbye) {
   const absl::Status status =
       options_.client->ReconcileInventory(UpkeepContext(options_.call_timeout), {nothing}).status();
   LOG_IF(WARNING, !status.ok()) << "tell the global store that this node stops: " << status
-                                << "; the store notices when no heartbeat comes";
+                                << "; the global store will notice that heartbeats are missing";
 }
 
 v1::NodeIdentity GlobalStoreLink::identity() const {
@@ -167,7 +167,7 @@ absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
   if (!replaced_.ok()) return replaced_;
   if (rounds_ >= wanted) return absl::OkStatus();
   return absl::CancelledError(
-      absl::StrCat(kTelling, "this daemon is stopping; try again when the daemon is back"));
+      absl::StrCat(kTelling, "this daemon is stopping; try again when the daemon runs again"));
 }
 
 void GlobalStoreLink::Wake() {
@@ -226,7 +226,7 @@ void GlobalStoreLink::GiveUp() {
 void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
   if (final && status.code() != std::exchange(logged_, status.code())) {
     LOG_IF(WARNING, !status.ok()) << "report to the global store: " << status << "; this daemon tries again";
-    LOG_IF(INFO, status.ok()) << "The global store takes this node's reports";
+    LOG_IF(INFO, status.ok()) << "The global store accepts this node's reports";
   }
   absl::MutexLock lock(&mutex_);
   standing_ = status;
@@ -289,7 +289,7 @@ absl::Status GlobalStoreLink::Replaced(const absl::Status& why) {
   replaced_since_ = std::min(replaced_since_, SteadyNow());
   replaced_by_ = why.message();
   const std::string text =
-      absl::StrCat(replaced_by_, "; this daemon stops unless the other one falls silent within ",
+      absl::StrCat(replaced_by_, "; this daemon stops if the other daemon is still alive in ",
                    absl::FormatDuration(Patience()), "; ", kForCopies);
   SetReplaced(absl::FailedPreconditionError(text));
   return absl::AbortedError(text);

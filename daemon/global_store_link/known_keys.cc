@@ -88,8 +88,8 @@ absl::Status KnownKeys::Behind(const v1::Key& answer) {
   absl::MutexLock lock(&mutex_);
   const Entry* known = Get(answer.name());
   return rpc::WithoutRetry(absl::UnavailableError(
-      absl::StrCat("the global store has revision ", answer.revision(), ", and this node has seen ",
-                   known == nullptr   ? "a later one"
+      absl::StrCat("the global store has revision ", answer.revision(), ", but this node has seen ",
+                   known == nullptr   ? "a later revision"
                    : known->IsBound() ? absl::StrCat("revision ", known->key.revision())
                                       : "the deletion of the key",
                    ", so the global store was restored from an older state; restore the newest back-up of "
@@ -101,18 +101,19 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& 
                                                              std::string_view remedy) {
   std::optional<v1::Key> known = Find(name);
   if (!known.has_value()) {
-    return WithMessage(
-        reason, absl::StrCat("resolve key ", name, ": this node does not know what the key means, and ",
-                             reason.message(), remedy));
+    return WithMessage(reason,
+                       absl::StrCat("resolve key ", name, ": this node knows no binding of the key, and ",
+                                    reason.message(), remedy));
   }
   if (confirmed) {
-    return WithMessage(reason,
-                       absl::StrCat("resolve key ", name, ": the call wants only a confirmed answer, and ",
-                                    reason.message(), remedy, ", or take the unconfirmed revision ",
-                                    known->revision(), ", the last that this node saw"));
+    return WithMessage(
+        reason,
+        absl::StrCat("resolve key ", name, ": the call accepts only a confirmed answer, and ",
+                     reason.message(), remedy, ", or use the artifact id of the unconfirmed revision ",
+                     known->revision(), ", the last that this node has seen: ", known->artifact_id()));
   }
   LOG(WARNING) << "resolve key " << name << ": this node answers with " << known->artifact_id()
-               << ", revision " << known->revision() << ", the last that this node saw, since "
+               << ", revision " << known->revision() << ", the last that this node has seen, because "
                << reason.message();
   return Resolved(*std::move(known), /*unconfirmed=*/true);
 }

@@ -27,8 +27,8 @@ void ReachabilityProbe::Look() {
   if (unreachable_.exchange(unreachable) == unreachable) return;
   LOG_IF(ERROR, unreachable) << "reach this node at " << address_
                              << ", the address that other nodes use: " << status
-                             << "; until that works no other node pulls from this one: correct "
-                                "daemon.advertise, or open the port to this host itself";
+                             << "; other nodes cannot pull from this node; correct daemon.advertise, or "
+                                "open the port to this host itself";
   LOG_IF(INFO, !unreachable) << "This node can be reached again at " << address_;
 }
 

@@ -65,7 +65,8 @@ std::vector<Attachment> TakeAttachments(std::vector<KeptDescriptor>& kept) {
     std::string_view name = one.name;
     if (absl::ConsumePrefix(&name, kMappedPrefix)) {
       const absl::StatusOr<std::string> segments = ReadKept(one.fd.get());
-      LOG_IF(WARNING, !segments.ok()) << segments.status();
+      LOG_IF(WARNING, !segments.ok())
+          << "read which kept memory a process of the previous daemon maps: " << segments.status();
       if (segments.ok()) mapped[name] = absl::StrSplit(*segments, '\n', absl::SkipEmpty());
       return true;
     }

@@ -255,13 +255,14 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
     if (message.what == 'E') return kept;
     if (message.what != 'N') {
       return absl::UnavailableError(
-          "take back the memory that the keeper holds: the keeper ended the connection before all memory was "
-          "sent; see the log for why the keeper ended");
+          "take back the memory that the keeper holds: the keeper ended, or sent nothing for one second, "
+          "before all memory had come; start this daemon again, and look in the kernel's log for a kill of "
+          "the keeper");
     }
     if (!message.fd) {
       return absl::UnavailableError(
           "take back the memory that the keeper holds: this process received no file descriptor for a part "
-          "of the memory; raise the daemon's limit of open files");
+          "of the memory; raise the limit of open files (`ulimit -n`, or LimitNOFILE= of the systemd unit)");
     }
     // The client keeps a descriptor of its own, so that another keeper can be told of it.
     TC_ASSIGN_OR_RETURN(UniqueFd again, Duplicate(message.fd.get()));
@@ -304,8 +305,9 @@ void KeeperClient::Mend() {
   for (auto held = held_.begin(); held != held_.end() && mended.ok(); ++held) {
     mended = Send('P', held->first, held->second.get());
   }
-  LOG_IF(WARNING, !mended.ok()) << "start the keeper of the host pool again: " << mended
-                                << "; until then the pool is lost if this daemon ends";
+  LOG_IF(WARNING, !mended.ok())
+      << "start the keeper of the host pool again: " << mended
+      << "; this daemon tries again; while no keeper runs, the pool is lost if this daemon ends";
 }
 
 }  // namespace tensorcast::daemon

@@ -55,8 +55,9 @@ void PreviousPool::AddReplica(std::string_view name, int record_file) {
     }
     std::shared_ptr<const Manifest> manifest = *std::move(decoded);
     if (manifest->id() != name) {
-      return absl::InvalidArgumentError(absl::StrCat("read a kept record of ", name, ": the record is of ",
-                                                     manifest->id(), "; get the artifact again"));
+      return absl::InvalidArgumentError(absl::StrCat("read the kept record of ", name,
+                                                     ": the record describes ", manifest->id(),
+                                                     "; get the artifact again"));
     }
     contents_.replicas.push_back({std::move(record), std::move(manifest)});
     return absl::OkStatus();
@@ -138,7 +139,8 @@ std::vector<KeptSegment> PreviousPool::TakeRoom(uint64_t segment_bytes, uint64_t
   }
   LOG_IF(WARNING, taken < outside) << "Processes still map " << outside
                                    << " bytes of the previous daemon's host pool; until these processes end, "
-                                   << outside - taken << " of these bytes come on top of daemon.host_pool";
+                                   << outside - taken
+                                   << " of these bytes are in addition to daemon.host_pool";
   return room;
 }
 

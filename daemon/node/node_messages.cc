@@ -20,7 +20,9 @@ absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const Device
   }
   if (!known) {
     const size_t count = devices->devices().size();
-    const std::string has = count == 0 ? "no GPU" : absl::StrCat("the GPUs 0 to ", count - 1);
+    const std::string has = count == 0   ? "no GPU"
+                            : count == 1 ? "only the GPU 0"
+                                         : absl::StrCat("the GPUs 0 to ", count - 1);
     return absl::InvalidArgumentError(
         absl::StrCat("use gpu:", device, ": this node has ", has, "; name another location"));
   }
@@ -62,8 +64,8 @@ absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view 
   }
   if ((*manifest)->id() != artifact_id) {
     return absl::DataLossError(absl::StrCat("get the manifest of ", artifact_id,
-                                            ": the sender gave the manifest of ", (*manifest)->id(),
-                                            "; try again, or check the sender's store for damage"));
+                                            ": the global store sent the manifest of ", (*manifest)->id(),
+                                            "; try again, or check the global store's database for damage"));
   }
   return manifest;
 }

@@ -30,7 +30,7 @@ absl::Status CheckQuestion(const v1::ProveRequest& request, uint64_t image_bytes
   for (const v1::ProveRequest::Range& range : request.ranges()) {
     bytes += range.bytes();
     if (range.offset() > image_bytes || range.bytes() > image_bytes - range.offset()) {
-      return absl::InvalidArgumentError(absl::StrCat("prove possession: ", range.bytes(), " bytes at ",
+      return absl::InvalidArgumentError(absl::StrCat("prove possession: ", range.bytes(), " bytes at offset ",
                                                      range.offset(), " lie outside the image of ",
                                                      image_bytes, " bytes; ask for ranges of the image"));
     }
@@ -137,13 +137,13 @@ std::string Possession::DescribeMemory(const ReplicaLease& lease, const ByteRang
     // The segment of an offset is the last one that begins at or before it.
     const auto behind = std::ranges::upper_bound(segments, *pool_offset, {}, &PoolSegment::offset);
     const auto segment = std::prev(behind);
-    return absl::StrCat("host pool, segment ", segment - segments.begin(), ", ", chunk.bytes, " bytes from ",
-                        *pool_offset - segment->offset);
+    return absl::StrCat("host pool, segment ", segment - segments.begin(), ", ", chunk.bytes,
+                        " bytes at offset ", *pool_offset - segment->offset, " of the segment");
   }
   if (location.kind == LocationKind::kDisk) return "packed file";
   for (const DeviceInfo& device : options_.devices->devices()) {
     if (device.ordinal != location.device) continue;
-    return absl::StrCat(location.ToString(), " (", device.uuid, "), ", chunk.bytes, " bytes from ",
+    return absl::StrCat(location.ToString(), " (", device.uuid, "), ", chunk.bytes, " bytes at offset ",
                         chunk.offset, " of the replica's memory");
   }
   return location.ToString();

@@ -163,8 +163,8 @@ TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsReportedWithFirstBadChunk) {
   EXPECT_EQ(told[0].bytes(), kMinChunkBytes);
   EXPECT_TRUE(told[0].has_found());
   // In the pool behind buffers, so where the chunk lies there is the pool's affair.
-  EXPECT_THAT(told[0].memory(),
-              ::testing::StartsWith(absl::StrCat("host pool, segment 0, ", kMinChunkBytes, " bytes from ")));
+  EXPECT_THAT(told[0].memory(), ::testing::StartsWith(absl::StrCat("host pool, segment 0, ", kMinChunkBytes,
+                                                                   " bytes at offset ")));
 }
 
 }  // namespace

@@ -137,10 +137,10 @@ absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckGrant(const v1::OpenPullReq
       !transport::LaneCovers(claims.lane, asked.lane()) ||
       (!caller.empty() && claims.receiver_name != caller)) {
     return absl::PermissionDeniedError(absl::StrCat(
-        OpenUnder(asked.grant_id()), "the token is of grant ", claims.grant_id, " and permits node ",
+        OpenUnder(asked.grant_id()), "the token belongs to grant ", claims.grant_id, " and permits node ",
         claims.receiver_node_id, " (", claims.receiver_name, ") to pull replica ", claims.replica_id,
-        " over ", claims.lane, ", and the request", caller.empty() ? "" : absl::StrCat(" of ", caller),
-        " differs from that; ask the global store for a grant for this request"));
+        " over ", claims.lane, ", but the request", caller.empty() ? "" : absl::StrCat(" of ", caller),
+        " asks for something else; ask the global store for a grant for this request"));
   }
   if (!options_.name.empty() && claims.source_name != options_.name) {
     return absl::PermissionDeniedError(
@@ -165,8 +165,8 @@ absl::StatusOr<ServeRegistry::ServedPtr> ServeRegistry::Serve(const v1::OpenPull
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(asked.replica_id()));
   if (!Matches(lease->manifest()->id(), asked.artifact_id())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        OpenUnder(asked.grant_id()), "replica ", asked.replica_id(), " is of ", lease->manifest()->id(),
-        ", not of ", asked.artifact_id(), "; ask the global store for a new grant"));
+        OpenUnder(asked.grant_id()), "replica ", asked.replica_id(), " is a copy of ",
+        lease->manifest()->id(), ", not of ", asked.artifact_id(), "; ask the global store for a new grant"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ServedReplica> image,
                       ServeReplica(lease, options_.devices, options_.staging, options_.staging_wait));
@@ -210,7 +210,7 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   ServedPtr& entry = open_[asked.grant_id()];
   // One grant has one pull: the receiver goes on over another lane.
   replaced = std::exchange(entry, std::move(served));
-  if (replaced != nullptr) Ends(*replaced, absl::CancelledError("the receiver went on over another lane"));
+  if (replaced != nullptr) Ends(*replaced, absl::CancelledError("the receiver continued over another lane"));
   // From here on, since what ends the pull looks for its entry.
   entry->WatchIngest(
       [this, grant_id = asked.grant_id()] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });
@@ -306,10 +306,10 @@ void ServeRegistry::Sweep() {
       }
     }
     for (const std::string& id : expired) {
-      LOG(WARNING) << "The pull under grant " << id
-                   << " ended: the grant expired without a heartbeat of the global store or a fetch";
-      ended.push_back(Take(
-          id, absl::CancelledError("the grant expired without a heartbeat of the global store or a fetch")));
+      const absl::Status why = absl::CancelledError(
+          "the grant expired: the global store answered no heartbeat, and the receiver fetched nothing");
+      LOG(WARNING) << "The pull under grant " << id << " ended: " << why.message();
+      ended.push_back(Take(id, why));
     }
     std::erase_if(closed_, [now](const auto& entry) { return entry.second < now; });
   }

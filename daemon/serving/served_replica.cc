@@ -16,7 +16,7 @@ namespace tensorcast::daemon {
 namespace {
 
 absl::Status PastTheEnd(uint64_t offset, uint64_t image_bytes) {
-  return absl::OutOfRangeError(absl::StrCat("serve a replica: a read at ", offset,
+  return absl::OutOfRangeError(absl::StrCat("serve a replica: a read at offset ", offset,
                                             " is outside the image of ", image_bytes,
                                             " bytes; read within the image"));
 }
@@ -167,9 +167,9 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
       const auto moved = [this, before]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return given_back_ != before; };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), patience)) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("serve a replica: no staging buffer came back for ", absl::FormatDuration(patience),
-                         ", because the pulls that use the buffers stall; take another source"));
+        return absl::DeadlineExceededError(absl::StrCat(
+            "serve a replica: no staging buffer became free within ", absl::FormatDuration(patience),
+            ", because the pulls that use the buffers stall; pull from another source"));
       }
     }
     memory = memory_.Take(device);

@@ -35,13 +35,13 @@ absl::Status CheckParts(const std::vector<HandedMemory>& handed, uint64_t image_
     const bool inside = part.image_offset <= image_bytes && part.bytes <= image_bytes - part.image_offset;
     if (!inside) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "put: the ", part.bytes, " bytes that are handed over for offset ", part.image_offset,
-          " lie outside the image of ", image_bytes, " bytes; lay the tensors out as the manifest does"));
+          "put: the part of ", part.bytes, " bytes at offset ", part.image_offset,
+          " ends outside the image of ", image_bytes, " bytes; hand over only parts of the image"));
     }
     if (part.image_offset < end) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("put: the ", part.bytes, " bytes that are handed over for offset ", part.image_offset,
-                       " overlap an earlier part, which ends at ", end, "; hand each tensor over once"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "put: the part of ", part.bytes, " bytes at offset ", part.image_offset,
+          " of the image overlaps another part, which ends at offset ", end, "; hand each tensor over once"));
     }
     end = part.image_offset + part.bytes;
   }

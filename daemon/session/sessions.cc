@@ -145,9 +145,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uin
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.
   if (offered < image_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("put: the described tensors take ", image_bytes, " bytes, but only ", offered,
-                     " bytes were handed over; lay the tensors out as the manifest does"));
+    return absl::InvalidArgumentError(absl::StrCat("put: the image of the described tensors has ",
+                                                   image_bytes, " bytes, but the offered memory has only ",
+                                                   offered, " bytes; offer memory for the whole image"));
   }
   if (offer.ring != nullptr) {
     TC_ASSIGN_OR_RETURN(HeldBytes held,

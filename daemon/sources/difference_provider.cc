@@ -106,7 +106,7 @@ class DifferenceProvider final : public SourceProvider {
       if (!base.ok()) {
         Count("base_gone");
         return Annotate(base.status(),
-                        absl::StrCat("rebuild from ", path_.base_id, ": the base has gone from ",
+                        absl::StrCat("rebuild from ", path_.base_id, ": the base is no longer at ",
                                      path_.base_location.ToString()));
       }
       leased.base = *std::move(base);
@@ -119,7 +119,7 @@ class DifferenceProvider final : public SourceProvider {
           engine_.LeaseArtifact(manifest->id(), kHostMemory);
       if (!difference.ok()) {
         Count("difference_gone");
-        return Annotate(difference.status(), "rebuild: the difference is not in host memory any more");
+        return Annotate(difference.status(), "rebuild: the difference is no longer in host memory");
       }
       leased.differences.push_back(*std::move(difference));
     }
@@ -152,8 +152,8 @@ class DifferenceProvider final : public SourceProvider {
     if (MakesRightOnHost(chunk)) {
       LOG(ERROR) << "chunk " << chunk << " of " << target_->id()
                  << " was wrong when a GPU rebuilt the chunk from " << path_.base_id
-                 << ", and is right when the host does; check the GPUs of this node and their "
-                 << "links";
+                 << ", and is right when the host rebuilds the chunk; check the GPUs of this "
+                 << "node and their links";
       return;
     }
     LOG(ERROR) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from " << path_.base_id

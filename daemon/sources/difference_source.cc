@@ -128,7 +128,8 @@ class DifferenceSource final : public ChunkSource {
     absl::StatusOr<std::unique_ptr<DeviceRebuild>> opened =
         DeviceRebuild::Open(devices_, base.device, image.device, list_bytes);
     LOG_IF(WARNING, !opened.ok() && !absl::IsUnimplemented(opened.status()))
-        << "chunks of " << target_->id() << " are made on the host: " << opened.status();
+        << "rebuild chunks of " << target_->id() << " on a GPU: " << opened.status()
+        << "; the host rebuilds the chunks instead";
     TC_RETURN_IF_ERROR(opened.status());
     on_device_ = *std::move(opened);
     return absl::OkStatus();
@@ -142,7 +143,7 @@ class DifferenceSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(context.Check(what));
     if (request.range != target_->layout().chunk(request.chunk) || !has_->Has(request.chunk)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(what, ": the differences do not contain this chunk; fetch it from a peer"));
+          absl::StrCat(what, ": the differences do not contain this chunk; fetch the chunk from a peer"));
     }
     std::optional<ChunkDigests> digests;
     absl::Status rebuilt;

@@ -265,7 +265,7 @@ TEST_F(DifferenceSourceTest, EvictedBase_TargetComesWholeAndReportSaysWhy) {
   ASSERT_THAT(report_.changes, SizeIs(1));
   EXPECT_EQ(report_.changes[0].from.lane, kDifferenceLane);
   EXPECT_EQ(report_.changes[0].why, SourceLoss::kNotOpened);
-  EXPECT_THAT(report_.changes[0].status.message(), HasSubstr("the base has gone from cpu"));
+  EXPECT_THAT(report_.changes[0].status.message(), HasSubstr("the base is no longer at cpu"));
 }
 
 // Every byte class: the index, the records and the padding between them.

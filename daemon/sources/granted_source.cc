@@ -137,7 +137,7 @@ void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string&
     warned_.erase(way);
   } else if (warned_.insert(way).second) {
     LOG(WARNING) << "Fetching from " << peer << " to a GPU through host memory, since the lane " << lane
-                 << ", which can write to GPUs, failed to: " << ready;
+                 << " could not prepare the GPU's memory: " << ready;
   }
 }
 

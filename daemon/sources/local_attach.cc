@@ -86,8 +86,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
                                                         SourceInfo info, uint64_t image_bytes) {
   if (handles.ipc.bytes < image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("attach to ", info.name, ": the source's allocation has ",
-                                                   handles.ipc.bytes, " bytes, and the image has ",
-                                                   image_bytes, "; take another source"));
+                                                   handles.ipc.bytes, " bytes, but the image has ",
+                                                   image_bytes, " bytes; take another source"));
   }
   // The source is told before the memory is opened here: the source may free the memory only after
   // AcknowledgeClosed.
@@ -125,8 +125,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   if (response.handle_socket() != grant.source().handle_socket()) {
     return absl::PermissionDeniedError(
         absl::StrCat("attach to ", grant.source().name(), ": the source names the handle socket ",
-                     response.handle_socket(), ", but registered with ", grant.source().handle_socket(),
-                     "; restart the daemon of the source"));
+                     response.handle_socket(), ", but registered the handle socket ",
+                     grant.source().handle_socket(), "; restart the daemon of the source"));
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,
                       ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline,
@@ -136,9 +136,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   const uint64_t image_bytes = manifest.layout().image_bytes;
   if (handles.artifact_id != manifest.id() || handles.image_bytes != image_bytes) {
     return absl::DataLossError(absl::StrCat("attach to ", grant.source().name(),
-                                            ": the source's replica is of ", handles.artifact_id, " with ",
-                                            handles.image_bytes, " bytes, not of ", manifest.id(), " with ",
-                                            image_bytes, " bytes; take another source"));
+                                            ": the source's replica is a copy of ", handles.artifact_id,
+                                            " with ", handles.image_bytes, " bytes, not of ", manifest.id(),
+                                            " with ", image_bytes, " bytes; take another source"));
   }
   SourceInfo info{.type = SourceType::kLocal,
                   .lane = std::string(kLocalLane),

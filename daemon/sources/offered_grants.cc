@@ -88,10 +88,9 @@ absl::Status OfferedGrants::PauseBefore(const RequestContext& context, const std
                                         const WaitObserver& observer) {
   const int fruitless = requests_.Fruitless(ReplicaOf(grant_id));
   const std::string& name = held_.all().at(grant_id).grant.source().name();
-  observer(absl::StrCat(name, ", which gave nothing"));
+  observer(absl::StrCat(name, ", which sent no bytes before"));
   const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
-  const absl::Status paused =
-      rpc::SleepFor(context, pause, absl::StrCat("ask source ", name, ", which gave nothing, again"));
+  const absl::Status paused = rpc::SleepFor(context, pause, absl::StrCat("ask source ", name, " again"));
   if (paused.ok()) return paused;
   ids_.clear();
   held_.EndAll(paused);

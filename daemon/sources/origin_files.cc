@@ -73,7 +73,7 @@ absl::StatusOr<OriginExtents> OpenPacked(const RequestContext& context, const Ob
   if (!header.ok()) return Annotate(header.status(), absl::StrCat("open ", origin.objects[0].uri));
   if (header->image_bytes != manifest.layout().image_bytes) {
     return absl::DataLossError(absl::StrCat("open ", origin.objects[0].uri,
-                                            ": the object is not the pack of ", manifest.id(),
+                                            ": the object is not a packed file of ", manifest.id(),
                                             "; archive the artifact again"));
   }
   return OriginExtents{.objects = std::move(objects),
@@ -124,9 +124,10 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext
   // Before the count is raised: the refusal below gives its own count back as well.
   const absl::Cleanup ended = [this] { running_.fetch_sub(1); };
   if (const int others = running_.fetch_add(1); others >= kMaxChecksAtOnce) {
-    return absl::ResourceExhaustedError(absl::StrCat("check imported files: ", others,
-                                                     " other checks are under way, which is the limit; look "
-                                                     "whether the disks of the imports still answer"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("check imported files: ", others,
+                     " other checks already run, which is the max; check whether the disks "
+                     "with the imported files still answer"));
   }
   if (IsShared(origin)) return CheckShared(context, origin);
   const absl::Status looked = ReadFirstBytes(context, *store_, origin);

@@ -77,9 +77,9 @@ std::string SourceFailures::NoteWait() {
 // The decisive failure's status comes last, behind what else is known.
 absl::Status SourceFailures::NothingLeft(const std::string& artifact_id, const std::string& lane) const {
   std::string message = absl::StrCat("bring ", artifact_id, ": no source is left");
-  if (!lane.empty()) absl::StrAppend(&message, " over the lane ", lane);
+  if (!lane.empty()) absl::StrAppend(&message, " on the lane ", lane);
   if (!no_source_reason_.empty()) absl::StrAppend(&message, ": ", no_source_reason_);
-  if (!waited_for_.empty()) absl::StrAppend(&message, "; away: ", absl::StrJoin(waited_for_, ", "));
+  if (!waited_for_.empty()) absl::StrAppend(&message, "; out of reach: ", absl::StrJoin(waited_for_, ", "));
   if (!waited_in_vain_.empty()) {
     absl::StrAppend(&message, "; waited in vain for ", absl::StrJoin(waited_in_vain_, ", "));
   }

@@ -19,7 +19,8 @@ void Conservation::ComparePull(std::string_view grant_id, std::string_view peer,
   std::string violation;
   if (!holds) {
     violation = absl::StrCat("pull under grant ", grant_id, " from ", peer, ": the source served ", served,
-                             " bytes, this node received ", arrived, " of ", asked, " that it asked for");
+                             " bytes, and this node received ", arrived, " of the ", asked,
+                             " bytes that it asked for");
     LOG(WARNING) << "conservation violated: " << violation
                  << "; send the output of `tensorcast debug bundle` with a report of this defect";
   }

@@ -41,7 +41,7 @@ TEST(Conservation, Violation_IsCountedAndNamed) {
   const v1::Conservation status = Compared({kChunk, kChunk, 0});
   EXPECT_EQ(status.pulls_compared(), 1);
   EXPECT_THAT(status.last_violation(),
-              HasSubstr("pull under grant g from node-a: the source served 0 bytes, this node received"));
+              HasSubstr("pull under grant g from node-a: the source served 0 bytes, and this node received"));
   Compared({kChunk, kChunk, kChunk});
   EXPECT_EQ(recorded.Sum(otel::metrics::kConservationChecks.id(), {"pull", "violated"}), 1);
   EXPECT_EQ(recorded.Sum(otel::metrics::kConservationChecks.id(), {"pull", "ok"}), 1);
