@@ -67,8 +67,8 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
   const std::unique_ptr<grpc::Service> records;
-  // Calls use this member: the servers below are destroyed first, and their destructors end all calls. Its
-  // own thread uses the members above.
+  // Calls use `damaged`. The servers below are destroyed before it, and their destructors end all calls. The
+  // thread of `damaged` uses the members above.
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;
@@ -77,7 +77,8 @@ struct CallSide {
   std::unique_ptr<rpc::Server> clients;  // for callers with the client role
 
  private:
-  // Makes a replica of the same artifact at the same place from any source, and returns its id.
+  // Makes another replica of the damaged replica's artifact at the same location, from any source. Returns
+  // the id of the new replica.
   absl::StatusOr<std::string> Replace(const RequestContext& context,
                                       const v1::DamagedReplica& damaged_replica) const;
 };

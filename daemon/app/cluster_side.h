@@ -32,7 +32,7 @@
 
 namespace tensorcast::daemon {
 
-// The timeout of a call for a manifest that this node's upkeep needs.
+// The timeout of a call that this node makes in the background to fetch a manifest or to publish one.
 inline constexpr absl::Duration kManifestTimeout = absl::Seconds(1);
 
 // This node's side of the global store.

@@ -46,7 +46,7 @@ struct DaemonOptions {
   // The address that other hosts connect to. Empty: `listen`, or unix_socket if `listen` is empty. Port 0
   // stands for the port of `listen`. REQUIRES: set when `listen` is a wildcard address.
   std::string advertise;
-  // Empty: the default name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). `sockets` has all
+  // Empty: the default name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). sockets() returns all
   // paths.
   std::string unix_socket;           // gRPC for the daemon's own user
   std::string client_socket;         // gRPC for clients of this host, with the client role
@@ -58,8 +58,8 @@ struct DaemonOptions {
   std::string global_store;        // address of the global store; for a daemon that works alone, of the
                                    // embedded global store
   std::string global_store_label;  // for people; empty: the address
-  // Called once, on a thread of the daemon, when it has to stop because another process took its node's
-  // place. The daemon keeps serving until Shutdown, which this function must not call. May be empty.
+  // Called once, on a thread of the daemon, when the daemon has to stop because another process took over its
+  // node. The daemon keeps serving until Shutdown, which this function must not call. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
 
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kNode)};
@@ -70,9 +70,8 @@ struct DaemonOptions {
   transport::LaneConfig lane_config;
   // Tests set it to replace transport/lanes.
   std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)> make_transport;
-  absl::Duration peer_timeout =
-      absl::Seconds(10);                          // a source that delivers nothing for this long is given up
-  absl::Duration grant_life = absl::Seconds(30);  // max time of a served pull without a heartbeat's answer
+  absl::Duration peer_timeout = absl::Seconds(10);  // max time without bytes before a source is given up
+  absl::Duration grant_life = absl::Seconds(30);    // max time of a served pull without an answered heartbeat
 
   HostPool::Options pool;
   KeeperOptions keeper;
@@ -81,14 +80,14 @@ struct DaemonOptions {
   HelperOptions broadcasts;          // between GPUs
   DiskOptions disk;
   std::string difference_base = "none";  // for puts that name no base: auto or none
-  bool advance = false;                  // tasks write over the earlier version where possible
+  bool advance = false;                  // replication tasks write over the earlier version if possible
   objects::OriginOptions origins;
   objects::ArchiveOptions archives;
   EngineOptions engine;
   HandleServer::Options handles;
   OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, for serving replicas on GPUs and disks
-  // If a transfer takes longer, from its request to its end, its trace is exported.
+  // The daemon exports the trace of a transfer that takes longer than this, from its request to its end.
   absl::Duration slow_transfer = absl::Seconds(30);
   rpc::ProcessFacts process;  // shown to operators
 

@@ -20,11 +20,11 @@ namespace tensorcast::daemon {
 
 class DaemonServer {
  public:
-  // Returns when the daemon serves. The daemon registers with the global store in the background, and serves
-  // until then as far as it can. FAILED_PRECONDITION when another daemon uses the state directory;
-  // RESOURCE_EXHAUSTED when the pool does not fit.
+  // Returns as soon as the daemon serves. The daemon registers with the global store in the background.
+  // Calls that need the registration wait for it, but not for long. FAILED_PRECONDITION when another daemon
+  // uses the state directory; RESOURCE_EXHAUSTED when the pool does not fit in the host's memory.
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
-  ~DaemonServer();  // calls Shutdown without a wait
+  ~DaemonServer();  // calls Shutdown with a deadline that has passed
 
   // The addresses of the gRPC server: host:port first, if the daemon listens there, then the unix socket of
   // the daemon's own user.
@@ -34,11 +34,12 @@ class DaemonServer {
   const std::string& handle_socket() const;
   const std::string& node_id() const;
 
-  // Blocks until the global store knows this node. UNAVAILABLE if it does not by `deadline`.
+  // Blocks until the global store knows this node. UNAVAILABLE if the node is not registered by `deadline`.
   absl::Status WaitRegistered(SteadyTime deadline);
 
-  // Refuses new work, waits until `deadline` for running transfers to and from this node, tells the global
-  // store, then stops. Idempotent.
+  // Refuses new work, tells the global store that this node drains, and waits until `deadline` for running
+  // transfers to and from this node. Does neither if `deadline` has passed. Then stops the servers, and tells
+  // the global store that this node now has no replicas. Idempotent.
   void Shutdown(SteadyTime deadline);
 
   // For tests and for the process's own metrics.

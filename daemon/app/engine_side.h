@@ -35,7 +35,7 @@ struct EngineSide {
                                                            std::vector<transport::Transport*> transports,
                                                            GlobalStoreSide& store, KeptPool* kept);
 
-  Publications publications;  // outlives the engine: an ingest may go on for a moment after its put
+  Publications publications;  // outlives the engine: an ingest may run for a moment after its put ended
   std::unique_ptr<DeviceBroadcaster> broadcaster;
   std::unique_ptr<StoreEngine> engine;
   std::unique_ptr<HandleServer> handles;

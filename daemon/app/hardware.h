@@ -1,5 +1,5 @@
-// Opens the hardware of the host that the options name: the helper for broadcasts between GPUs, and the
-// transports to other hosts. Stateless; thread-safe.
+// Opens the hardware that the options name: the helper for broadcasts between GPUs, and the transports to
+// other hosts. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>

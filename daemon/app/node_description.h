@@ -22,7 +22,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
 
 // The address for other nodes to connect to. The gRPC server listens on `bound`; if that is a unix socket,
 // only this host reaches the address. INVALID_ARGUMENT when the server listens on a wildcard address and the
-// options advertise no other.
+// options advertise no other address.
 absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound);
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,6 @@
-// Where a node keeps replicas outside GPUs: page-locked host memory and, unless it is switched off, the
-// packed files of the disk tier. Also the files and objects that it may import. Thread-safe once open.
+// Where a node keeps replicas outside GPUs: page-locked host memory, and the packed files of the disk tier,
+// if that is not switched off. Also opens the files and objects that the node may import. Thread-safe once
+// open.
 #pragma once
 
 #include <cstddef>

@@ -36,8 +36,8 @@ enum class Timeout : uint8_t {
 // there is no path, or if the path has at least half as many bytes as the image.
 struct FoundDifferences {
   std::vector<v1::Difference> path;
-  // The manifests of the first differences of the path, as canonical bytes, not yet verified. May be fewer
-  // than the path has.
+  // The manifests of the first differences of the path, as canonical bytes, not yet verified. There may be
+  // fewer manifests than differences.
   std::vector<std::string> manifests;
 };
 
@@ -65,15 +65,15 @@ class GlobalStoreClient {
   virtual absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) = 0;
 
   // Streams the manifest in pieces; `first` has all other fields. `asking`: the caller, as in rpc::Caller;
-  // the global store checks its right to bind the key. Empty: this node itself.
+  // the global store checks the caller's right to bind the key. Empty: this node itself.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,
                                                                       const std::string& asking) = 0;
   // Like PublishArtifact. Also publishes, in the same transaction, `difference`: the manifest of a difference
   // that makes the artifact from another one. Afterwards both exist, or neither. `first.difference_replica`
-  // is this node's replica of the difference. FAILED_PRECONDITION if the difference's base is gone: the
-  // artifact can be published alone.
+  // is this node's replica of the difference. FAILED_PRECONDITION if the difference's base is gone;
+  // the caller may then call PublishArtifact.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(
       const RequestContext& context, const Manifest& manifest, const Manifest& difference,
       const v1::PublishArtifactRequest& first, const std::string& asking) = 0;
@@ -90,8 +90,8 @@ class GlobalStoreClient {
   // The copies of an artifact that live nodes have. NOT_FOUND for an unknown artifact.
   virtual absl::StatusOr<Copies> FindCopies(const RequestContext& context, std::string_view artifact_id) = 0;
   // Does not retry. `manifest`, if not null, gets the artifact's manifest from the same call: canonical
-  // bytes, not yet verified. It is empty if the manifest did not come whole; FetchManifest then returns the
-  // reason. Other code resolves keys with KnownKeys.
+  // bytes, not yet verified. The bytes are empty if the manifest did not arrive completely; FetchManifest
+  // then returns the reason. Call KnownKeys instead where an answer from memory is good enough.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
                                              std::string* manifest) = 0;
   // The nodes with these names that the global store knows. REQUIRES: at least one name.
@@ -106,8 +106,7 @@ class GlobalStoreClient {
   virtual absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(
       const RequestContext& context, const v1::JoinBroadcastRequest& request) = 0;
 
-  // How long calls have failed, since the first failure after the last answered call; zero while the store
-  // answers.
+  // How long the store has been away: from the first failed call on; zero while the store answers.
   virtual absl::Duration away_for() const = 0;
   // For an RPC that other code makes on the same channel: records whether the store answered, and returns the
   // RPC's error in the form of the calls above. REQUIRES: the RPC began at `began`.
@@ -116,14 +115,15 @@ class GlobalStoreClient {
   virtual rpc::EpochFence& fence() = 0;
 };
 
-// A restart of the global store takes less time than this, so calls that fail for less may be retried.
+// Longer than a restart of the global store takes. While the store has been away for less time than this,
+// failed calls may be retried.
 inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
-// The same for several global stores: with a lease of two seconds, the next one leads within about three
-// seconds (global_store/metadata/etcd).
+// Replaces kShortAbsence if there are several global stores. With a lease of two seconds the next store leads
+// within about three seconds (global_store/metadata/etcd); the rest is margin.
 inline constexpr absl::Duration kTakeOver = absl::Seconds(8);
 
 // Errors name the channel's address. While the global store is away, the calls that register and report the
-// node look up its names again.
+// node resolve the host names in the store's address again.
 std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel);
 
 }  // namespace tensorcast::daemon

@@ -5,10 +5,10 @@
 // While the global store is away, work that does not need it goes on. When the store is back, or another one
 // leads, the node registers again and sends its whole inventory.
 //
-// A newer process may replace this one by registering under the same node id, when the state directory was
-// copied. This process then tries to register again for about twice the global store's node_ttl, and succeeds
-// if the other process falls silent. After that time it stops trying, so that two live processes do not
-// replace each other in turns. Thread-safe.
+// If the state directory was copied, a newer process may replace this process by registering under the same
+// node id. This process then tries to register again for about twice the global store's node_ttl, and
+// succeeds if the other process falls silent. After that time it stops trying, so that two live processes do
+// not replace each other in turns. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ namespace tensorcast::daemon {
 class GlobalStoreLink {
  public:
   struct Options {
-    v1::Node node;                        // as registered
+    v1::Node node;                        // the description to register
     GlobalStoreClient* client = nullptr;  // must outlive the link
     ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
@@ -47,10 +47,10 @@ class GlobalStoreLink {
   explicit GlobalStoreLink(Options options);
   ~GlobalStoreLink();  // calls Stop without a goodbye
 
-  // Starts the thread. `node` must outlive the thread. Others reach this node's service at `grpc_address`.
-  // RESOURCE_EXHAUSTED if no thread can be started.
+  // Starts the thread. `node` must outlive the thread. Other nodes reach this node's service at
+  // `grpc_address`. RESOURCE_EXHAUSTED if no thread can be started.
   absl::Status Start(LinkedNode* node, std::string grpc_address);
-  // Ends the thread. With `goodbye`, first tells the global store that this node holds nothing any more.
+  // Ends the thread. With `goodbye`, then tells the global store that this node now has no replicas.
   // Idempotent.
   void Stop(bool goodbye);
 

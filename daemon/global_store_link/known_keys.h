@@ -7,9 +7,9 @@
 //
 // No answer is older than one that this node gave or saw before. This includes deletions, and holds across
 // restarts of the daemon. Bindings of a key are ordered by revision. A lower revision is newer only if it was
-// bound later, by a global store that had lost the higher one. If it is not known which of two answers is
-// newer, memory gives neither. An older answer of the global store (restored from a backup) is not passed on.
-// Thread-safe.
+// bound later, by a global store that had lost the higher one. If the node cannot know which of two answers
+// is newer, it gives neither of them from memory. An older answer of the global store (after a restore from a
+// backup) is not passed on. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,12 @@ class KnownKeys {
  public:
   // How an answer of the global store compares with what this node knew of the key.
   enum class Order : uint8_t {
-    kCurrent,  // it is the newest known binding, and is remembered now
-    kCrossed,  // it was requested before the remembered one was noted: the newer of the two is not known
-    kOlder,    // it is older than the binding that was remembered when it was requested
+    // The answer is the newest known binding, and is remembered now.
+    kCurrent,
+    // The answer was requested before the remembered binding was noted: it is not known which is newer.
+    kCrossed,
+    // The answer is older than the binding that was remembered when the answer was requested.
+    kOlder,
   };
 
   // Reads `file` now; Save writes it. A missing or damaged file counts as empty. `global_store` must outlive
@@ -46,9 +49,10 @@ class KnownKeys {
   KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
   // NOT_FOUND if the global store does not have the key. Waits two seconds for the global store, or only a
-  // moment if the store did not answer before. If there is no answer, or an older binding, returns the
-  // remembered binding, marked as unconfirmed. UNAVAILABLE instead with `confirmed`, or if no binding is
-  // remembered. `manifest`, if not null, is requested by the same call and belongs to the returned artifact.
+  // moment if the store did not answer last time. If there is no answer, or an older binding, returns the
+  // remembered binding, marked as unconfirmed. With `confirmed`, or if no binding is remembered, returns
+  // UNAVAILABLE instead. `manifest`, if not null, is requested by the same call and belongs to the returned
+  // artifact.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
                                                  bool confirmed = false, std::string* manifest = nullptr);
 
@@ -64,9 +68,9 @@ class KnownKeys {
   void NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked);
   // An answer of a watch that began at `began`. An older binding is never kCrossed.
   Order NoteWatched(const v1::Key& key, SteadyTime began);
-  // A put bound the key; `key` has the binding's revision; `key.updated`, by this node's clock, is not before
-  // the binding. A repeated put gets the answer of the first put. So a revision that is not higher only means
-  // that the remembered binding may be outdated.
+  // A put bound the key. `key` has the binding's revision; `key.updated` is a time on this node's clock, not
+  // before the binding. A repeated put gets the answer of the first put. So if the revision is not higher
+  // than the remembered one, the remembered binding may be outdated.
   void NotePut(const v1::Key& key, SteadyTime asked);
   // A watch reported that this binding was deleted, at `key.updated`.
   Order NoteDeletion(const v1::Key& key);
@@ -81,11 +85,11 @@ class KnownKeys {
 
  private:
   struct Entry {
-    // Without an artifact id the key is not known to be bound. Then a higher revision, or a binding made
-    // after `updated`, is newer.
+    // Without an artifact id, the key is not known to be bound. In this case, a binding with a higher
+    // revision, or a binding made after `updated`, is newer.
     v1::Key key;
     SteadyTime noted;
-    bool exact = false;  // exactly this revision was deleted, so a higher revision was bound later
+    bool exact = false;  // exactly this revision was deleted: a binding with a higher one is newer
 
     bool IsBound() const { return !key.artifact_id().empty(); }
   };

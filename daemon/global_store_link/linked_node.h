@@ -1,5 +1,5 @@
-// What the link to the global store (global_store_link.h) asks its node for, and tells it. daemon/app
-// implements it.
+// The interface by which the link to the global store (global_store_link.h) gets facts from its node, and
+// passes answers on to the node. daemon/app implements it.
 //
 // Called on the link's thread with no lock held.
 #pragma once
@@ -20,11 +20,11 @@ class LinkedNode {
   virtual ~LinkedNode() = default;
   virtual std::vector<ReplicaInfo> Inventory() = 0;
   virtual absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) = 0;
-  // Reported at registration and with each heartbeat.
+  // Adds the pools, which the link reports at registration and with each heartbeat.
   virtual void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) = 0;
   // Sets the grants in use, and whether other nodes can reach this node.
   virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
-  // The global store answered a heartbeat: this renews all work that the answer does not revoke.
+  // Called when the global store answered a heartbeat. The answer renews all work that it does not revoke.
   virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
 };
 

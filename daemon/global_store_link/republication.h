@@ -1,7 +1,7 @@
-// Publishes artifacts of this node again that the global store does not know, because it lost its database.
-// The global store lists replicas only of artifacts that it knows.
+// Publishes artifacts of this node again if the global store lost its database and no longer knows them. The
+// global store lists replicas only of artifacts that it knows.
 //
-// Belongs to the link's thread. A publication that fails is logged, and comes again with the next inventory.
+// Belongs to the link's thread. A publication that fails is logged, and repeated with the next inventory.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace tensorcast::daemon {
 
-// What a publication needs of the link.
+// What a publication needs from the link.
 struct Republisher {
   GlobalStoreClient* client = nullptr;
   ReplicaFeed* feed = nullptr;
@@ -24,8 +24,8 @@ struct Republisher {
   absl::Duration call_timeout;  // of each call
 };
 
-// Publishes those of the `unknown` artifacts that have a ready replica in `inventory`, from their manifests
-// here. Then queues all their replicas in the feed, as if they had just changed.
+// Publishes those of the `unknown` artifacts that have a ready replica in `inventory`, with the manifests
+// that this node has. Then queues all their replicas in the feed, as if they had just changed.
 void RepublishUnknown(const Republisher& publisher, const std::vector<ReplicaInfo>& inventory,
                       const google::protobuf::RepeatedPtrField<std::string>& unknown);
 

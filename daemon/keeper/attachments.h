@@ -16,7 +16,7 @@ namespace tensorcast::daemon {
 struct Attachment {
   std::string id;           // of this attachment
   pid_t pid = 0;            // as the daemon sees it; 0: not visible
-  std::string artifact_id;  // empty: the daemon does not serve the mapped memory any more
+  std::string artifact_id;  // empty: the daemon no longer serves the mapped memory
   std::vector<std::string> segments;
   UniqueFd process;
 

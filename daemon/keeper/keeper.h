@@ -2,9 +2,14 @@
 // a killed one, and hands the descriptors to the next daemon.
 //
 // The protocol, over a unix socket of the daemon's own user, has messages of 256 bytes: a letter, a name,
-// padding. P: hold this descriptor under the name, replacing any other; D: release it; L: list all, answered
-// by an N with its descriptor for each, then an E. No other message is answered. The keeper serves one daemon
-// at a time: a new connection ends the previous one after its messages are processed.
+// padding.
+//
+// - P: the keeper holds the attached descriptor under the name, in place of any earlier descriptor.
+// - D: the keeper releases the descriptor of this name.
+// - L: the keeper answers with an N message for each name, with the descriptor attached, and then with E.
+//
+// The keeper answers only L. It serves one daemon at a time: when another daemon connects, the keeper
+// processes the messages of the previous connection, and then ends that connection.
 #pragma once
 
 #include <sys/types.h>
@@ -42,7 +47,7 @@ absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int rea
 // and sends it all descriptors again. Thread-safe; a call may wait some milliseconds for the keeper.
 class KeeperClient {
  public:
-  // `argv` makes this program call RunKeeper; "--ready-fd=3" is added.
+  // `argv` is the command line that makes this program call RunKeeper; KeeperClient adds "--ready-fd=3".
   KeeperClient(std::string socket, std::vector<std::string> argv)
       : socket_path_(std::move(socket)), argv_(std::move(argv)) {}
   KeeperClient(const KeeperClient&) = delete;
@@ -68,7 +73,7 @@ class KeeperClient {
   pid_t keeper_pid_ ABSL_GUARDED_BY(mutex_) = -1;  // of the last keeper that this object started
   UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, UniqueFd> held_ ABSL_GUARDED_BY(mutex_);  // what the keeper should hold
-  // Dropped names that the keeper may still hold, because it could not be told.
+  // Dropped names that the keeper may still hold, because the message did not reach it.
   absl::flat_hash_set<std::string> to_drop_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -14,7 +14,8 @@ namespace tensorcast::daemon {
 struct KeeperOptions {
   std::string kind = "off";                   // or "keeper"
   absl::Duration linger = absl::Minutes(10);  // max time that the keeper waits for a daemon
-  // Release kept replicas that do not fit in the host pool; otherwise the start fails with their names.
+  // Release kept replicas that do not fit in the host pool. If false, the start fails, and the error names
+  // these replicas.
   bool discard_kept = false;
 
   bool on() const { return kind == "keeper"; }

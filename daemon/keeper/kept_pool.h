@@ -3,7 +3,7 @@
 // what the previous daemon left.
 //
 // If a client of the previous daemon is still attached to a replica, the replica stays leased until that
-// client ends or gets a new lease. So the memory is not given away while the client reads it.
+// client ends or gets a new lease. So the memory is not reused while the client reads it.
 //
 // Call in this order: Open, the functions of `previous`, OnReplaced from the pool, Attach with that pool,
 // SetEngine, TakeReplicas for the engine. From then on this object is the engine's listener, and passes
@@ -45,13 +45,14 @@ class KeptPool final : public ReplicaListener {
 
   // What the previous daemon left, until Attach.
   PreviousPool& previous() { return previous_; }
-  // The pool made the segment `made` in place of the kept segment `gone_name`: the keeper swaps them.
+  // Call this when the pool made the segment `made` in place of the kept segment `gone_name`: swaps the two
+  // segments in the keeper.
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
   // Adopts the kept replicas that lie in `pool`, and lets the keeper release everything else. `pool` must
   // outlive the notifications.
   void Attach(HostPool* pool);
   std::vector<KeptReplica> TakeReplicas();
-  // `next` gets all notifications too. Both must outlive the engine's notifications.
+  // `next` gets all notifications too. `next` and this object must outlive the engine's notifications.
   void SetNext(ReplicaListener* next) { next_ = next; }
   void SetEngine(StoreEngine* engine);
   // Has the contract of OnKeptSettled.
@@ -62,7 +63,7 @@ class KeptPool final : public ReplicaListener {
   std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles);
   // Checks the keeper, and drops processes that ended. Call this periodically.
   void Mend();
-  // Leaves everything with the keeper, because this daemon ends. Leases end.
+  // Leaves everything with the keeper, because this daemon ends. Ends the leases of this object.
   void Stop();
 
   v1::KeptPool status() const;
@@ -80,7 +81,7 @@ class KeptPool final : public ReplicaListener {
 
   KeptPool(const std::string& socket, std::vector<std::string> argv)
       : keeper_(socket, std::move(argv)), unserved_(&keeper_) {}
-  // Adds the names of what stays with the keeper to `stay`.
+  // Adds to `stay` the names of the descriptors that the keeper continues to hold.
   void AttachHolders(PreviousPool::Contents& previous, std::set<std::string>& stay);
   void Record(const ReplicaInfo& replica, const Manifest& manifest);
   void RecordOnGpu(const ReplicaInfo& replica);

@@ -30,7 +30,7 @@ absl::StatusOr<std::string> ReadKept(int fd);
 // The size of the file; 0 if it is not a file.
 uint64_t KeptBytes(int fd);
 
-// The keeper's names, with the version of what is in them.
+// The prefixes of the names in the keeper. Each has the version of the format of its descriptors' content.
 inline constexpr std::string_view kSegmentPrefix = "segment1/";
 inline constexpr std::string_view kReplicaPrefix = "replica1/";  // and the artifact's id
 inline constexpr std::string_view kGpuPrefix = "gpu1/";          // and the replica's id

@@ -1,6 +1,6 @@
 // The host pool of the previous daemon, as the keeper holds it: segments, records of replicas, and the
 // processes that still map them. Decides which of the segments the new pool begins with. It only reads what
-// the keeper gave; the keeper goes on holding all of it until KeptPool::Attach.
+// the keeper gave; the keeper continues to hold everything until KeptPool::Attach.
 //
 // Call in this order: TakeSegments, CheckTakesAll, TakeContents. A record that cannot be read is dropped with
 // a warning; the only error is that of CheckTakesAll. Thread-compatible: only the start of a daemon uses it.
@@ -29,7 +29,7 @@ class PreviousPool {
     KeptRecord record;
     std::shared_ptr<const Manifest> manifest;
   };
-  // What there is besides the kept segments.
+  // What the keeper holds besides the segments.
   struct Contents {
     std::vector<std::string> names;  // of everything that the keeper holds
     std::vector<Replica> replicas;
@@ -50,8 +50,8 @@ class PreviousPool {
   // The kept replicas that lie, at least in part, in segments which the pool did not take.
   std::vector<const Replica*> FindWithoutRoom(const HostPool& pool) const;
   // FAILED_PRECONDITION, with the names of the replicas, if `pool` is smaller than the kept pool and has no
-  // room for all kept replicas. KeptPool::Attach would release the others, and each of them may be the last
-  // copy.
+  // room for all kept replicas. KeptPool::Attach would release the replicas without room, and each of them
+  // may be the last copy.
   absl::Status CheckTakesAll(const HostPool& pool) const;
   Contents TakeContents() { return std::exchange(contents_, {}); }
   // The number of replicas on GPUs, which ended with the previous daemon.

@@ -1,6 +1,6 @@
-// Segments of a previous daemon that processes still map, although this daemon does not serve them: their
-// replicas did not match, or did not fit in the pool. The segments still take host memory, so the pool gives
-// out that much less until those processes end.
+// Segments that a previous daemon left and that processes still map, but that this daemon does not serve: the
+// replicas did not match their digests, or the segments did not fit in the pool. The segments still take host
+// memory, so the pool gives out that much less until those processes end.
 //
 // Thread-safe.
 #pragma once
@@ -32,9 +32,9 @@ class UnservedSegments {
   // as many bytes of the pool. Call this first, once. `pool` must live until Stop or the destructor.
   void Open(HostPool* pool, absl::flat_hash_map<std::string, uint64_t> outside,
             std::vector<HostAllocation> room);
-  // REQUIRES: the holder's segments in the pool are kept ones, and a replica in them was adopted.
+  // Adds a process that maps such segments. REQUIRES: its segments in the pool are kept segments (HostPool).
   void Add(Attachment holder);
-  // Releases segments that no process maps any more. Call this periodically.
+  // Releases segments that no process maps now. Call this periodically.
   void DropEnded();
   // Leaves everything as it is for the next daemon.
   void Stop();

@@ -39,7 +39,7 @@ class LocalNode {
   absl::Status CheckAccepting() const {
     if (!draining_) return absl::OkStatus();
     return absl::UnavailableError(
-        "this daemon is stopping and accepts no calls; call again when the daemon is back");
+        "this daemon is stopping and accepts no calls; call again when the daemon runs again");
   }
 
  private:

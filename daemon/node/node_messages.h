@@ -1,5 +1,5 @@
 // Conversions between core's values and messages that need this node's devices or a check; rpc/convert has
-// the others. Pure functions.
+// the other conversions. Pure functions.
 #pragma once
 
 #include <memory>

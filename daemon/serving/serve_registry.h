@@ -1,9 +1,9 @@
-// The pulls that this node serves now. Each pull has a grant and holds a lease on its replica. It ends with
-// ClosePull, when the global store revokes the grant, when the ingest that fills the replica fails, or when
-// the grant has expired and no more bytes move.
+// The pulls that this node serves now. Each pull has a grant and holds a lease on its replica. A pull ends
+// with ClosePull, when the global store revokes the grant, when the ingest that fills the replica fails, or
+// when the grant has expired and no more bytes move.
 //
-// A grant's token is verified first; it names the replica, the receiver and the lane. A grant has one pull:
-// opening it again over the same lane returns the same descriptor, and a closed pull stays closed.
+// A grant's token is verified first; the token names the replica, the receiver and the lane. A grant has one
+// pull: opening it again over the same lane returns the same descriptor, and a closed pull stays closed.
 // Thread-safe.
 #pragma once
 
@@ -41,9 +41,9 @@ class ServeRegistry {
     DeviceRuntime* devices = nullptr;
     std::vector<transport::Transport*> transports;
     std::shared_ptr<StagingBuffers> staging;
-    std::function<rpc::GrantKey()> grant_key;       // the one given at registration
+    std::function<rpc::GrantKey()> grant_key;       // the key that the global store gave at registration
     std::string name;                               // this node's name, which grants name as their source
-    absl::Duration grant_life = absl::Seconds(30);  // without news from the global store
+    absl::Duration grant_life = absl::Seconds(30);  // max time without an answered heartbeat
     absl::Duration staging_wait = absl::Seconds(10);
     std::function<SteadyTime()> now = SteadyNow;
   };
@@ -52,10 +52,10 @@ class ServeRegistry {
   ~ServeRegistry() { CloseAll(); }
 
   // Returns the claims of the grant's token if the token is for this node and permits exactly this request,
-  // and the grant has not ended. Otherwise an error of rpc::VerifyGrant, PERMISSION_DENIED (another request)
-  // or FAILED_PRECONDITION (the grant has ended). An empty receiver or artifact in the request is not
-  // compared. `caller`: the name in the caller's certificate. Empty: the caller has no certificate, and the
-  // name in its request counts.
+  // and the grant has not ended. Otherwise returns an error of rpc::VerifyGrant, PERMISSION_DENIED if the
+  // token permits another request, or FAILED_PRECONDITION if the grant has ended. An empty receiver or
+  // artifact in the request is not compared. `caller`: the name in the caller's certificate. Empty: the
+  // caller has no certificate, and the name in its request counts.
   absl::StatusOr<rpc::GrantClaims> CheckGrant(const v1::OpenPullRequest& asked,
                                               std::string_view caller = {}) const;
 
@@ -91,8 +91,7 @@ class ServeRegistry {
   class Served {
    public:
     // `report`: the fields known at the opening; this object adds the others. `call`: the span of the
-    // opening. `ended`: the log that gets the final report. `registry` gets the final report from the
-    // destructor, which takes the registry's mutex.
+    // opening. `registry` gets the final report from the destructor, which takes the registry's mutex.
     Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
            std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
            TraceContext call, ServeRegistry* registry);
@@ -104,8 +103,8 @@ class ServeRegistry {
     // If the replica is filling: calls `on_end` when its ingest ends, perhaps at once. `on_end` must not
     // block.
     void WatchIngest(const std::function<void()>& on_end);
-    // Call this when the replica's ingest has ended: returns the ingest's error, or OK. From now on the
-    // served bytes are those of a ready replica.
+    // Call this when the replica's ingest has ended: returns the ingest's error, or OK. Bytes
+    // served after this call count as bytes of a ready replica.
     absl::Status NoteIngestEnd();
     v1::OpenPullResponse Opened() const;
     uint64_t bytes() const { return serving_->stats().bytes; }
@@ -146,8 +145,8 @@ class ServeRegistry {
   // Removes and returns the pull, and remembers the grant as closed. Null: there is no such pull. The caller
   // destroys the pull without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Notes why a pull ends, after it has left `open_`. Until its final report comes, Reports lists the present
-  // report, because the end may wait for the receiver.
+  // Notes why a pull ends, after it has left `open_`. Reports returns the pull's report of this moment until
+  // NoteEnded has the final report, because the end of a pull may wait for the receiver.
   void Ends(Served& served, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEnded(const Served* served, const v1::ServeReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -29,7 +29,7 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
   static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(HostPool* pool, int count,
                                                                 const NumaNodes& numa_nodes = {});
 
-  // A lent buffer. It goes back to its owner when the last reference to it ends.
+  // A lent buffer. The buffer goes back to its owner when the last reference to it is destroyed.
   class Buffer {
    public:
     Buffer(std::shared_ptr<StagingBuffers> owner, const HostAllocation* memory)
@@ -60,8 +60,8 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
 
 class ServedReplica : public transport::ServedImage {
  public:
-  // Releases the lease, even if references to the image remain. REQUIRES: no thread reads the image any more;
-  // this is so once its Serving is destroyed.
+  // Releases the lease, even if references to the image remain. REQUIRES: no thread reads the image now or
+  // later. Destroying the image's Serving ensures this.
   virtual void Release() = 0;
   // Time spent in staged reads, summed over reads that overlapped.
   virtual absl::Duration reading() const { return absl::ZeroDuration(); }

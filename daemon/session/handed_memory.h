@@ -1,5 +1,5 @@
-// The parts of a put's image that need no streaming, because they are in memory that no client can change any
-// more. Thread-safe.
+// The parts of a put's image that need no streaming, because they are in memory that no client can change.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -12,15 +12,16 @@
 
 namespace tensorcast::daemon {
 
-// Parts of an image that the daemon copies from memory that no client can write to. In the image's order,
-// without overlap.
+// Parts of an image that the daemon copies from memory that no client can write to. The pieces are in the
+// image's order and do not overlap. `keep_alive` owns their memory.
 struct HeldBytes {
   std::vector<MappedPiece> pieces;
   std::shared_ptr<void> keep_alive;
 };
 
-// `ring` comes from an offer, and ends with the source. A fetch copies out of the ring and digests the copy,
-// since the client can change the ring at any time. Errors are those of PutRing::Await.
+// `ring` comes from an offer. The source keeps `ring` until the source is destroyed. A fetch copies out of
+// the ring and digests the copy, since the client can change the ring at any time. Errors are those of
+// PutRing::Await.
 std::unique_ptr<ChunkSource> MakeRingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes,
                                             HeldBytes held = {});
 

@@ -42,8 +42,8 @@ class Sessions {
   absl::StatusOr<std::string> IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
-  // id. If `except` is not null, leaves out processes with a live lease for which it is true; it is called on
-  // another thread.
+  // id. If `except` is not null, leaves out processes with a live lease for which `except` is true. `except`
+  // is called on another thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* lease)>& except = nullptr) const {
     return handles_->HoldersOf(replica_id, except);
@@ -52,8 +52,8 @@ class Sessions {
   // Tells the processes attached to this replica that its bytes are wrong (HandleServer::Fence).
   void Fence(std::string_view replica_id, const absl::Status& why) { handles_->Fence(replica_id, why); }
 
-  // Takes the offer of a token, which then belongs to the caller. NOT_FOUND for an unknown token, or if the
-  // client is gone. Does not block.
+  // Takes the offer that the token names; the offer then belongs to the caller. NOT_FOUND for an unknown
+  // token, or if the client is gone. Does not block.
   absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }
   // The offered memory or ring as the source of an image of `image_bytes`. Parts that were handed over beside
   // a ring are read in place. INVALID_ARGUMENT if the offer has files instead of memory, has fewer bytes than
@@ -72,7 +72,8 @@ class Sessions {
   DeviceRuntime* const devices_;
 };
 
-// Provides only this source. When the source fails, the ingest fails with its error (DATA_LOSS when corrupt).
+// Provides only this source. When the source fails, the ingest fails with the source's error (DATA_LOSS when
+// corrupt).
 std::shared_ptr<SourceProvider> MakeSingleSourceProvider(std::unique_ptr<ChunkSource> source);
 
 }  // namespace tensorcast::daemon
