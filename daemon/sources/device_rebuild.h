@@ -1,11 +1,12 @@
-// Rebuilds chunks of a version on a GPU, from a base on a GPU that it reaches: copies the base's chunk to its
-// place, and lets the GPU change the elements there. The host only lists the changes (core/difference:
-// ChangeLists), in page-locked memory that the GPU reads. The image passes through no host memory.
+// Rebuilds chunks of a version on a GPU, from a base on the same GPU, or on another GPU that it reaches.
+// Copies the base's chunk to the place of the target's chunk, where the GPU then changes the elements. The
+// host only lists the changes (core/difference: ChangeLists), in page-locked memory that the GPU reads. The
+// image passes through no host memory.
 //
 // Nothing is digested here: the caller compares each chunk with the target's digest. A chunk that is rebuilt
-// again begins with a new copy of the base, so steps are never taken twice.
+// again begins with a new copy of the base, so no change is applied twice.
 //
-// Each running rebuild has its own stream and memory, which are kept for later ones. Thread-safe.
+// Each running rebuild has its own stream and memory, which are kept for later rebuilds. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,9 @@ class DeviceRebuild {
   DeviceRebuild& operator=(const DeviceRebuild&) = delete;
 
   // Makes the target's chunk at `place` on device `to` from the base's chunk, which has `bytes` bytes at
-  // `base` on device `from`. Blocks until nothing uses either of them. INVALID_ARGUMENT for a damaged record,
-  // INTERNAL for an error of the devices. After an error the bytes at `place` are undefined.
+  // `base` on device `from`. Blocks until the devices no longer use the bytes of these chunks.
+  // INVALID_ARGUMENT for a damaged record, INTERNAL for an error of the devices. After an error the bytes at
+  // `place` are undefined.
   absl::Status Rebuild(DecoderPath path, uint32_t chunk, DevicePtr base, DevicePtr place, uint64_t bytes);
 
  private:

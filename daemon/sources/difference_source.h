@@ -11,7 +11,7 @@
 // their places, and digests them there (device_rebuild.h). Otherwise the host makes them: the bytes of a base
 // on a GPU are copied to the chunk's buffer, and changed there.
 //
-// Chunks may be fetched at the same time. One that base and differences do not make is DATA_LOSS.
+// Chunks may be fetched at the same time. DATA_LOSS for a chunk that base and differences do not make.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@
 
 namespace tensorcast::daemon {
 
-// A chunk that could not be made, or was made wrong: which replica is to blame is looked for at the end.
+// Remembers a chunk that could not be made, or was made wrong. When the source ends, the provider finds out
+// which replica is damaged.
 class WrongChunk {
  public:
   void Note(uint32_t chunk) { chunk_.store(chunk, std::memory_order_relaxed); }
@@ -48,11 +49,12 @@ class WrongChunk {
 // What the source reads, for as long as it lives: a base, and the differences in the order in which to apply
 // them.
 struct LeasedPath {
-  // One of the two.
+  // Exactly one of the next two is set.
   std::unique_ptr<ReplicaLease> base;
   std::shared_ptr<const RetiredReplica> advanced;
   std::vector<std::unique_ptr<ReplicaLease>> differences;
-  // From the base on a GPU; else null. Its copies end before the base's memory may go.
+  // Copies from a base on a GPU; else null. Declared last, so that its copies end before the base's memory is
+  // released.
   std::unique_ptr<CopyQueue> from_gpu;
 
   const Manifest& base_manifest() const { return base != nullptr ? *base->manifest() : *advanced->manifest; }
@@ -63,7 +65,8 @@ struct LeasedPath {
 
 struct OpenedDifferences {
   std::unique_ptr<ChunkSource> source;
-  bool whole = false;  // with the chunks that stay in an advance it has all
+  // Whether the source has all chunks, together with the chunks that an advance leaves in place.
+  bool whole = false;
 };
 // Opens the source. It has every chunk that all differences of the path record; a chunk that one of them
 // leaves out (RecordMode::kWhole) comes from the other sources. FAILED_PRECONDITION if it would have no

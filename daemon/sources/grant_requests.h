@@ -41,15 +41,15 @@ class GrantRequests {
   void NoteFills(const std::string& replica_id) { wanted_.set_fills(replica_id); }
   // Sets the number of bytes that came over the network so far.
   void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
-  // The next functions record what happened with a replica, by its name (HeldGrant::replica_name). The
-  // transfer gave up a source of the replica:
+  // The next functions record what happened with a replica, by its name (HeldGrant::replica_name).
+  // NoteFailure: the transfer gave up a source of the replica.
   void NoteFailure(const std::string& replica_name, const SourceFailure& failure);
-  // An attempt with the replica ended with this status and delivered nothing.
+  // NoteFruitless: an attempt with the replica ended with this status and delivered nothing.
   void NoteFruitless(const std::string& replica_name, const absl::Status& status);
-  // The replica's peer was overtaken recently.
+  // NoteRests: the replica's peer was overtaken recently.
   void NoteRests(const std::string& replica_name) { replicas_[replica_name].rests = true; }
-  // The transfer reads a shared origin from now on; `uri` is that of its first object. NoteOriginFailed: the
-  // origin could not be read, or not to its end.
+  // The transfer reads a shared origin from now on; `uri` is the URI of the origin's first object.
+  // NoteOriginFailed: the origin could not be read, or not to its end.
   void NoteOriginRead(const std::string& uri) { held_origin_ = uri; }
   void NoteOriginFailed(const std::string& uri);
   bool WasTried(const std::string& replica_name) const { return replicas_.contains(replica_name); }

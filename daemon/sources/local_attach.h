@@ -1,7 +1,8 @@
 // The local lane: this daemon attaches to a replica of another daemon of the same host, as a client does, and
 // copies from the mapping. The connection is the lease, and the mapping stays valid if the other daemon dies.
 // If the replica is partial or still filling, the source has the chunks that the other daemon announces on
-// that connection (core/handles). It ends with the status of the ingest that fills the replica. Thread-safe.
+// that connection (core/handles). Such a source ends with the status of the ingest that fills the replica.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,9 @@
-// The grants of one transfer that are offered and not opened yet, the best first, and the order in which
-// their sources are opened: those of which nothing bad is known side by side, before peers that were
-// overtaken recently; a source that delivered nothing before alone, after a pause.
+// The grants of one transfer that are offered and not opened yet, the best first. Their sources are opened in
+// this order:
+//
+// - first, in parallel, the sources of which nothing bad is known; a whole replica on this host alone;
+// - if there are none, in parallel, the sources of peers that were overtaken recently (else those end);
+// - if there are none of these either, alone and after a pause, a source that delivered nothing before.
 //
 // The only error is that of a context that ends during a pause. Thread-compatible.
 #pragma once
@@ -24,28 +27,30 @@ class OfferedGrants {
   // Both must outlive this object.
   OfferedGrants(HeldGrants* held, GrantRequests* requests) : held_(*held), requests_(*requests) {}
 
-  // The grant is held from now on, too.
+  // Also adds the grant to `held`.
   void Add(v1::TransportGrant grant);
   bool empty() const { return ids_.empty(); }
-  // The caller ends the grants.
+  // Removes all grants from this list. The caller must end the grants.
   void Clear() { ids_.clear(); }
-  // Whether every grant is of a replica that was tried before. True if none is offered; also AllRest.
+  // Whether every grant is of a replica that was tried before. Both WereAllTried and AllRest are true if no
+  // grant is offered.
   bool WereAllTried() const;
   // Whether every grant's peer was overtaken recently.
   bool AllRest() const;
   // Ends the grants with peers that were overtaken recently: another source is available.
   void EndResting();
 
-  // Begins to open, side by side, the grants of which nothing bad is known; if there are none, those with
-  // peers that were overtaken recently. If there are none of these either, and none is being opened, opens
-  // the best grant of a source that delivered nothing before, after a pause of which it tells `observer`. If
-  // the context ends during the pause, ends all grants of the transfer. REQUIRES: no source is in use.
+  // Begins to open the grants of which nothing bad is known, in parallel, and ends those with peers that were
+  // overtaken recently. If there are none, opens the latter, in parallel. If there are none of these, and
+  // no grant is being opened, opens the best grant of a source that delivered nothing before. This follows a
+  // pause, which is reported to `observer`. If the context ends during the pause, ends all grants of the
+  // transfer. REQUIRES: no source is in use.
   absl::Status OpenBest(const RequestContext& context, const WaitObserver& observer);
   void OpenAll(const RequestContext& context);
 
-  // If no source that is being opened has answered by then, others are looked for.
+  // If no source that is being opened has answered by this time, the transfer looks for other sources.
   SteadyTime look_elsewhere_at() const { return look_elsewhere_at_; }
-  // Others were looked for: the next time comes after twice as long.
+  // Call this when the transfer looked for other sources: doubles the time until it looks again.
   void NoteLookedElsewhere();
 
  private:

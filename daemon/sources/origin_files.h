@@ -35,8 +35,8 @@ struct OriginExtents {
 // identities but another layout. Any other error says nothing about the objects.
 absl::StatusOr<OriginExtents> OpenOriginExtents(const RequestContext& context, const ObjectStore& store,
                                                 const Origin& origin, const Manifest& manifest);
-// As OpenOriginExtents, as a source. If `shares` nodes read the shared objects at the same time, this node is
-// number `share`, counted from 0.
+// Like OpenOriginExtents, but returns a source. If `shares` nodes read the shared objects at the same time,
+// this node is number `share`, counted from 0.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
                                                               const ObjectStore& store, const Origin& origin,
                                                               const Manifest& manifest, uint32_t share = 0,
@@ -57,9 +57,9 @@ class OriginChecker {
     std::string reason;       // why not intact
   };
   // Opens files as an ingest would, and reads their first bytes. Of shared objects, only checks that they
-  // exist in this version and size. Objects that the store does not open are not intact. An error means that
-  // the check failed: RESOURCE_EXHAUSTED when several checks already hang on a disk that does not answer;
-  // FAILED_PRECONDITION when this node cannot read the shared objects now.
+  // exist with this version and size. Objects that the store does not open are not intact. An error means
+  // that the check failed: RESOURCE_EXHAUSTED when several checks already hang on a disk that does not
+  // answer; FAILED_PRECONDITION when this node cannot read the shared objects now.
   absl::StatusOr<Finding> Check(const RequestContext& context, const Origin& origin);
 
  private:

@@ -1,6 +1,6 @@
-// The objects of the import as sources of one transfer: the files on this node, and a shared origin where the
-// global store had this node read it. The files are opened at most once in a transfer, a shared origin once
-// for each answer that names it.
+// The objects of the import as sources of one transfer: the files on this node, and a shared origin if the
+// global store told this node to read one. The files are opened at most once in a transfer, a shared origin
+// once for each answer that names it.
 //
 // An origin that cannot be opened is kept as a failure of the transfer's sources; there are no other errors.
 // Thread-compatible.
@@ -33,14 +33,15 @@ class OriginSources {
         requests_(*requests),
         failures_(*failures) {}
 
-  // The origins that this answer names replace those of the previous one.
+  // The origins that this answer names replace those of the previous answer.
   void NoteAnswer(const v1::RequestReplicaTransportResponse& answer, const std::string& node_id);
-  // Whether the last answer had this node read a shared origin that was not tried since.
+  // Whether the last answer told this node to read a shared origin, and TryShared was not called since.
   bool has_shared() const { return shared_.has_value(); }
 
-  // The files of the import on this node, once. Null: there are none, or they cannot be read.
+  // Opens the files of the import on this node. Null: there are none, they cannot be read, or they were tried
+  // before.
   std::unique_ptr<ChunkSource> TryFiles(const RequestContext& context);
-  // The shared origin that the last answer had this node read, once. Null as for TryFiles.
+  // Opens the shared origin that the last answer told this node to read. Null as for TryFiles.
   std::unique_ptr<ChunkSource> TryShared(const RequestContext& context);
   // The source of TryShared failed.
   void NoteSharedFailed() { requests_.NoteOriginFailed(reading_); }

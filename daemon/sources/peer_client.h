@@ -19,7 +19,7 @@ class Channel;
 
 namespace tensorcast::daemon {
 
-// A daemon's address, and the name of the node that its certificate must have; empty: any node.
+// A daemon's address, and the node's name that the daemon's certificate must have; empty: any node.
 struct PeerAddress {
   // Not explicit, because nodes without certificates have only an address.
   PeerAddress(std::string where, std::string name = "") : address(std::move(where)), node(std::move(name)) {}

@@ -15,9 +15,9 @@ namespace tensorcast::daemon {
 // Called with the result of preparing GPU memory for the pull, if the lane reaches GPUs.
 using DeviceObserver = std::function<void(const absl::Status&)>;
 
-// The pull fails, and with it the source, when no byte arrives for `peer_timeout` while chunks are requested.
-// `revoked` ends the pull when the grant is revoked. `lane` is the pull's transport and must outlive the
-// source: if the lane reaches GPUs, chunks go directly into their memory. `pulled` counts the bytes.
+// The pull and the source fail when no byte arrives for `peer_timeout` while chunks are requested. `revoked`
+// ends the pull when the grant is revoked. `lane` is the pull's transport and must outlive the source: if the
+// lane reaches GPUs, chunks go directly into their memory. `pulled` counts the bytes.
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, transport::Transport* lane,
                                             std::unique_ptr<transport::Pull> pull,
                                             const Cancellation& revoked, absl::Duration peer_timeout,

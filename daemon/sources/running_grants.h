@@ -1,5 +1,5 @@
 // The grants that this node now uses as a receiver. Heartbeats name these grants, which renews them. When the
-// global store revokes a grant, its cancellation ends the work under it. Thread-safe.
+// global store revokes a grant, the grant's Cancellation ends the work under the grant. Thread-safe.
 #pragma once
 
 #include <map>

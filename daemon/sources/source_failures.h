@@ -18,9 +18,9 @@ class SourceFailures {
  public:
   // Keeps the last failure of each source, and whether its bytes were ever wrong.
   void Note(const SourceFailure& failure);
-  // A source that could not be opened: Note, and for the report.
+  // Like Note, for a source that could not be opened. Also keeps the failure for the report.
   void NoteUnopened(SourceFailure failure);
-  // Lanes that failed before another lane opened the same source: only for the report.
+  // Keeps lanes that failed before another lane opened the same source. They are only for the report.
   void NoteUnopenedLanes(std::vector<SourceFailure> lanes);
   // The sources and lanes that could not be opened, since the last call.
   std::vector<SourceFailure> TakeUnopened() { return std::exchange(unopened_, {}); }
@@ -30,9 +30,9 @@ class SourceFailures {
   // people.
   std::string NoteWait();
 
-  // NOT_FOUND if nothing failed and the transfer did not wait. Otherwise the first that applies: UNAVAILABLE
-  // if a retry may succeed, DATA_LOSS for wrong bytes, NOT_FOUND for files that are gone. `lane`: the forced
-  // lane; empty: no lane was forced.
+  // NOT_FOUND if nothing failed and no answer named a node to wait for. Otherwise the first that applies:
+  // UNAVAILABLE if a retry may succeed, DATA_LOSS for wrong bytes, NOT_FOUND for files that are gone. `lane`:
+  // the forced lane; empty: no lane was forced.
   absl::Status NothingLeft(const std::string& artifact_id, const std::string& lane) const;
 
  private:

@@ -33,7 +33,7 @@ void RecordServing(const v1::ServeReport& report, const transport::ServeStats& s
                    const TraceContext& call, std::string_view outcome, uint64_t filling_bytes);
 
 // A span for a replica of this node that another daemon of this host copies from. The span lasts as long as
-// this object. This daemon does not do that work, so it counts no bytes.
+// this object. The other daemon does the copying, so this daemon counts no bytes.
 class AttachRecord {
  public:
   // `parent`: the span of the call that attached. `receiver`: the span that reads, for a link; may be
