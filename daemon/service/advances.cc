@@ -47,10 +47,10 @@ absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Lo
   }
   const std::string_view why =
       location.kind == LocationKind::kDisk
-          ? "packed files on disk are not written over; name host memory or a GPU"
+          ? "an advance cannot overwrite a packed file on disk; name cpu or a GPU"
       : !request.tensors().empty()
-          ? "tensors were chosen, and only all tensors are written over an earlier version; leave tensors out"
-          : "a lane was named, and an advance chooses its lanes itself; leave the lane out";
+          ? "the call chose tensors, but an advance writes all tensors; leave tensors out"
+          : "the call names a lane, but an advance chooses the lanes itself; leave the lane out";
   return absl::InvalidArgumentError(absl::StrCat("advance to ",
                                                  request.has_key() ? request.key() : request.artifact_id(),
                                                  ": ", why, ", or get without advance"));

@@ -116,7 +116,7 @@ absl::StatusOr<std::string> Archiver::FolderOf(std::string_view place) const {
   const std::string cluster_id = options_.cluster_id();
   if (!cluster_id.empty()) return absl::StrCat(WithoutSlash(place), "/", cluster_id, "/");
   return absl::UnavailableError(absl::StrCat(
-      "archive to ", place,
+      "use archive ", place,
       ": the global store has not sent the cluster's id yet; try again when the global store answers"));
 }
 

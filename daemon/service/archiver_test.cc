@@ -220,7 +220,7 @@ TEST_F(ArchiverTest, FailedUpload_LeavesTheArtifactStoredAndSaysSo) {
   manifest_fails_ = true;
   const absl::Status failed = Archive(path).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(failed.message(), HasSubstr("is stored, and is not archived"));
+  EXPECT_THAT(failed.message(), HasSubstr("is stored, but is not archived"));
   EXPECT_THAT(store.published, SizeIs(1));
   EXPECT_THAT(s3_.keys(), SizeIs(1)) << "a pack without its manifest";
   manifest_fails_ = false;
@@ -230,7 +230,7 @@ TEST_F(ArchiverTest, FailedUpload_LeavesTheArtifactStoredAndSaysSo) {
 
 TEST_F(ArchiverTest, LeftUpload_IsEndedByCollect) {
   fails_ = true;
-  EXPECT_THAT(Archive(WriteModel("m.safetensors")).status().message(), HasSubstr("until `tensorcast gc`"));
+  EXPECT_THAT(Archive(WriteModel("m.safetensors")).status().message(), HasSubstr("with `tensorcast gc`"));
   EXPECT_EQ(s3_.uploads(), 1);
   fails_ = false;
   EXPECT_THAT(Collect(*archiver_, absl::Hours(1)).ended_uploads(), IsEmpty()) << "it may be another node's";

@@ -30,13 +30,12 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
                                << "; run `tensorcast replica rm --force " << replica_id << "`";
   const absl::Status why = absl::DataLossError(absl::StrCat(
       "read replica ", replica_id, " of ", damaged.artifact_id(), ": the chunk at offset ", damaged.offset(),
-      " does not match its digest any more, so the program may have read "
-      "wrong bytes; get the artifact again"));
+      " no longer matches its digest, so the program may have read wrong bytes; get the artifact again"));
   const int told = options_.handles->Fence(replica_id, why);
   const absl::StatusOr<Location> location = rpc::FromProto(damaged.location());
   if (location.ok()) otel::metrics::kDamagedReplicas.Add(1, {LocationKindName(location->kind)});
   LOG(ERROR) << "Replica " << replica_id << " of " << damaged.artifact_id()
-             << " does not match its digests any more, in the chunk at offset " << damaged.offset() << " ("
+             << " no longer matches its digests, in the chunk at offset " << damaged.offset() << " ("
              << damaged.memory() << "), and is dropped; this daemon told the holders of " << told
              << " leases; check the memory of this node";
   damaged.set_ended_leases(static_cast<uint32_t>(told));
@@ -66,7 +65,7 @@ void DamagedReplicas::Replace(const v1::DamagedReplica& damaged) {
   }
   if (!made.ok()) {
     LOG(ERROR) << "Damaged replica " << damaged.replica_id() << " of " << damaged.artifact_id()
-               << " was not replaced: " << made.status() << "; get the artifact on this node again";
+               << " was not replaced: " << made.status() << "; get the artifact again on this node";
     return;
   }
   LOG(INFO) << "Damaged replica " << damaged.replica_id() << " of " << damaged.artifact_id()

@@ -33,7 +33,8 @@ std::string FindMismatch(const ImageLayout& base, const ImageLayout& target) {
     const Tensor& old = base.tensors[i];
     const Tensor& now = target.tensors[i];
     if (now.name != old.name) {
-      return absl::StrCat("tensor ", i, " is ", now.name, ", and tensor ", i, " of the base is ", old.name);
+      return absl::StrCat("tensor ", i, " has the name ", now.name, ", and tensor ", i,
+                          " of the base has the name ", old.name);
     }
     if (now.dtype != old.dtype) {
       return absl::StrCat("tensor ", now.name, " has the dtype ", DTypeName(now.dtype),
@@ -107,7 +108,7 @@ absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& conte
     return give_up("no_base", "the put names no base");
   }
   if (named == "auto" && key.empty()) {
-    return give_up("no_base", "base auto needs a key, and the put names none");
+    return give_up("no_base", "base auto needs a key, and the put names no key");
   }
   std::string base_id = named;
   // No key has such a name.
@@ -131,12 +132,15 @@ absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& conte
       FindManifest(context, *options_.engine, *options_.global_store, base_id);
   if (!found.ok()) {
     return give_up("not_in_memory", absl::StrCat("the base ", base_id,
-                                                 " is not in this node's host memory: find its manifest: ",
+                                                 " is not in this node's host memory, and its "
+                                                 "manifest was not found: ",
                                                  found.status().message()));
   }
   std::shared_ptr<const Manifest> manifest = *std::move(found);
   if (manifest->kind() != ArtifactKind::kTensors || target.new_kind != ArtifactKind::kTensors) {
-    return give_up("other_tensors", absl::StrCat("the base ", base_id, " is not a version of the tensors"));
+    return give_up("other_tensors", manifest->kind() != ArtifactKind::kTensors
+                                        ? absl::StrCat("the base ", base_id, " is not an artifact of tensors")
+                                        : "the new version is not an artifact of tensors");
   }
   if (std::string why = FindMismatch(manifest->layout(), target.new_layout); !why.empty()) {
     return give_up("other_tensors", std::move(why));

@@ -30,7 +30,7 @@ constexpr absl::Duration kMaxToBring = absl::Minutes(1);
 absl::Status NotBrought(const absl::Status& why) {
   const bool no_room = absl::IsResourceExhausted(why);
   otel::metrics::kDifferencePaths.Add(1, {no_room ? "no_room" : "not_brought"});
-  return Annotate(why, "bring the difference");
+  return Annotate(why, "bring the differences");
 }
 
 // Ready, or being made.
@@ -96,17 +96,15 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     // relied on.
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
-      return absl::DataLossError(absl::StrCat("use the differences to ", target.id(), ": difference ",
-                                              manifest->id(), " has base ", ends.base,
-                                              ", and the differences before it lead to ", reached,
+      return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " has base ", ends.base,
+                                              ", but the differences before it lead to ", reached,
                                               "; no action is needed, the whole image is brought instead"));
     }
     reached = ends.target;
     manifests.push_back(std::move(manifest));
   }
   if (reached == target.id()) return manifests;
-  return absl::DataLossError(absl::StrCat("use the differences to ", target.id(),
-                                          ": the differences lead only to ", reached,
+  return absl::DataLossError(absl::StrCat("the differences lead to ", reached, ", not to ", target.id(),
                                           "; no action is needed, the whole image is brought instead"));
 }
 

@@ -108,7 +108,10 @@ void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
     renewing_ = std::thread(renew);
   } catch (const std::system_error& error) {
     // The import goes on. When its claim expires, another node may read the same objects.
-    LOG(WARNING) << "The claim of an import is not renewed: cannot start a thread: " << error.what();
+    LOG(WARNING)
+        << "The claim of an import is not renewed, so another node may read the same objects: this daemon "
+           "cannot start a thread ("
+        << error.what() << "); raise the limit of threads (`ulimit -u`)";
   }
 }
 

@@ -66,7 +66,7 @@ absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding,
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(Annotate(options_.link->CheckNotReplaced(), "put at this daemon"));
   if (has_binding && binding.key().empty()) {
-    return absl::InvalidArgumentError("put: the key to bind is empty; give its name");
+    return absl::InvalidArgumentError("bind a key: the name of the key is empty; give a name");
   }
   if (durable && !options_.disk_tier) {
     return absl::FailedPreconditionError(
@@ -79,8 +79,10 @@ absl::Status Ingester::CheckArchive(const std::string& archive, const std::strin
   if (archive.empty() && beside.empty()) return absl::OkStatus();
   if (options_.archiver == nullptr) {
     return absl::PermissionDeniedError(
-        absl::StrCat("archive to ", archive.empty() ? beside : archive,
-                     ": this daemon writes to no object store; set daemon.archives"));
+        absl::StrCat(archive.empty() ? absl::StrCat("write the manifest to ", beside)
+                                     : absl::StrCat("archive to ", archive),
+                     ": daemon.archives is empty, so this daemon may not write to object stores; add the "
+                     "place to daemon.archives"));
   }
   if (!archive.empty()) TC_RETURN_IF_ERROR(options_.archiver->CheckPlace(archive));
   return beside.empty() ? absl::OkStatus() : options_.archiver->CheckBeside(beside);
@@ -203,11 +205,11 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
   // The store of the archive had its retries: a client that tries again would only put the tensors again.
   if (const absl::Status archived = Archive(context, artifact, lease); !archived.ok()) {
     return rpc::WithoutRetry(
-        Annotate(archived, absl::StrCat(published.artifact_id(), " is stored, and is not archived")));
+        Annotate(archived, absl::StrCat(published.artifact_id(), " is stored, but is not archived")));
   }
   if (artifact.pin) {
     TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease.replica_id(), true),
-                                absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
+                                absl::StrCat(published.artifact_id(), " is stored, but is not pinned")));
     result.mutable_replica()->set_pinned(true);
   }
   const Origin& origin = artifact.publication.origin;

@@ -212,7 +212,8 @@ absl::StatusOr<LiveUpdatePtr> LiveReplicas::Stage(const RequestContext& context,
       error = update->error;
       if (!update->ended) {
         if (update->calls == 0) {
-          dropped = updates_->Remove(update, absl::CancelledError("no call waits for the version any more"));
+          dropped = updates_->Remove(update,
+                                     absl::CancelledError("the last call that waited for the version ended"));
         }
         return WhyEnded(context, what, updates_->stopping);
       }
@@ -253,7 +254,7 @@ absl::Status LiveReplicas::NameMissing(const absl::Status& ended, const LiveUpda
   std::string why = missing.empty() ? std::string(refusal.message())
                                     : absl::StrCat(ListReaders(missing), " did not commit");
   if (why.empty()) why = "other readers still hold the replica";
-  return absl::Status(ended.code(), absl::StrCat(ended.message(), ": ", why, "; nothing was written"));
+  return absl::Status(ended.code(), absl::StrCat(ended.message(), " (", why, "; nothing was written)"));
 }
 
 absl::Status LiveReplicas::Rewrite(const RequestContext& context, const LiveUpdatePtr& update,

@@ -39,9 +39,9 @@ void LiveUpdates::Forget(const std::string& name) {
   holds.erase(found);
   const auto update = updates.find(replica_id);
   if (IsHeld(replica_id) || update == updates.end()) return;
-  dropped = Remove(
-      LiveUpdatePtr(update->second),
-      absl::CancelledError("no process holds the replica any more; get the weights again with live=True"));
+  dropped = Remove(LiveUpdatePtr(update->second),
+                   absl::CancelledError(
+                       "the last process that held the replica ended; get the weights again with live=True"));
 }
 
 }  // namespace tensorcast::daemon

@@ -23,10 +23,10 @@ bool MayBeGone(const absl::Status& status) {
 }
 
 absl::Status NoCopyLeft(std::string_view artifact_id) {
-  return absl::NotFoundError(
-      absl::StrCat("find a copy of ", artifact_id,
-                   ": no live node has a copy any more, and no file that the artifact was imported from is "
-                   "left; put the artifact again, or start a node that has a copy"));
+  return absl::NotFoundError(absl::StrCat(
+      "find a copy of ", artifact_id,
+      ": no live node has a copy, and no file that the artifact was imported from is left; put the "
+      "artifact again, or start a node that has a copy"));
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField
   if (ingest.location.kind != LocationKind::kCpu) {
     return absl::InvalidArgumentError(
         absl::StrCat("materialize a part of ", ingest.artifact_id(), ": ", ingest.location.ToString(),
-                     " takes only whole artifacts; get these tensors at cpu, or get all tensors"));
+                     " holds only whole artifacts; get these tensors at cpu, or get all tensors"));
   }
   ingest.chunks = std::move(selection.chunks);
   return absl::OkStatus();
@@ -292,7 +292,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> Materializer::BeginLive(
   if (!SameImage(manifest->layout(), base.manifest()->layout())) {
     return absl::FailedPreconditionError(
         absl::StrCat("the new version has other tensors than ", base.manifest()->id(),
-                     ", or has them at other places; get the new version without live"));
+                     ", or has them at other offsets; get the new version without live=True"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Replica replica, DescribeReplica(*options_.engine, base.replica_id()));
   if (replica.pinned()) {

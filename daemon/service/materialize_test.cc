@@ -213,7 +213,7 @@ TEST_F(MaterializeTest, ChosenTensors_NeedMatchingPatternAndHostMemory) {
   request.mutable_location()->set_kind(v1::LOCATION_KIND_GPU);
   const absl::Status on_gpu = Materialize(request).status();
   EXPECT_EQ(on_gpu.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(on_gpu.message(), HasSubstr("gpu:0 takes only whole artifacts"));
+  EXPECT_THAT(on_gpu.message(), HasSubstr("gpu:0 holds only whole artifacts"));
   request.set_tensors(0, "*");  // which is all of it
   EXPECT_TRUE(Materialize(request).ok());
 }

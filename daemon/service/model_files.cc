@@ -44,9 +44,9 @@ absl::StatusOr<FoundModel> ReadOffered(const RequestContext& context,
                                        const v1::ImportArtifactRequest& request, ForeignFds offered) {
   const size_t shards = request.shards_size();
   if (shards + request.files_size() != offered.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("import: the call passed ", offered.size(),
-                                                   " files and named ", shards + request.files_size(),
-                                                   "; name each file once"));
+    return absl::InvalidArgumentError(absl::StrCat("read the files of an import: the call passed ",
+                                                   offered.size(), " files and named ",
+                                                   shards + request.files_size(), "; name each file once"));
   }
   for (const std::string& shard : request.shards()) {
     if (IsValidUtf8(shard)) continue;

@@ -113,7 +113,7 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
       answer(i, nodes.status());
     } else if (peer == peers.end()) {
       answer(i,
-             absl::NotFoundError(absl::StrCat("the global store knows no node ", questions[i].node, " now")));
+             absl::NotFoundError(absl::StrCat("the global store no longer knows node ", questions[i].node)));
     } else {
       const absl::Status scheduled = askers_.Schedule([this, &context, &questions, &answer, peer, i] {
         answer(i, Ask(context, peer->second, questions[i]));
@@ -167,8 +167,8 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
   }
   unasked += questions.size();
   if (unasked > 0) {
-    response.set_left_out(absl::StrCat(unasked, " more sources were not asked: at most ", kMaxQuestions,
-                                       " are, and none more than ", kMaxHops, " hops away"));
+    response.set_left_out(absl::StrCat(unasked, " more sources were not asked; the limits are ",
+                                       kMaxQuestions, " sources and ", kMaxHops, " hops"));
   }
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("explain transfer ", transfer_id)));
   return response;

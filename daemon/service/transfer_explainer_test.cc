@@ -150,7 +150,7 @@ TEST_F(TransferExplainerTest, Explain_ReportsWhyAHopIsMissing) {
   EXPECT_THAT(NodesOf(*response), ElementsAre("node-0", "silent", "wordy", "gone", "other"));
   EXPECT_EQ(response->hops(1).problem(), "no answer");
   EXPECT_THAT(response->hops(2).problem(), HasSubstr("the node's answer has 10"));
-  EXPECT_THAT(response->hops(3).problem(), HasSubstr("knows no node gone"));
+  EXPECT_THAT(response->hops(3).problem(), HasSubstr("no longer knows node gone"));
   EXPECT_FALSE(response->hops(4).has_transfer()) << "it was asked about another one";
 
   store.With([](FakeGlobalStore& fake) { fake.down = absl::UnavailableError("the store is away"); });
