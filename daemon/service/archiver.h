@@ -1,11 +1,11 @@
 // Archives: artifacts packed into an object store (daemon.archives) with this daemon's credentials.
 //
-// An archived artifact has two objects in the cluster's folder below the place:
+// An archived artifact has two objects in the cluster's folder below the place (an entry of daemon.archives):
 //   s3://bucket/prefix/<cluster id>/tc2-....tcpack       the packed file, as core/disk/FORMAT.md has it
 //   s3://bucket/prefix/<cluster id>/tc2-....tcmanifest   the manifest's canonical bytes; written last
 // Their bytes depend only on the artifact, so any node may write them, and more than once. The cluster id is
 // part of the global store's metadata: clusters that share a place have separate folders, and a global store
-// that lost its metadata does not touch what it archived before.
+// that lost its metadata has a new id, so it does not touch what was archived before.
 //
 // Thread-safe.
 #pragma once

@@ -1,6 +1,6 @@
 // Takes part in broadcasts between nodes on behalf of this node. Reports in heartbeats whether the node's
-// GPUs can take part, begins the groups that the answers name, and joins a group's other nodes through the
-// global store. The engine does the rest (core/broadcast/wide_broadcasts).
+// GPUs can take part, begins the groups that the answers to heartbeats name, and joins a group's other nodes
+// through the global store. The engine does the rest (core/broadcast/wide_broadcasts).
 //
 // Call Report and then Answered for each heartbeat, on one thread.
 #pragma once

@@ -40,7 +40,7 @@ class DamagedReplicas {
   // Drops the replica and tells its holders, then returns. The new replica is made later, on the thread.
   void Note(v1::DamagedReplica damaged);
 
-  // Adds the remembered damages, newest first.
+  // Adds the remembered damaged replicas, newest first.
   void Fill(google::protobuf::RepeatedPtrField<v1::DamagedReplica>* out) const;
 
  private:

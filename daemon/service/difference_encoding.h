@@ -4,8 +4,9 @@
 //   the put's source ─► chunk in the target's memory ─┐
 //                                        base's chunk ┴► record, in scratch memory of the pool
 //
-// The base is leased from the first copied chunk to the end of Finish; at the first chunk the target already
-// has its memory. Outside the pool, each copying thread uses a few chunks of memory. Thread-safe.
+// The base is leased from the first copied chunk to the end of Finish; when the first chunk is copied, the
+// target already has its memory. Outside the pool, each copying thread uses a few chunks of memory.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ namespace tensorcast::daemon {
 
 class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncoding> {
  public:
-  // Encodes a target with the layout of `base`, in a put with this context. `engine` must outlive this
+  // For a put of a target with the layout of `base`. `context`: the put's context. `engine` must outlive this
   // object.
   DifferenceEncoding(StoreEngine* engine, std::shared_ptr<const Manifest> base,
                      const RequestContext& context);
@@ -51,7 +52,7 @@ class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncodin
   // RESOURCE_EXHAUSTED: the pool has no room for the records.
   absl::StatusOr<std::optional<EncodedDifference>> Finish(const RequestContext& context,
                                                           const ReplicaLease& target);
-  // When the first chunk was compared; InfinitePast: none yet.
+  // When the first chunk was compared; InfinitePast: no chunk was compared yet.
   SteadyTime begun() const;
   // The span of the ingest that made the base; not valid if there is none, or if the base was not leased.
   TraceContext base_made_by() const;

@@ -1,11 +1,12 @@
-// Makes the difference of a new version from an earlier one during a put: the replicas of base and target,
-// both in this node's host memory, are compared chunk by chunk while the target is copied.
+// Makes the difference from an earlier version (the base) to a new version (the target) during a put: the
+// replicas of base and target, both in this node's host memory, are compared chunk by chunk while the target
+// is copied.
 //
 //   Plan (before the tensors are copied) ─► the target's ingest, which encodes ─► Encode ─► an ingest of the
 //   difference
 //
 // The base is leased only while chunks are compared, never while the target waits for room: if the base was
-// evicted for the target, there is no difference. Thread-safe.
+// evicted to make room for the target, no difference is published. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -49,7 +50,7 @@ class DifferenceMaker {
 
   explicit DifferenceMaker(Options options) : options_(std::move(options)) {}
 
-  // Call this before the tensors are read. Finds the base that the put means, checks that the base has the
+  // Call this before the tensors are read. Finds the base that the put requests, checks that the base has the
   // same tensors, and brings it to host memory if that saves bytes (BringBase). Wraps the sources of
   // `target`, so that they encode the chunks which they fetch. `key`: the key that the put binds; empty:
   // none. FAILED_PRECONDITION if a difference is required and cannot be made.

@@ -1,10 +1,10 @@
-// Makes a get of a new version (the target) cost few bytes. It applies if this node holds an earlier version
-// in host memory or on a GPU, and the global store knows differences from that version to the target. The
-// node first gets the differences, like any artifact. Then the target's ingest rebuilds chunks from them
-// (daemon/sources/difference_provider.h).
+// Reduces the bytes that a get of a new version (the target) has to transfer. This works if this node holds
+// an earlier version in host memory or on a GPU, and the global store knows differences from that version to
+// the target. The node first gets the differences, like any artifact. Then the target's ingest rebuilds
+// chunks from them (daemon/sources/difference_provider.h).
 //
-// The target has no memory and no leases until the differences are here. If a difference finds no room at
-// once, or cannot be brought, the target comes whole. Thread-safe.
+// The target has no memory and no leases until the differences are here. If there is no room for a difference
+// at once, or a difference cannot be fetched, the whole target is transferred. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class DifferencePaths {
     WrongDifferences::Report report_wrong = nullptr;
   };
 
-  // An image that differences may begin at.
+  // An image that can be the base of a path of differences.
   struct Base {
     std::string artifact_id;
     Location location;
@@ -50,8 +50,9 @@ class DifferencePaths {
 
   // The sources for a whole `target` in host memory or on a GPU: `others`, preceded, if possible, by a source
   // that rebuilds chunks here. Blocks while the differences come. Does not ask the global store if this node
-  // holds no version with such tensors, or if it has the target or is making it (for an advance: at that
-  // location; a target elsewhere on this node is the source of an advance, without differences).
+  // holds no version with the target's tensors, or if it has the target or is making it. For an advance, only
+  // a target at the wanted location counts: a target elsewhere on this node is the advance's source, without
+  // differences.
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
     std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version

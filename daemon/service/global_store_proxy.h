@@ -1,8 +1,8 @@
 // Serves the GlobalStore calls of clients in the daemon, and forwards them with the caller's request context,
 // so that a client only needs to know its own daemon. The daemon remembers the keys in the answers. While the
-// global store is away, errors say so and name its address. A remembered key is still resolved, and marked as
-// unconfirmed, unless the request asks for a confirmed answer. The calls of nodes are UNIMPLEMENTED here.
-// Thread-safe.
+// global store is away, errors say so and name its address. The daemon still resolves a remembered key, and
+// marks the answer as unconfirmed, unless the request asks for a confirmed answer. The calls that only nodes
+// make are UNIMPLEMENTED here. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs single calls, `waiting` runs watches. `client` uses the same channel. All must outlive the
+// `quick` runs single calls, `waiting` runs watches. `client` uses `channel`, too. All must outlive the
 // server with which the service is registered.
 std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                     GlobalStoreClient* client, KnownKeys* known_keys,

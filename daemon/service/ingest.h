@@ -45,7 +45,8 @@ class Ingester {
     Sessions* sessions = nullptr;                    // for memory and files that clients offer
     std::shared_ptr<const ObjectStore> objects;      // what may be imported
     std::shared_ptr<objects::ReadRates> read_rates;  // for reads with a client's credentials; null: no limit
-    // The daemon's environment. It names the endpoints that may be local even with a client's credentials.
+    // The daemon's. A client's credentials replace all of it except AWS_CA_BUNDLE and the endpoints that it
+    // names: only to these may the daemon connect at a loopback or link-local address.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads
     const Materializer* materializer = nullptr;  // takes the artifact of another import
@@ -70,8 +71,8 @@ class Ingester {
                                             const v1::PutArtifactRequest& request, Offer offer,
                                             const std::string& asking, const OnProgress& on_progress) const;
 
-  // Imports offered files, a path, or a URI. PERMISSION_DENIED, with the same text for all reasons, if a path
-  // cannot be opened below the import roots (core/disk/import_roots.h). For a URI, the client may have
+  // Imports offered files, a path, or a URI. PERMISSION_DENIED if a path cannot be opened below the import
+  // roots (core/disk/import_roots.h); the text is the same for all reasons. For a URI, the client may have
   // offered credentials (objects/client_credentials.h). Imports of the same objects are joined
   // (import_joins.h). DATA_LOSS if the bytes do not match the digest that a hub promises.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
@@ -98,7 +99,7 @@ class Ingester {
   // Packs and publishes an artifact with a ready replica.
   absl::StatusOr<v1::PutArtifactResult> Finish(const RequestContext& context, NewArtifact& artifact,
                                                const ReplicaLease& lease, Publications::Hold& hold) const;
-  // For a published artifact: a failure leaves it stored.
+  // Archives a published artifact. After a failure, the artifact is still stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
   // Makes the difference that the artifact's plan asks for, and its replica. The lease is null if there is no
@@ -108,7 +109,7 @@ class Ingester {
   // Publishes the artifact with its difference, if it has one.
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
                                                   const ReplicaLease& lease) const;
-  // UNAVAILABLE if the leased replica is not ready any more.
+  // UNAVAILABLE if the leased replica is no longer ready.
   absl::StatusOr<v1::Replica> DescribeReady(const ReplicaLease& lease) const;
 
   const Options options_;

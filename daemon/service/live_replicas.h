@@ -5,8 +5,8 @@
 // - CommitVersion keeps the caller in the ingest's gate until the ingest has ended.
 //
 // A replica has one ingest at a time, and every call about the same version joins it. The ingest is cancelled
-// when its last holder ends, when another version is prepared, or when no call waits for it before the
-// version is staged.
+// when the replica's last hold ends, when another version is prepared, or when no call waits for it before
+// the version is staged.
 //
 // Thread-safe.
 #pragma once
@@ -60,7 +60,7 @@ class LiveReplicas {
  private:
   // `what` names the call in errors.
   absl::StatusOr<std::shared_ptr<LiveLease>> Find(const std::string& hold, std::string_view what) const;
-  // Makes a hold for the lease. Returns its name and the lease.
+  // Makes a hold for the lease. Returns the hold's name and the lease.
   std::pair<std::string, std::shared_ptr<LiveLease>> MakeHold(std::unique_ptr<ReplicaLease> lease) const;
   // Stages the artifact for the replica of `base`, and returns the update when it is staged.
   absl::StatusOr<LiveUpdatePtr> Stage(const RequestContext& context,
@@ -70,11 +70,11 @@ class LiveReplicas {
   // FAILED_PRECONDITION if processes hold a live lease on another replica of this artifact at the location:
   // the commit would remove that replica.
   absl::Status CheckNotHeldElsewhere(const std::string& artifact_id, const Location& location) const;
-  // FAILED_PRECONDITION unless a replica there can become another version in its memory.
+  // FAILED_PRECONDITION if a replica at this location cannot become another version in its memory.
   absl::Status CheckCanChange(const Location& location) const;
   // Keeps the holder in the update's gate until the replica is rewritten, and gives the holder a new lease.
-  // After an error the holder is in one of two states: nothing was written, or it has no lease and the
-  // replica is lost. Then all holds of that replica end.
+  // After an error, either nothing was written and the holder keeps its lease, or the replica is lost. If the
+  // replica is lost, the holder has no lease, and all holds of the replica end.
   absl::Status Rewrite(const RequestContext& context, const LiveUpdatePtr& update,
                        const std::shared_ptr<LiveLease>& holder);
   absl::Status NameMissing(const absl::Status& ended, const LiveUpdate& update) const;

@@ -3,10 +3,11 @@
 //   hold: begins with a live lease ─► ends with the last reference to the lease (Forget)
 //   update: entry in `updates` ─► staged, when its gate says so ─► ended, with its ingest or with an error
 //
-// What is staged for a replica is given up when the replica's last hold ends. It is shared by LiveReplicas,
-// the leases and the ingests, so it outlives its owner where a lease does.
+// When the last hold of a replica ends, the version that is staged for the replica is given up. LiveReplicas,
+// the leases and the ingests share this object, so it may outlive LiveReplicas.
 //
-// Thread-safe by `mutex`. The last reference to a LiveLease, and a Dropped, must go without it.
+// Thread-safe: `mutex` guards the members. A caller must not hold `mutex` when it releases the last reference
+// to a LiveLease, or destroys a Dropped.
 #pragma once
 
 #include <map>
@@ -25,21 +26,22 @@
 
 namespace tensorcast::daemon {
 
-// A version that is staged for a replica. All but the constants is guarded by LiveUpdates::mutex. An update
-// begins with its entry in `updates`, is staged when its gate says so, and ends with its ingest, or with an
-// error before that. The call that sees its end takes it out of `updates`, and the next one begins anew.
+// A version that is staged for a replica. LiveUpdates::mutex guards all members that are not constant. An
+// update begins with its entry in `updates`. It is staged when its gate reports this. It ends with its
+// ingest, or with an error before the ingest ends. The call that sees the end removes the update from
+// `updates`; the next call begins a new update.
 struct LiveUpdate {
   LiveUpdate(std::string artifact, std::string replica)
       : artifact_id(std::move(artifact)), base_id(std::move(replica)) {}
 
   const std::string artifact_id;
-  const std::string base_id;  // of the replica
+  const std::string base_id;  // id of the replica
   std::shared_ptr<CommitGate> gate;
-  std::shared_ptr<PendingReplica> pending;  // null before it was begun
+  std::shared_ptr<PendingReplica> pending;  // null before the ingest was begun
   bool staged = false;
-  bool ended = false;  // its ingest, or with `error` what should have begun that
+  bool ended = false;  // the ingest has ended, or `error` says why the update ended before
   absl::Status error;
-  int calls = 0;  // that wait until it is staged
+  int calls = 0;  // number of calls that wait until the update is staged
 };
 
 using LiveUpdatePtr = std::shared_ptr<LiveUpdate>;
@@ -51,8 +53,8 @@ class LiveUpdates {
     std::string replica_id;
   };
 
-  // The ingest of an update that was given up. To be destroyed without the mutex: that ends the ingest, also
-  // for other requests that have joined it.
+  // The ingest of an update that was given up. Destroy it without the mutex held: the destructor ends the
+  // ingest, also for other requests that have joined it.
   class Dropped {
    public:
     explicit Dropped(std::shared_ptr<PendingReplica> pending = nullptr) : pending_(std::move(pending)) {}
@@ -64,18 +66,20 @@ class LiveUpdates {
     ~Dropped() {
       if (pending_ == nullptr) return;
       pending_->Abandon(absl::AbortedError(
-          "the processes that hold the replica live no longer want this version; get the version again"));
+          "the processes that share the live replica gave up this version; get the version again"));
     }
 
    private:
     std::shared_ptr<PendingReplica> pending_;
   };
 
-  // Until `over` holds, under the mutex, or the context has ended.
+  // Waits until `over` is true, the context has ended, or `stopping` is set. Calls `over` with the mutex
+  // held.
   void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex);
-  // Ends an update with `why`, unless it has ended. The next call about the replica begins anew.
+  // Ends an update with `why`, unless it has ended. The next call about the replica begins a new update.
   Dropped Remove(const LiveUpdatePtr& update, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // A hold ended, with the connection that had it. What was staged for its replica goes with the last.
+  // Call this when a hold ended with its connection. After the last hold of a replica, gives up the version
+  // that is staged for the replica.
   void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex);
   bool IsHeld(std::string_view replica_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 

@@ -52,12 +52,12 @@ class Materializer {
   // Carries out a task of the global store; writes over the earlier version if daemon.advance says so.
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
-  // Begins to bring an artifact, and writes it over the replica that `base` leases once that replica's
-  // holders are in `gate`. First brings differences, within `context`; the ingest itself has no deadline. If
-  // this node already has a replica of the artifact, that replica is the source, and is removed after the
-  // base has become the artifact. If another request is making a replica, waits for it, within `context`.
-  // Calls `check` before each attempt; its error ends the call. FAILED_PRECONDITION if the artifact has other
-  // tensors.
+  // Begins an ingest of an artifact. The ingest writes the artifact over the replica that `base` leases, once
+  // that replica's holders are in `gate`. First fetches differences: `context` limits this, but not the
+  // ingest. If this node already has a replica of the artifact, that replica is the source, and is removed
+  // after the base has become the artifact. If another request is making a replica, waits for it, within
+  // `context`. Calls `check` before each attempt; its error ends the call. FAILED_PRECONDITION if the
+  // artifact has other tensors than the base.
   absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
                                                             const std::string& artifact_id,
                                                             const ReplicaLease& base,
@@ -68,7 +68,7 @@ class Materializer {
                                                    const std::string& receiver = "") const;
 
  private:
-  // Finds the artifact that a request means. For an id, returns a key without a name or revision. `manifest`,
+  // Finds the artifact that a request names. For an id, returns a key without a name or revision. `manifest`,
   // if not null, gets the manifest's bytes if this node does not have the manifest and the bytes came with
   // the key.
   absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,

@@ -44,9 +44,9 @@ struct ModelPlaces {
   ForeignFds offered = {};                       // files that the client has open
 };
 
-// Opens the model at the request's path and, if the request binds a key, the files beside it. Or opens the
-// offered files, which may have no tensors. INVALID_ARGUMENT names a file that is not a regular file or not a
-// model.
+// Opens the offered files, if there are any; these may have no tensors. Otherwise opens the model at the
+// request's path and, if the request binds a key, the files beside the model. INVALID_ARGUMENT names a file
+// that is not a regular file or not a model.
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request);
 

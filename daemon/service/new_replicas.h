@@ -1,4 +1,4 @@
-// Replicas of artifacts that are not published yet. Each belongs to a put, by the put's hold on the artifact
+// Replicas of artifacts that are not published yet. Each belongs to a put, which has a hold on the artifact
 // (publications.h): if the put fails, the end of the hold drops the replicas that the put made.
 //
 // Errors are those of the ingest, or of the context's end. Thread-safe.
@@ -26,14 +26,16 @@ struct NewReplica {
 
 class NewReplicas {
  public:
-  // All must outlive this object, and `publications` also the engine. `sources`: for PackToDisk.
+  // All three must outlive this object; `publications` must outlive `engine`. `sources`: for PackToDisk.
   NewReplicas(StoreEngine* engine, Publications* publications, const SourceFinder* sources)
       : engine_(*engine), publications_(*publications), sources_(*sources) {}
 
-  // Makes the replica of a new artifact. The replica is dropped unless its hold learns of a publication.
+  // Makes the replica of a new artifact. The replica is dropped when its hold ends, unless Published was
+  // called on the hold before.
   absl::StatusOr<NewReplica> Make(const RequestContext& context, IngestRequest request,
                                   const OnProgress& on_progress) const;
-  // Packs the leased replica's artifact to this node's disk. `hold`: the put's; it gets the packed replica.
+  // Packs the leased replica's artifact to this node's disk. `hold`: the put's hold, which gets the packed
+  // replica.
   absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
                           Publications::Hold& hold) const;
 

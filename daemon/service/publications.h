@@ -7,8 +7,8 @@
 // A heartbeat's answer may say that an artifact was deleted. The node ignores this for an artifact with a
 // running put, or with a put that ended since the heartbeat was filled in: the deletion may be older than the
 // publication. If the artifact is still deleted, the next answer says so again. After such an answer or a
-// failed put, the artifact's replicas are being dropped for a while. A new put of the artifact waits
-// meanwhile, so that it does not use replicas that are about to go.
+// failed put, the node drops the artifact's replicas. A new put of the artifact waits until this is done, so
+// that it does not use replicas that are about to be dropped.
 //
 // Thread-safe; must outlive its holds.
 #pragma once
@@ -114,7 +114,9 @@ class Publications {
   absl::Mutex mutex_;
   std::map<std::string, Running> running_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> recent_ ABSL_GUARDED_BY(mutex_);
-  std::multiset<std::string> dropping_ ABSL_GUARDED_BY(mutex_);  // a failed put's end can meet a deletion
+  // The artifacts with replicas that are being dropped, by id. An id is in it twice if a failed put and a
+  // deletion both drop them.
+  std::multiset<std::string> dropping_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

@@ -27,8 +27,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
 // Describes one replica; NOT_FOUND when it is gone.
 absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id);
 
-// The artifact's manifest: this node's, if it holds a replica of the artifact. Otherwise the global store's,
-// verified: `received` if that is not empty, else fetched.
+// Returns the artifact's manifest: that of this node's replica, if this node has a replica of the artifact.
+// Otherwise returns the global store's manifest, verified: `received` if that is not empty, else fetched now.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
                                                              const StoreEngine& engine,
                                                              GlobalStoreClient& global_store,

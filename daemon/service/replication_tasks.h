@@ -28,16 +28,17 @@ class ReplicationTasks {
   using Materialize = std::function<absl::Status(
       const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress)>;
 
-  // `on_ended` is called, with no lock held, when the end of an attempt must be reported soon, by the next
-  // heartbeat. A success is not urgent unless there are other tasks: the replica's own report tells it.
+  // `on_ended` is called when the next heartbeat must be sent soon, to report the end of an attempt. No lock
+  // is held meanwhile. A success is urgent only if there are other tasks, because the new replica's own
+  // report shows the success too.
   ReplicationTasks(Materialize materialize, std::function<void()> on_ended)
       : materialize_(std::move(materialize)), on_ended_(std::move(on_ended)) {}
   ~ReplicationTasks() { Stop(); }
 
   // From now on begins no task. Running tasks go on and are reported.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drains, cancels the running attempts, and waits. The cancelled attempts are not reported: the global
-  // store gives their tasks to the next daemon of this node.
+  // Drains, cancels the running attempts, and waits until they have ended. The cancelled attempts are not
+  // reported: the global store gives their tasks to the next daemon of this node.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Report(v1::HeartbeatRequest* heartbeat) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,8 +47,8 @@ class ReplicationTasks {
  private:
   struct Attempt {
     Cancellation cancellation;
-    bool taken_back = false;  // the store cancelled the task: removed without a report when it ends
-    bool told = false;        // the last report has its end
+    bool taken_back = false;  // the store cancelled the task: the attempt ends without a report
+    bool told = false;        // the last report has the attempt's end
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;
     std::optional<absl::Status> ended;

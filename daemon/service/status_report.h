@@ -49,7 +49,7 @@ class StatusReporter {
     const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
     const DamagedReplicas* damaged = nullptr;       // null: damage is not searched for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
-    const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
+    const rpc::Credentials* credentials = nullptr;  // null: host:port is unencrypted
     uint64_t send_limit = 0;                        // of lane tcp, in bytes per second; 0: no limit
     uint64_t receive_limit = 0;
     std::string software_version = {};
