@@ -69,7 +69,8 @@ absl::StatusOr<std::unique_ptr<EtcdGroup>> EtcdGroup::JoinAndLead(const EtcdOpti
   TC_ASSIGN_OR_RETURN(group->leadership_,
                       etcd::Leadership::Campaign(
                           group->client(), options.leadership, waits, [](const etcd::StoreAddress& leader) {
-                            LOG(INFO) << "stands by: " << leader.name << " (" << leader.address << ") leads";
+                            LOG(INFO) << "this global store stands by: the global store " << leader.address
+                                      << " leads";
                           }));
   group->ObserveLeadership();
   group->MeasureSize();
@@ -96,10 +97,11 @@ void EtcdGroup::MeasureSize() {
   bytes_ = static_cast<uint64_t>(std::max<int64_t>(status->dbsize(), 0));
   // A warning comes once for each time that the database passes 80 % of the quota.
   const bool filling = bytes_ > options_.quota_bytes / 5 * 4;
-  LOG_IF(WARNING, filling && !warned_)
-      << "etcd holds " << bytes_ << " bytes, more than 80 % of its quota of " << options_.quota_bytes
-      << ", and nothing can be published when the quota is full; compact and defragment etcd, or raise "
-         "etcd's --quota-backend-bytes and global_store.etcd.quota";
+  LOG_IF(WARNING, filling && !warned_) << "the database of etcd has " << bytes_
+                                       << " bytes, more than 80 % of its quota of " << options_.quota_bytes
+                                       << " bytes, and etcd accepts no changes when its database is full; "
+                                          "compact and defragment etcd, or raise etcd's "
+                                          "--quota-backend-bytes and global_store.etcd.quota";
   warned_ = filling;
 }
 

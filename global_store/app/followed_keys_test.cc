@@ -186,7 +186,7 @@ TEST_F(AgreedVersions, PollWithoutNews_SaysWhatTheGroupWaitsFor) {
   while (waiting.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
     Pass(absl::Milliseconds(50));
   }
-  EXPECT_THAT(waiting.get().waits_for(), ElementsAre("1 members that have yet to join"));
+  EXPECT_THAT(waiting.get().waits_for(), ElementsAre("1 member that has not joined yet"));
 }
 
 TEST_F(AgreedVersions, GroupWithoutSize_IsRefused) {

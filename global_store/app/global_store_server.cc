@@ -43,9 +43,10 @@ void CheckMetadata(const GlobalStoreOptions& options, Findings& findings) {
     return findings.Add(kKey, "the sqlite metadata store needs a file; set the path of the file");
   }
   if (path == ":memory:" || path.starts_with("file:")) {
-    return findings.Add(kKey, absl::StrCat("\"", path,
-                                           "\" names no file; for a store that forgets everything when it "
-                                           "ends, set global_store.metadata_store: memory"));
+    return findings.Add(kKey,
+                        absl::StrCat("\"", path,
+                                     "\" is not the path of a file; to keep the metadata only in memory, set "
+                                     "global_store.metadata_store: memory"));
   }
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
@@ -111,8 +112,8 @@ void GlobalStoreOptions::ValidateTimes(Findings& findings) const {
     if (life >= shortest) continue;
     findings.Add(key, absl::StrCat("\"", DurationText(life), "\" is less than two heartbeats (",
                                    absl::FormatDuration(shortest),
-                                   "), of which one may be lost; make it longer, or "
-                                   "global_store.heartbeat_interval shorter"));
+                                   "), and one heartbeat may be lost; set a longer time, or a shorter "
+                                   "global_store.heartbeat_interval"));
   }
 }
 
@@ -245,7 +246,7 @@ void GlobalStoreServer::Shutdown(absl::Duration grace) {
   // The calls of version groups end with them: GroupRounds watches all keys.
   // First: watches end by nothing else, and would hold the server for the whole grace.
   state_->coordinator->CloseWatches(
-      absl::UnavailableError("watch: the global store is shutting down; connect again"));
+      absl::UnavailableError("call the global store: the global store is shutting down; call again"));
   state_->server->Shutdown(SteadyNow() + grace);
 }
 

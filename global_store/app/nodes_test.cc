@@ -437,7 +437,7 @@ TEST_F(OriginsOfNodes, OriginComparisonInProgress_RefusesEvictionWithProgress) {
   ASSERT_TRUE(PublishBytes(manifest_->bytes(), other).ok());
   const v1::RequestEvictionResponse refused = AskToEvict();
   EXPECT_FALSE(refused.granted());
-  EXPECT_THAT(refused.waiting_for(), HasSubstr("before its replica may go: 3.0 of 16.0 GiB"));
+  EXPECT_THAT(refused.waiting_for(), HasSubstr("(3.0 of 16.0 GiB), after which the replica can be evicted"));
   PublishComparison(other, *manifest_);
   daemon_service_.compare_bytes = 0;
   EXPECT_TRUE(AskToEvict().granted());
@@ -463,7 +463,7 @@ TEST_F(OriginsOfNodes, OriginOfLostReplica_IsReadOnceForOtherNodes) {
     const auto offer = RequestGrant("b", manifest_->id());
     ASSERT_TRUE(offer.ok()) << offer.status();
     ASSERT_THAT(offer->waiting_for(), SizeIs(1));
-    EXPECT_THAT(offer->waiting_for(0), HasSubstr("the files that a imported"));
+    EXPECT_THAT(offer->waiting_for(0), HasSubstr("node a, which reads the files that it imported"));
     EXPECT_TRUE(offer->has_retry_after());
     while (daemon_service_.materialized == 0) std::this_thread::yield();
   }
@@ -489,7 +489,7 @@ TEST_F(OriginsOfNodes, UnreadableOrigin_IsReadAgainUnlessDataIsLost) {
     ASSERT_TRUE(Beat("a").ok() && Beat("b").ok());
   }
   daemon_service_.reading_fails_with = absl::StatusCode::kDataLoss;
-  ASSERT_NO_FATAL_FAILURE(ask_until_told("is gone (it could not"));
+  ASSERT_NO_FATAL_FAILURE(ask_until_told("are gone (it could not"));
   EXPECT_EQ(daemon_service_.materialized, times + 1);
 }
 
@@ -551,7 +551,7 @@ TEST_F(OriginsOfNodes, SilentNodesWithOrigins_DoNotHideAnIntactOrigin) {
 
 TEST_F(OriginsOfNodes, OriginCheckThatFails_IsRepeatedSoon) {
   daemon_service_.checking_fails_with = absl::StatusCode::kResourceExhausted;
-  EXPECT_THAT(AskToEvict().reason(), HasSubstr("could not look (it could not)"));
+  EXPECT_THAT(AskToEvict().reason(), HasSubstr("could not check its imported files (it could not)"));
   daemon_service_.checking_fails_with = absl::StatusCode::kOk;
   Pass(absl::Seconds(3));
   EXPECT_TRUE(AskToEvict().granted());

@@ -124,12 +124,16 @@ void Catalog::Purge(absl::Time before, absl::Time versions) {
 absl::StatusOr<PublishPlan> Catalog::PrepareCompared(const std::string& artifact_id,
                                                      const Origin& origin) const {
   const Artifact* known = Find(artifact_id);
-  if (known == nullptr || std::ranges::none_of(known->record.origins, [&](const Origin& on_record) {
+  const bool is_listed =
+      known != nullptr && std::ranges::any_of(known->record.origins, [&](const Origin& on_record) {
         return SameFiles(on_record, origin);
-      })) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "publish the comparison of ", artifact_id,
-        ": the artifact was deleted, or imported from other files, meanwhile; import the artifact again"));
+      });
+  if (!is_listed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("publish the comparison of ", artifact_id, ": ",
+                     known == nullptr ? "the artifact was deleted meanwhile"
+                                      : "the compared files are no longer an origin of the artifact",
+                     "; import the artifact again"));
   }
   PublishPlan plan{.existed = true};
   ArtifactRecord record = known->record;
@@ -148,13 +152,14 @@ absl::Status Catalog::CheckDifference(const ArtifactRecord& difference,
                                               "; give an artifact of kind difference"));
   }
   if (difference.target_id != artifact.artifact_id) {
-    return absl::InvalidArgumentError(publish("the difference makes ", difference.target_id,
-                                              "; give the difference that makes the published artifact"));
+    return absl::InvalidArgumentError(
+        publish("the target of the difference is ", difference.target_id,
+                "; give the difference that has the published artifact as its target"));
   }
   if (Find(difference.base_id) == nullptr) {
     return absl::FailedPreconditionError(
-        publish("the base of the difference, ", difference.base_id,
-                ", does not exist any more; publish without the difference"));
+        publish("there is no artifact ", difference.base_id,
+                ", which is the base of the difference; publish without the difference"));
   }
   return CheckEnds(difference, &artifact);
 }
@@ -165,7 +170,8 @@ absl::Status Catalog::CheckEnds(const ArtifactRecord& difference, const Artifact
         absl::StrCat("publish difference ", difference.artifact_id, ": ", why...));
   };
   if (difference.base_id == difference.target_id) {
-    return publish("the base and the target are both ", difference.base_id, "; name two artifacts");
+    return publish("the base and the target are both ", difference.base_id,
+                   "; give a difference between two artifacts");
   }
   const Artifact* base = Find(difference.base_id);
   const Artifact* known_target = Find(difference.target_id);

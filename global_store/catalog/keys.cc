@@ -39,9 +39,9 @@ absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional
         absl::StrCat("change key ", key, ": the key is not bound, but revision ", *expected,
                      " was expected; expect revision 0 to bind a key that is not bound"));
   }
-  return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": the key is at revision ", current,
-                                                    ", not ", *expected,
-                                                    "; resolve the key again, then decide anew"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("change key ", key, ": the key is at revision ", current, ", but revision ", *expected,
+                   " was expected; resolve the key again before the next change"));
 }
 
 absl::Status NoSuchKey(std::string_view key) {
@@ -142,12 +142,13 @@ absl::StatusOr<std::string> Catalog::FilesFor(const BindRequest& request, const 
     const Artifact* files = Find(request.files_id);
     if (files == nullptr) {
       return absl::NotFoundError(absl::StrCat("bind key ", request.key, ": there is no artifact ",
-                                              request.files_id, " of the key's files; put the files again"));
+                                              request.files_id,
+                                              ", which was given for the key's files; put the files again"));
     }
     if (files->record.kind == ArtifactKind::kFiles) return request.files_id;
     return absl::InvalidArgumentError(absl::StrCat(
-        "bind key ", request.key, ": artifact ", request.files_id, ", given for the key's files, is of kind ",
-        ArtifactKindName(files->record.kind), "; give an artifact of kind files"));
+        "bind key ", request.key, ": the key's files cannot be artifact ", request.files_id,
+        ", which is of kind ", ArtifactKindName(files->record.kind), "; give an artifact of kind files"));
   }
   if (before == nullptr) return std::string();
   if (before->artifact_id == request.artifact_id) return before->files_id;

@@ -11,7 +11,7 @@ absl::Status CheckKeep(uint64_t keep) {
   if (keep >= 1 && keep <= kMaxKeep) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("keep ", keep, " versions: a key keeps 1 to ", kMaxKeep,
-                   ", the current one among them; give a number in that range"));
+                   " versions, including the current version; give a number in this range"));
 }
 
 absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std::string>& pairs) {
@@ -23,15 +23,16 @@ absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std:
     if (equals == std::string_view::npos || equals == 0 ||
         !absl::SimpleAtoi(pair.substr(equals + 1), &versions)) {
       return absl::InvalidArgumentError(absl::StrCat("parse keep rule ", QuoteName(pair),
-                                                     ": the rule is not a prefix of keys, \"=\" and a number "
-                                                     "of versions; write, for example, llama/=3"));
+                                                     ": the rule is not PREFIX=VERSIONS; write, for example, "
+                                                     "llama/=3"));
     }
     TC_RETURN_IF_ERROR(Annotate(CheckKeep(versions), absl::StrCat("parse keep rule ", QuoteName(pair))));
     const bool fresh =
         retention.by_prefix.emplace(pair.substr(0, equals), static_cast<uint32_t>(versions)).second;
     if (!fresh) {
       return absl::InvalidArgumentError(
-          absl::StrCat("parse keep rule ", QuoteName(pair), ": the prefix is given twice; give it once"));
+          absl::StrCat("parse keep rule ", QuoteName(pair),
+                       ": another rule has the same prefix; give one rule for each prefix"));
     }
   }
   return retention;

@@ -29,7 +29,7 @@ TEST(Retention, InvalidRetentionConfiguration_IsRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << pair;
     EXPECT_THAT(status.message(), HasSubstr(pair));
   }
-  EXPECT_THAT(Retention::Parse(2, {"a=1", "a=2"}).status().message(), HasSubstr("twice"));
+  EXPECT_THAT(Retention::Parse(2, {"a=1", "a=2"}).status().message(), HasSubstr("the same prefix"));
 }
 
 class Versions : public DirectoryTest {
@@ -124,8 +124,8 @@ TEST_F(Versions, LastCopyOfReleasedVersion_IsEvictedWithItsManifest) {
   // What is kept stays, and the refusal says for which key.
   const EvictionDecision kept = EvictVersion("v2");
   EXPECT_FALSE(kept.granted);
-  EXPECT_THAT(kept.reason, HasSubstr("earlier version of key k, which keeps 2"));
-  EXPECT_THAT(EvictVersion("v3").reason, HasSubstr("what key k names"));
+  EXPECT_THAT(kept.reason, HasSubstr("earlier version of key k, and the key keeps 2"));
+  EXPECT_THAT(EvictVersion("v3").reason, HasSubstr("the artifact that key k names"));
 }
 
 TEST_F(Versions, ReleasedVersionWithAnotherCopy_KeepsItsManifest) {

@@ -38,9 +38,9 @@ void Catalog::NoteReleased(const std::string& artifact_id) {
 absl::StatusOr<DurableFacts> Catalog::PrepareDeleteDifference(const std::string& artifact_id,
                                                               absl::Time now) const {
   if (differences_.Find(artifact_id) == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("delete difference ", artifact_id,
-                     ": no difference has this id; the difference may be deleted already"));
+    return absl::NotFoundError(absl::StrCat(
+        "delete difference ", artifact_id,
+        ": no difference has this id; no action is needed if the difference was deleted before"));
   }
   DurableFacts facts;
   facts.artifacts.push_back(ReleaseOf(artifact_id, now));
@@ -87,20 +87,21 @@ std::string Catalog::WhyItStays(std::string_view artifact_id, std::string_view c
   const Artifact& state = *artifact;
   if (!state.keys.empty()) {
     const std::string& key = *state.keys.begin();
-    return absl::StrCat("the replica is the last copy of what key ", key, " names", copies,
+    return absl::StrCat("the replica is the last copy of the artifact that key ", key, " names", copies,
                         "; replicate the artifact, pack it to disk, or delete it with `tensorcast rm ", key,
                         "`");
   }
   if (!state.kept_by.empty()) {
     const KeyRecord& key = keys_.find(*state.kept_by.begin())->second;
     return absl::StrCat(
-        "the replica is the last copy of an earlier version of key ", key.name, ", which keeps ", KeepOf(key),
-        " versions", copies,
-        "; keep fewer versions with `tensorcast put --keep`, or delete the artifact with `tensorcast rm`");
+        "the replica is the last copy of an earlier version of key ", key.name, ", and the key keeps ",
+        KeepOf(key), " versions", copies,
+        "; keep fewer versions with `tensorcast put --keep`, or delete the version with `tensorcast rm "
+        "ARTIFACT_ID`");
   }
-  return absl::StrCat(
-      "the replica is the last copy of an artifact that no key names", copies,
-      "; bind a key to the artifact, or delete the artifact with `tensorcast gc --older-than 0s`");
+  return absl::StrCat("the replica is the last copy of an artifact that no key names", copies,
+                      "; replicate the artifact, pack it to disk, or delete all artifacts that no key names "
+                      "with `tensorcast gc --older-than 0s`");
 }
 
 }  // namespace tensorcast::global_store

@@ -71,7 +71,7 @@ absl::Status Coordinator::Load() {
   absl::MutexLock lock(&mutex_);
   directory_.Load(facts, options_.clock());
   const DirectoryCounts counts = directory_.counts();
-  LOG(INFO) << "metadata store " << store_->name() << ": " << counts.artifacts << " artifacts, "
+  LOG(INFO) << "metadata store " << store_->name() << " has " << counts.artifacts << " artifacts and "
             << counts.keys << " keys";
   return absl::OkStatus();
 }
@@ -270,12 +270,12 @@ void Coordinator::Tick(bool behind) {
                              << ", so nodes get that much more time to report; check the load of this host";
     // A node may have spoken in time, and wait.
     LOG_IF_EVERY_N_SEC(WARNING, behind, 10)
-        << "the global store is behind with the reports of nodes, so no silent node is dropped meanwhile; "
+        << "reports of nodes still wait to be read, so the global store drops no silent node for now; "
            "check the load of this host and the metadata store";
     if (stopped || behind) directory_.ExtendLiveness(gap);
     last_tick_ = now;
     for (const NodeView& node : directory_.Tick(now)) {
-      LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") was not heard for "
+      LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") sent no heartbeat for "
                    << node.since_heartbeat
                    << ", so the global store no longer offers the node's replicas; check the node's daemon "
                       "and the network";
@@ -316,7 +316,7 @@ void Coordinator::SettleTasks() {
         return Change{.facts = directory.tasks().PrepareSettle(now)};
       }).status();
   LOG_IF_EVERY_N_SEC(WARNING, !settled.ok(), 60)
-      << "store how tasks ended: " << settled << "; the global store tries again";
+      << "write the results of tasks to the metadata store: " << settled << "; the global store tries again";
 }
 
 void Coordinator::CheckStore() {

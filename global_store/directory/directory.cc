@@ -88,18 +88,19 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   if (request.replica.has_value()) {
     TC_RETURN_IF_ERROR(Inventory::Check(request.node.node_id, *request.replica));
     if (request.replica->artifact_id != artifact.artifact_id) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("publish ", artifact.artifact_id, ": replica ", request.replica->id, " is of ",
-                       request.replica->artifact_id, "; report the replica with its own manifest"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "publish ", artifact.artifact_id, ": replica ", request.replica->id, " is a replica of artifact ",
+          request.replica->artifact_id, "; publish the replica with that artifact"));
     }
   }
   if (request.difference_replica.has_value()) {
     TC_RETURN_IF_ERROR(Inventory::Check(request.node.node_id, *request.difference_replica));
     if (!request.difference.has_value() ||
         request.difference_replica->artifact_id != request.difference->artifact_id) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("publish ", artifact.artifact_id, ": replica ", request.difference_replica->id,
-                       " is not of the difference that is published; report it with its own manifest"));
+      return absl::InvalidArgumentError(absl::StrCat("publish ", artifact.artifact_id, ": replica ",
+                                                     request.difference_replica->id,
+                                                     " is not a replica of a difference that this call "
+                                                     "publishes; publish the replica with its difference"));
     }
   }
   if (request.key.empty() && request.keep.has_value()) {
@@ -222,15 +223,16 @@ Conservation Directory::Compare(const Node& node, uint64_t sequence, const HeldB
     shown.inventories = match == InventoryMatch::kUnknown ? 0 : 1;
     shown.inventory_violations = differs ? 1 : 0;
     if (match == InventoryMatch::kBeganToDiffer) {
-      shown.found.push_back(absl::StrCat(
-          "inventory of node ", node.facts.name, " at sequence ", sequence, ": the node does not hold the ",
-          inventory_.ReplicasOf(node_id).size(), " replicas that are listed for it"));
+      shown.found.push_back(absl::StrCat("inventory of node ", node.facts.name, " at sequence ", sequence,
+                                         ": the node's replicas differ from the ",
+                                         inventory_.ReplicasOf(node_id).size(),
+                                         " replicas that the global store lists for the node"));
     }
   }
   shown.grants = held.served_grants.size();
   for (const std::string& violation : transfers_.grants().NoteServed(node_id, held.served_grants)) {
     ++shown.grant_violations;
-    shown.found.push_back(absl::StrCat("grant of node ", node.facts.name, ": ", violation));
+    shown.found.push_back(absl::StrCat("grant that node ", node.facts.name, " serves: ", violation));
   }
   conservation_.inventories += shown.inventories;
   conservation_.grants += shown.grants;

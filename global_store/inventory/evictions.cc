@@ -50,7 +50,8 @@ Evictions::Copies Evictions::FindCopies(const HeldReplica& replica, const Proofs
       return copies;
     }
     if (HasName(proofs.unproven, other.facts)) {
-      copies.unproven = absl::StrCat("node ", holder.facts.name);
+      copies.unproven =
+          absl::StrCat(", and node ", holder.facts.name, " did not prove the copy that it reports");
       // An unreachable node could not answer, and its slot goes to one that may.
     } else if (!holder.unreachable && copies.to_prove.size() < kAskedAtOnce) {
       copies.to_prove.push_back(ToProve(holder, other));
@@ -70,7 +71,10 @@ void Evictions::AddOrigins(const OriginsAsCopies& origins, const HeldReplica& re
     if (origin->node_id == replica.facts.node_id || std::ranges::count(proofs.proven, name) > 0) {
       copies.counted = true;
     } else if (std::ranges::count(proofs.unproven, name) > 0) {
-      copies.unproven = absl::StrCat(shared ? "" : "node ", shared ? PlaceOf(*origin) : facts.name);
+      copies.unproven =
+          shared
+              ? absl::StrCat(", and node ", facts.name, " did not prove that it can read ", PlaceOf(*origin))
+              : absl::StrCat(", and node ", facts.name, " did not prove the copy that it reports");
     } else if (copies.to_prove.size() < kAskedAtOnce) {
       copies.to_prove.push_back(
           {.replica = name, .node_name = facts.name, .grpc_address = facts.grpc_address, .origin = *origin});
@@ -98,7 +102,7 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
   // Its manifest goes first, so that no key can be bound meanwhile to what is about to be lost.
   if (catalog_.IsReleased(artifact_id)) {
     return EvictionDecision{
-        .reason = "the artifact, a version that no key keeps, is not deleted yet; try again",
+        .reason = "no key keeps this version, but the version is not deleted yet; try again",
         .release_first = true};
   }
   OriginsAsCopies origins =
@@ -106,11 +110,7 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
   AddOrigins(origins, replica, proofs, copies);
   if (copies.counted) return std::nullopt;
   if (!copies.to_prove.empty()) return to_be_proven(std::move(copies.to_prove));
-  const std::string liar =
-      copies.unproven.empty()
-          ? ""
-          : absl::StrCat(", ", copies.unproven, " did not prove that it has the copy it reports");
-  return EvictionDecision{.reason = catalog_.WhyItStays(artifact_id, absl::StrCat(liar, origins.others)),
+  return EvictionDecision{.reason = catalog_.WhyItStays(artifact_id, copies.unproven + origins.others),
                           .waiting_for = std::move(origins.comparing),
                           .unchecked_origins = std::move(origins.unchecked)};
 }

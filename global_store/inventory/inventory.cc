@@ -61,9 +61,11 @@ absl::Status Inventory::Check(const std::string& node_id, const ReplicaInfo& rep
   constexpr size_t kMaxIdBytes = 128;
   for (const std::string* id : {&replica.id, &replica.artifact_id}) {
     if (id->size() <= kMaxIdBytes && IsPrintable(*id)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("report replicas of node ", node_id, ": the id ",
-                                                   QuoteName(*id), " has more than ", kMaxIdBytes,
-                                                   " bytes or is not printable; report another id"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("report replicas of node ", node_id, ": the id ", QuoteName(*id),
+                     id->size() > kMaxIdBytes ? absl::StrCat(" has more than ", kMaxIdBytes, " bytes")
+                                              : " is not printable",
+                     "; report another id"));
   }
   if (replica.id.empty()) {
     return absl::InvalidArgumentError(

@@ -173,7 +173,7 @@ TEST_F(Eviction, UnprovenReplica_DoesNotCountAsCopy) {
   Update("b", {SomeReplica("r1", "x"), SomeReplica("claimed", "x", LocationKind::kDisk)});
   const EvictionDecision decision = Evict("a", "r1", /*liars=*/{"b"});
   EXPECT_FALSE(decision.granted);
-  EXPECT_THAT(decision.reason, HasSubstr("node name-b did not prove that it has the copy it reports"));
+  EXPECT_THAT(decision.reason, HasSubstr("node name-b did not prove the copy that it reports"));
   EXPECT_EQ(Offered("c", "x").empty(), false) << "it is offered as before";
   // A proof is of one node's replica.
   EXPECT_FALSE(directory_.evictions().Request(Id("a"), "r1", now_, {.proven = {{"c", "r1"}}})->granted);

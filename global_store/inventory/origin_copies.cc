@@ -10,20 +10,21 @@ namespace {
 std::string DescribeComparison(const Catalog::Artifact& artifact, const Origin& origin,
                                std::string_view how_far) {
   const std::string& name = artifact.keys.empty() ? artifact.record.artifact_id : *artifact.keys.begin();
-  return absl::StrCat("the comparison of origin ", origin.objects.front().uri, " of ", name,
-                      " before its replica may go: ", how_far);
+  return absl::StrCat("the comparison of ", name, " with the imported files at ", origin.objects.front().uri,
+                      " (", how_far, "), after which the replica can be evicted");
 }
 
 // What the node that looked, of that name, said of shared objects.
 std::string DescribeShared(const Catalog::OriginNote& note, std::string_view uri, std::string_view name) {
   switch (note.finding) {
     case OriginFinding::kMutable:
-      return absl::StrCat(", the object ", uri,
-                          " that it was imported from does not count, since others can replace or delete it");
+      return absl::StrCat(", and object ", uri,
+                          " does not count as a copy, because the object can be replaced or deleted");
     case OriginFinding::kGone:
-      return absl::StrCat(", the object ", uri, " that it was imported from is gone (", note.reason, ")");
+      return absl::StrCat(", and object ", uri, ", from which the artifact was imported, is gone (",
+                          note.reason, ")");
     default:
-      return absl::StrCat(", node ", name, " could not look at the object ", uri, " (", note.reason, ")");
+      return absl::StrCat(", and node ", name, " could not check object ", uri, " (", note.reason, ")");
   }
 }
 
@@ -42,7 +43,8 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
     if (shared) looked_at.node_id = reader;
     const Node* node = nodes.Find(looked_at.node_id);
     if (node == nullptr) {
-      absl::StrAppend(&judged.others, ", node ", origin.node_id, ", where it was imported, is away");
+      absl::StrAppend(&judged.others, ", and node ", origin.node_id,
+                      ", which imported the artifact, is away");
       continue;
     }
     const NodeFacts& facts = node->facts;
@@ -60,30 +62,31 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
     // Where writes leave no trace in size or time, a look cannot tell whether the files changed.
     if (origin.untraceable && !shared) {
       absl::StrAppend(
-          &judged.others, ", what node ", facts.name,
-          " imported it from does not count, since its file system shows no trace of some writes");
+          &judged.others, ", and the imported files of node ", facts.name,
+          " do not count as a copy, because their file system does not show every change of a file");
       continue;
     }
     if (note != nullptr) {
       if (note->finding == OriginFinding::kGone) {
-        absl::StrAppend(&judged.others, ", what node ", facts.name, " imported it from is gone (",
+        absl::StrAppend(&judged.others, ", and the imported files of node ", facts.name, " are gone (",
                         note->reason, ")");
         continue;
       }
       if (fresh) {
         if (note->finding == OriginFinding::kUnclear) {
-          absl::StrAppend(&judged.others, ", node ", facts.name, ", where it was imported, could not look (",
+          absl::StrAppend(&judged.others, ", and node ", facts.name, " could not check its imported files (",
                           note->reason, ")");
           continue;
         }
         if (note->finding == OriginFinding::kComparing) {
           judged.comparing = DescribeComparison(*artifact, origin, note->reason);
-          absl::StrAppend(&judged.others, ", awaited is ", judged.comparing);
+          absl::StrAppend(&judged.others, ", and the global store waits for ", judged.comparing);
           // Right sizes and times are not enough: the files count after their node has compared every digest
           // once.
         } else if (!origin.compared) {
           const std::string& why = note->reason;
-          absl::StrAppend(&judged.others, ", node ", facts.name, " has not compared what it imported it from",
+          absl::StrAppend(&judged.others, ", and node ", facts.name,
+                          " has not compared the artifact with its imported files",
                           why.empty() ? "" : absl::StrCat(" (", why, ")"));
         } else {
           judged.intact.push_back(&origin);
@@ -93,8 +96,8 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
     }
     // The node would only let the caller run into its timeout again.
     if (node->unreachable || now - node->silent_since <= age) {
-      absl::StrAppend(&judged.others, ", node ", facts.name,
-                      shared ? ", which was to look at its origin" : ", where it was imported",
+      absl::StrAppend(&judged.others, ", and node ", facts.name,
+                      shared ? ", which must check the imported objects" : ", which imported the artifact",
                       ", does not answer");
       continue;
     }

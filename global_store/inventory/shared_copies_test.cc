@@ -67,7 +67,7 @@ TEST_F(SharedCopies, EvictingNode_LooksAndProvesUnlessItImported) {
   ASSERT_TRUE(to_prove->to_prove.copies[0].origin.has_value());
   const EvictionDecision lie = Evict("a", "r", /*liars=*/{"a"});
   EXPECT_FALSE(lie.granted);
-  EXPECT_THAT(lie.reason, HasSubstr("s3://bucket/m did not prove"));
+  EXPECT_THAT(lie.reason, HasSubstr("did not prove that it can read s3://bucket/m"));
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
@@ -97,7 +97,7 @@ TEST_F(SharedCopies, MutableObject_DoesNotCountAsCopy) {
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, AllOf(HasSubstr("s3://bucket/m"), HasSubstr("replace or delete it")));
+  EXPECT_THAT(decision.reason, AllOf(HasSubstr("s3://bucket/m"), HasSubstr("replaced or deleted")));
 }
 
 TEST_F(SharedCopies, WhatOneNodeFound_SaysNothingOfAnother) {
@@ -106,7 +106,7 @@ TEST_F(SharedCopies, WhatOneNodeFound_SaysNothingOfAnother) {
   Note("a", OriginFinding::kUnclear, "not in daemon.origins");
   const EvictionDecision denied = Evict("a", "r");
   EXPECT_FALSE(denied.granted);
-  EXPECT_THAT(denied.reason, HasSubstr("could not look at the object s3://bucket/m (not in daemon.origins)"));
+  EXPECT_THAT(denied.reason, HasSubstr("could not check object s3://bucket/m (not in daemon.origins)"));
 }
 
 TEST_F(SharedCopies, GoneVersion_DoesNotCountUntilImportedAgain) {

@@ -18,8 +18,11 @@ constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 
 absl::Status CheckFacts(const NodeFacts& facts) {
   if (facts.node_id.empty() || facts.name.empty() || facts.incarnation == 0) {
-    return absl::InvalidArgumentError(
-        "register a node: the node id or the name is missing, or the incarnation is 0; give all three");
+    const std::string_view missing = facts.node_id.empty() ? "node id"
+                                     : facts.name.empty()  ? "name"
+                                                           : "incarnation";
+    return absl::InvalidArgumentError(absl::StrCat("register a node: the ", missing,
+                                                   " is missing; send a node id, a name and an incarnation"));
   }
   if (facts.incarnation >= kIncarnationsEnd) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -30,14 +33,14 @@ absl::Status CheckFacts(const NodeFacts& facts) {
 }
 
 absl::Status Replaced(const NodeFacts& by, const NodeIdentity& node) {
-  return absl::AbortedError(absl::StrCat("speak for node ", node.node_id, ": the daemon ", by.name, " at ",
+  return absl::AbortedError(absl::StrCat("act as node ", node.node_id, ": the daemon ", by.name, " at ",
                                          by.grpc_address, " (incarnation ", by.incarnation,
                                          ") has replaced this daemon (incarnation ", node.incarnation,
                                          "); stop one of the two"));
 }
 
 absl::Status NotRegistered(const NodeIdentity& node) {
-  return absl::NotFoundError(absl::StrCat("speak for node ", node.node_id, ": incarnation ", node.incarnation,
+  return absl::NotFoundError(absl::StrCat("act as node ", node.node_id, ": incarnation ", node.incarnation,
                                           " is not registered; register the node again"));
 }
 
@@ -125,10 +128,10 @@ absl::Status Membership::CheckRegistration(const NodeFacts& facts) const {
 absl::Status Membership::CheckBinding(std::string_view node_id, std::string_view name) const {
   const auto bound = names_of_nodes_.find(node_id);
   if (bound == names_of_nodes_.end() || bound->second == name) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat("permission denied: node/", name, " may not speak for node ", bound->second, " (", node_id,
-                   "), only ", bound->second, " itself may; if this node was renamed, let an operator run ",
-                   "tensorcast node forget ", node_id));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "permission denied: node/", name, " may not act as node ", bound->second, " (", node_id,
+      "); use the certificate of node ", bound->second,
+      ", or, if the node was renamed, let an operator run `tensorcast node forget ", node_id, "`"));
 }
 
 absl::StatusOr<DurableFacts> Membership::PrepareBindNode(const NodeFacts& facts) const {
@@ -148,7 +151,8 @@ absl::StatusOr<DurableFacts> Membership::PrepareForgetNode(std::string_view node
   const auto bound = names_of_nodes_.find(node_id);
   if (bound == names_of_nodes_.end()) {
     return absl::NotFoundError(absl::StrCat(
-        "forget node ", node_id, ": no certificate's name has this node id; see tensorcast node ls"));
+        "forget node ", node_id,
+        ": this node id is not bound to a certificate's name; see the node ids in `tensorcast node ls`"));
   }
   // The id of a live node stays bound. Else a node with another certificate could take the id over while the
   // first one runs.

@@ -306,7 +306,7 @@ TEST_F(Nodes, DrainingNode_BeginsNoTransferUntilUndrained) {
   const GrantOffer refused = Request("b", "x");
   EXPECT_THAT(refused.granted, IsEmpty());
   EXPECT_EQ(refused.retry_after, absl::ZeroDuration());
-  EXPECT_THAT(refused.no_source_reason, HasSubstr("drains"));
+  EXPECT_THAT(refused.no_source_reason, HasSubstr("is draining"));
   EXPECT_THAT(refused.waiting_for, ElementsAre(HasSubstr("tensorcast node undrain name-b")));
   ASSERT_TRUE(directory_.DrainNode("b", false).ok());
   EXPECT_FALSE(Request("b", "x").granted.empty());

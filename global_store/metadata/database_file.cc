@@ -30,9 +30,9 @@ absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
   // of the file.
   if (fcntl(file.fd_.get(), F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES) return ErrnoStatus(errno, "lock", path);
-    return absl::AlreadyExistsError(absl::StrCat(
-        "lock ", path,
-        ": another global store uses this database; stop that global store, or choose another path"));
+    return absl::AlreadyExistsError(absl::StrCat("lock ", path,
+                                                 ": another global store uses this database; stop that "
+                                                 "global store, or set another global_store.metadata_path"));
   }
   struct stat now{};
   if (fstat(file.fd_.get(), &now) != 0) return ErrnoStatus(errno, "stat", path);
@@ -54,10 +54,11 @@ absl::Status DatabaseFile::Check() const {
     struct stat now{};
     const bool there = stat(file.path.c_str(), &now) == 0;
     if (there && now.st_dev == file.device && now.st_ino == file.inode) continue;
-    return absl::DataLossError(absl::StrCat(
-        "use the metadata database ", file.path, ": the file was ", there ? "replaced" : "removed",
-        " while this global store runs, so no change can be stored; put the file back, or start this global "
-        "store again with a back-up"));
+    return absl::DataLossError(absl::StrCat("use the metadata database ", file.path, ": the file was ",
+                                            there ? "replaced" : "removed",
+                                            " while this global store ran, so the global store can write no "
+                                            "change; put the file back, or start the "
+                                            "global store again with a backup"));
   }
   return absl::OkStatus();
 }

@@ -130,7 +130,7 @@ absl::Status Damaged(std::string_view kind, std::string_view name, std::string_v
   return absl::DataLossError(absl::StrCat("load ", kind, " ", name, ": ", cause, "; ", remedy));
 }
 
-constexpr std::string_view kUnreadable = "the record cannot be read";
+constexpr std::string_view kUnreadable = "the record is damaged";
 
 absl::Status AddArtifact(std::string_view name, const std::string& record, DurableFacts& facts) {
   record::Artifact message;

@@ -225,17 +225,15 @@ absl::Status PrepareSchema(SqliteConnection& connection) {
     TC_RETURN_IF_ERROR(connection.Execute(kCreate));
     version = kSchemaVersion;
   } else if (application != kApplicationId) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("open the metadata database ", connection.path(),
-                     ": the file belongs to another program; give the global store a "
-                     "global_store.metadata_path of its own"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "open the metadata database ", connection.path(),
+        ": the file is the database of another program; set another global_store.metadata_path"));
   }
   if (version != kSchemaVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("open the metadata database ", connection.path(), ": the file has schema version ",
                      version, ", and this program uses schema version ", kSchemaVersion,
-                     "; run the release that wrote the file, or give the global store another "
-                     "global_store.metadata_path"));
+                     "; run the release that wrote the file, or set another global_store.metadata_path"));
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ absl::Status ChangeWriter::Write(const Operations& operations) {
   if (!operations.fits()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "write a change to etcd: the change has ", operations.count(), " operations and ", operations.bytes(),
-        " bytes, more than one etcd transaction takes; change less in one call"));
+        " bytes, and one etcd transaction cannot hold so much; change less in one call"));
   }
   Waiting self{.operations = &operations};
   absl::MutexLock lock(&mutex_);
@@ -103,8 +103,8 @@ pb::TxnRequest ChangeWriter::ChangeOf(const Operations& operations, uint64_t own
 
 absl::Status ChangeWriter::EndLeadership(const absl::Status& why) {
   leadership_.StepDown(
-      absl::UnavailableError(absl::StrCat("lead by etcd: this global store does not lead any more (",
-                                          why.message(), "); ask the global store that leads now")));
+      absl::UnavailableError(absl::StrCat("lead by etcd: this global store no longer leads (", why.message(),
+                                          "); call the global store that leads now")));
   return leadership_.Check();
 }
 

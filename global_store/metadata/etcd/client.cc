@@ -29,7 +29,7 @@ namespace pb = etcdserverpb;
 // How long a member may take until the next one is tried; meanwhile it goes on being connected to.
 constexpr absl::Duration kConnect = absl::Milliseconds(250);
 
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
+absl::StatusOr<std::string> ReadPem(std::string_view setting, const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
   // The stream catches what its buffer throws where a read fails, as that of a folder does. Iterators would
@@ -38,7 +38,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path) {
   text << file.rdbuf();
   if (!file || !text || text.view().empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("connect to etcd: ", path, " cannot be read or is empty; name a PEM file"));
+        absl::StrCat("connect to etcd: ", setting, " names ", path,
+                     ", which cannot be read or is empty; name a PEM file that the global store can read"));
   }
   return text.str();
 }
@@ -47,12 +48,13 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const Cl
   if (options.ca.empty()) {
     if (options.certificate.empty() && options.key.empty()) return grpc::InsecureChannelCredentials();
     return absl::InvalidArgumentError(
-        "connect to etcd: a certificate is set without an authority; set global_store.etcd.ca, too");
+        "connect to etcd: a certificate or a key is set, and no CA certificate; set global_store.etcd.ca, "
+        "too");
   }
   grpc::SslCredentialsOptions tls;
-  TC_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem(options.ca));
-  TC_ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem(options.certificate));
-  TC_ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem(options.key));
+  TC_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem("global_store.etcd.ca", options.ca));
+  TC_ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem("global_store.etcd.certificate", options.certificate));
+  TC_ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem("global_store.etcd.key", options.key));
   return grpc::SslCredentials(tls);
 }
 
@@ -170,9 +172,9 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
     // since etcd is what does not answer.
     if (absl::Status wanted = context.Check(what); !wanted.ok()) {
       if (absl::IsCancelled(wanted)) return wanted;
-      return absl::UnavailableError(absl::StrCat(what, " of etcd at ", absl::StrJoin(options.endpoints, ", "),
-                                                 ": etcd did not answer (", last.message(),
-                                                 "); start etcd, or find out why etcd is slow"));
+      return absl::UnavailableError(absl::StrCat(
+          "call ", what, " of etcd at ", absl::StrJoin(options.endpoints, ", "), ": etcd did not answer (",
+          last.message(), "); start etcd, or find out why etcd is slow"));
     }
     const size_t index = current.load();
     const Member& member = members[index];

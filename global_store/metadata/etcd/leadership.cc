@@ -59,9 +59,9 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   const auto& format = seen.responses(2).response_range();
   if (format.kvs_size() > 0 && format.kvs(0).value() != kFormat) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "lead by etcd: the store below ", options.prefix, " has format ", format.kvs(0).value(),
-        ", and this program only uses format ", kFormat,
-        "; run a program that uses the format of the store, or set another global_store.etcd.prefix"));
+        "lead by etcd: the metadata below ", options.prefix, " has format ", format.kvs(0).value(),
+        ", and this program uses only format ", kFormat,
+        "; run a release that uses the format of the metadata, or set another global_store.etcd.prefix"));
   }
   if (leader.kvs_size() > 0) {
     record::Leader found;
@@ -129,13 +129,13 @@ absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
     StoreAddress other = told;
     const absl::StatusOr<Term> term = TryOnce(client, options, attempt, other);
     if (term.ok()) {
-      LOG(INFO) << "leads the global stores on etcd at " << client->endpoints() << ", epoch "
+      LOG(INFO) << "this global store leads, by etcd at " << client->endpoints() << ", in epoch "
                 << term->epoch.number;
       return std::unique_ptr<Leadership>(new Leadership(client, options, *term));
     }
     if (other != told) on_leader(told = other);
     if (absl::IsUnavailable(term.status())) {
-      LOG_IF(WARNING, silent.empty()) << "waits for etcd: " << term.status().message();
+      LOG_IF(WARNING, silent.empty()) << "this global store waits for etcd: " << term.status().message();
       silent = std::string(term.status().message());
     } else if (!absl::IsAborted(term.status())) {
       TC_RETURN_IF_ERROR(context.Check("lead by etcd"));
@@ -164,7 +164,7 @@ Leadership::~Leadership() {
   keep_alive_.reset();
   OnLost(nullptr);  // the caller that ends it knows
   StepDown(absl::UnavailableError(
-      "lead by etcd: this global store has resigned; ask the global store that leads now"));
+      "lead by etcd: this global store has resigned; call the global store that leads now"));
   client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
 }
 
@@ -180,8 +180,8 @@ absl::Status Leadership::Check() const {
   absl::MutexLock lock(&mutex_);
   if (!over_.ok()) return over_;
   return absl::UnavailableError(
-      "lead by etcd: this global store does not lead any more, since etcd did not answer in time; ask the "
-      "global store that leads now");
+      "lead by etcd: this global store no longer leads, because etcd did not answer in time; call the global "
+      "store that leads now");
 }
 
 // Ends once, for the first reason. Calls to etcd that are under way are cancelled, and `lost` is called
@@ -242,9 +242,9 @@ void Leadership::KeepAlive() {
     return;
   }
   if (absl::IsNotFound(ttl.status())) {
-    StepDown(
-        absl::UnavailableError("lead by etcd: this global store does not lead any more, since its lease has "
-                               "ended; ask the global store that leads now"));
+    StepDown(absl::UnavailableError(
+        "lead by etcd: this global store no longer leads, because its lease has ended; "
+        "call the global store that leads now"));
   } else if (const absl::Status leads = Check(); !leads.ok()) {
     StepDown(leads);
   }

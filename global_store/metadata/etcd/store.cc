@@ -206,7 +206,7 @@ absl::StatusOr<std::string> Store::ReadManifest(std::string_view artifact_id) {
   const auto lost = [&] {
     return absl::DataLossError(
         absl::StrCat("read the manifest of ", artifact_id,
-                     ": etcd has only a part of the manifest; restore etcd from a snapshot"));
+                     ": the manifest in etcd is damaged or incomplete; restore etcd from a snapshot"));
   };
   record::Manifest manifest;
   if (!manifest.ParseFromString(*value)) return lost();
@@ -237,7 +237,7 @@ absl::StatusOr<std::optional<std::string>> Store::FindResponse(std::string_view 
   record::Request kept;
   if (kept.ParseFromString(*value)) return std::move(*kept.mutable_response());
   return absl::DataLossError(absl::StrCat("find the answer to request ", request,
-                                          ": etcd's record cannot be read; restore etcd from a snapshot"));
+                                          ": the record in etcd is damaged; restore etcd from a snapshot"));
 }
 
 absl::Status Store::Purge(const PurgeTimes& before) {
