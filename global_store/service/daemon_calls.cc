@@ -56,7 +56,7 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
                       const v1::CheckOriginResponse& answer) {
   if (!status.ok()) {
     LOG(INFO) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
-              << " does not count for now: " << status;
+              << " does not count as a copy for now: " << status;
     // Any other error is an answer, and about this origin only.
     const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     return {.finding = silent ? OriginFinding::kSilent : OriginFinding::kUnclear,
@@ -243,8 +243,10 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
     }
   } catch (const std::system_error& error) {
     // The holders that are not asked count as unproven, like those that do not answer.
-    LOG(WARNING) << "Not all holders of " << copies.artifact_id
-                 << " are asked for a proof: cannot start a thread: " << error.what();
+    LOG(WARNING)
+        << "ask the holders of " << copies.artifact_id
+        << " for a proof: some holders are not asked, because the global store cannot start a thread ("
+        << error.what() << "); raise the limit of threads (ulimit -u, TasksMax)";
   }
   own = Ask(call, question, copies.evicting, credentials);
   for (std::thread& asker : askers) asker.join();
@@ -255,9 +257,9 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
     // A copy that does not answer counts as unproven: an eviction may wait, a last copy may not go.
     (proven ? proofs.proven : proofs.unproven).push_back(copy.replica);
     LOG_IF(WARNING, !proven)
-        << "node " << copy.node_name << " says that it has a copy of " << copies.artifact_id
-        << ", and did not prove it: "
-        << (!own.ok() ? own.status()
+        << "node " << copy.node_name << " reports a copy of " << copies.artifact_id
+        << ", but the copy is not proven: "
+        << (!own.ok() ? Annotate(own.status(), "get a proof of the replica to evict, to compare with")
             : answers[i].ok()
                 ? absl::DataLossError(
                       "the bytes of the copy differ; drop this copy, and get or import the artifact again")

@@ -62,8 +62,10 @@ class DifferencesService final : public v1::Differences::CallbackService {
     // By name: a node may come back with another id, and its name is its certificate's.
     nodes.insert(name);
     const size_t count = nodes.size();
-    LOG(WARNING) << "difference " << difference << " makes wrong bytes, says node " << name << "; " << count
-                 << " of " << kEnoughNodes << " nodes that are needed to delete it have said so";
+    LOG(WARNING) << "node " << name << " reports that difference " << difference << " makes wrong bytes; "
+                 << count << (count == 1 ? " node has" : " nodes have")
+                 << " reported this, and the global store deletes the difference after " << kEnoughNodes
+                 << " nodes";
     if (reports_.size() > kMaxReported) reports_.erase(reports_.begin());
     return count >= kEnoughNodes;
   }

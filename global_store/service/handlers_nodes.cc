@@ -58,7 +58,7 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
     return absl::InvalidArgumentError(
         absl::StrCat("register node ", request.node().name(), ": the address ", request.node().grpc_address(),
                      " can be reached only on the node's own host, and this global store serves other hosts, "
-                     "too; set daemon.listen of the node"));
+                     "too; set daemon.listen of the node to host:port"));
   }
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.node().pools()));
   const NodeFacts facts = FromProto(request.node());
@@ -245,9 +245,9 @@ absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext
 absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
     const RequestContext& context, const v1::GetClusterStatusRequest& request) {
   if (request.page_size() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("get the cluster status: the page size is ",
-                                                   request.page_size(),
-                                                   "; give a positive number, or 0 for whole messages"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("get the cluster status: the page size is ", request.page_size(),
+                     "; give a positive number, or 0 for pages without a max number of nodes"));
   }
   PageBounds bounds{.bytes = kPageBytes};
   if (request.page_size() > 0) bounds.entries = static_cast<size_t>(request.page_size());

@@ -89,8 +89,8 @@ std::string LeftOut(const Remembered& remembered, const WallClock& clock, size_t
         absl::FormatTime(absl::RFC3339_sec, clock.ToWall(remembered.begin), absl::UTCTimeZone())));
   }
   if (remembered.forgotten > 0) {
-    left_out.push_back(
-        absl::StrCat("some of ", remembered.forgotten, " transfers that the global store had no room for"));
+    left_out.push_back(absl::StrCat("some of the ", remembered.forgotten,
+                                    " transfers that the global store dropped to limit its memory"));
   }
   if (path > kMaxPath) left_out.push_back(absl::StrCat("the first ", path - kMaxPath, " hops of the path"));
   return absl::StrJoin(left_out, "; ");

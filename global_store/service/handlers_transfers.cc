@@ -137,9 +137,10 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
         StartReading(context, *offer.origin_to_read);
         return offer;
       }
-      NoteReading(*offer.origin_to_read,
-                  absl::UnavailableError("read the origin: the node of the origin is silent or lost the "
-                                         "files; start that node, or import the artifact again"));
+      NoteReading(
+          *offer.origin_to_read,
+          absl::UnavailableError("read the origin: the node of the origin does not answer, or no "
+                                 "longer has the files; start that node, or import the artifact again"));
     } else {
       return offer;
     }
@@ -169,8 +170,8 @@ void Handlers::StartReading(const RequestContext& context, const OriginToCheck& 
 }
 
 absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToCheck& origin) {
-  LOG(INFO) << "node " << origin.origin.node_id << " is asked to read " << origin.artifact_id
-            << " from the files that it imported: no other node has it";
+  LOG(INFO) << "ask node " << origin.origin.node_id << " to read " << origin.artifact_id
+            << " from the files that the node imported, since no other node has a replica";
   const absl::Status read =
       AskToMaterialize(context, origin.artifact_id, origin.grpc_address, options_.credentials);
   if (read.ok()) return read;

@@ -65,8 +65,8 @@ void Handlers::DigestAccused() {
   const std::vector<CopyToProve> accused = coordinator_.WithDirectory(
       [](Directory& directory, SteadyTime) { return directory.accusations().Take(); });
   for (const CopyToProve& replica : accused) {
-    LOG(WARNING) << "replica " << replica.replica.replica_id << " of node " << replica.node_name
-                 << " does not match its manifest, as a receiver says: the node digests it again";
+    LOG(WARNING) << "a receiver reports that replica " << replica.replica.replica_id << " of node "
+                 << replica.node_name << " does not match its manifest; the node digests the replica again";
     const absl::Status started = readings_.Schedule([this, replica] { DigestOne(replica); });
     LOG_IF(ERROR, !started.ok()) << "digest replica " << replica.replica.replica_id << " again: " << started;
   }
@@ -81,11 +81,11 @@ void Handlers::DigestOne(const CopyToProve& accused) {
     if (attempt > 0 && !rpc::SleepFor(context, kPauseBetweenDigests, "digest a replica again").ok()) return;
     matches = AskToDigest(context, accused, options_.credentials);
   }
-  LOG(INFO) << "replica " << accused.replica.replica_id << " of node " << accused.node_name
-            << ", which a receiver says is corrupt, "
-            << (!matches.ok() ? absl::StrCat("could not be digested again: ", matches.status().message())
-                : *matches    ? "matches its manifest, as its node says"
-                              : "is dropped by its node");
+  LOG(INFO) << "digest replica " << accused.replica.replica_id << " of node " << accused.node_name
+            << " again, after a receiver reported wrong bytes: "
+            << (!matches.ok() ? std::string(matches.status().message())
+                : *matches    ? "the node reports that the replica matches its manifest"
+                              : "the replica does not match its manifest, and the node drops it");
   // A node drops a replica that does not match, and reports that itself.
   if (!matches.ok() || !*matches) return;
   coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {

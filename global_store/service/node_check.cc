@@ -65,8 +65,10 @@ absl::Status CheckNodeDescription(const v1::Node& node) {
     return absl::InvalidArgumentError(absl::StrCat("register a node: the node names more than ", kMaxDevices,
                                                    " devices; name fewer devices"));
   }
-  for (const std::string& lane : node.lanes()) TC_RETURN_IF_ERROR(CheckLane("lanes", lane));
-  for (const std::string& lane : node.device_lanes()) TC_RETURN_IF_ERROR(CheckLane("device_lanes", lane));
+  for (const std::string& lane : node.lanes()) TC_RETURN_IF_ERROR(CheckLane("a name in lanes", lane));
+  for (const std::string& lane : node.device_lanes()) {
+    TC_RETURN_IF_ERROR(CheckLane("a name in device_lanes", lane));
+  }
   for (const v1::Device& device : node.devices()) {
     TC_RETURN_IF_ERROR(CheckText("a device's uuid", device.uuid()));
     TC_RETURN_IF_ERROR(CheckText("a device's name", device.name()));

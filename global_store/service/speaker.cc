@@ -17,9 +17,9 @@ absl::Status CheckSpeaksFor(Coordinator& coordinator, std::string_view peer, std
     TC_RETURN_IF_ERROR(directory.membership().CheckBinding(node_id, name.name));
     const Node* node = directory.membership().Find(node_id);
     if (node == nullptr || node->facts.name == name.name) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        absl::StrCat("permission denied: ", peer, " may not speak for node ", node->facts.name, " (", node_id,
-                     "), only ", node->facts.name, " itself may; use the certificate of that node"));
+    return absl::PermissionDeniedError(absl::StrCat("permission denied: ", peer, " may not act as node ",
+                                                    node->facts.name, " (", node_id,
+                                                    "); use the certificate of node ", node->facts.name));
   });
 }
 

@@ -59,9 +59,9 @@ absl::Status CheckName(std::string_view what, std::string_view name) {
   if (!name.empty() && name.size() <= kMaxNameBytes && IsPrintable(name) && name.find('/') == name.npos) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("agree on a version: the ", what, " ", QuoteName(name),
+  return absl::InvalidArgumentError(absl::StrCat("agree on a version: the ", what, " name ", QuoteName(name),
                                                  " is not 1 to ", kMaxNameBytes,
-                                                 " printable bytes without '/'; choose another one"));
+                                                 " printable bytes without '/'; choose another name"));
 }
 
 GroupVersion FromProto(const v1::GroupVersion& version) {

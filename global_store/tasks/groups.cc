@@ -27,7 +27,9 @@ absl::Status Groups::CheckMayBroadcast(std::string_view node_id) const {
   const auto refuse = [&](std::string_view why) {
     return absl::FailedPreconditionError(absl::StrCat("node ", node->facts.name, ": ", why));
   };
-  if (node->draining) return refuse("the node drains; undrain the node with `tensorcast node undrain`");
+  if (node->draining) {
+    return refuse(absl::StrCat("the node is draining; run `tensorcast node undrain ", node->facts.name, "`"));
+  }
   const BroadcastAbility& ability = node->facts.broadcasts;
   if (ability.nccl_version.empty()) {
     return refuse(ability.why_not.empty()
@@ -108,8 +110,8 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
   if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;
   if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
-        "broadcast by nccl: the named GPUs are on fewer than two nodes; name a GPU of another node, or leave "
-        "out the lane");
+        "broadcast by nccl: all named GPUs are on one node; name a GPU of another node, or leave out the "
+        "lane");
   }
   std::ranges::sort(group.ranks, {},
                     [](const GroupPlan::Rank& rank) { return std::pair(rank.node_id, rank.location); });

@@ -114,7 +114,7 @@ TEST_F(Groups, NodeWithoutBroadcasts_IsLeftOutAndNcclLaneSaysWhy) {
   directory_.membership().SetBroadcasts("d", {.why_not = "security.trusted_fabric is not set"});
   EXPECT_THAT(WhyNot({"a", "d"}), HasSubstr("name-d: security.trusted_fabric is not set"));
   EXPECT_THAT(WhyNot({"a", "b"}, {{}}), HasSubstr("is not a GPU"));
-  EXPECT_THAT(WhyNot({"a"}), HasSubstr("fewer than two nodes"));
+  EXPECT_THAT(WhyNot({"a"}), HasSubstr("are on one node"));
   directory_.membership().SetBroadcasts("c", {.nccl_version = "2.20.5"});
   EXPECT_THAT(WhyNot({"a", "c"}), HasSubstr("NCCL 2.20.5"));
   directory_.membership().SetBroadcasts("c", {.nccl_version = "2.28.9"});

@@ -35,13 +35,14 @@ absl::Status CheckRoom(const Node& node, const Location& location, uint64_t imag
   if (location.kind == LocationKind::kGpu && std::ranges::none_of(node.facts.devices, is_it)) {
     return absl::InvalidArgumentError(
         absl::StrCat("make a replica on node ", node.facts.name, ": the node has no ", location.ToString(),
-                     "; GPUs of the node: ", node.facts.devices.size(), "; name another location"));
+                     ", and has ", node.facts.devices.size(),
+                     node.facts.devices.size() == 1 ? " GPU" : " GPUs", "; name another location"));
   }
   const auto pool = std::ranges::find(node.pools, location, &PoolFacts::location);
   if (pool == node.pools.end() || pool->capacity_bytes >= image_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("make a replica on node ", node.facts.name, ": the node has ", pool->capacity_bytes,
-                   " bytes for replicas at ", location.ToString(), ", and the artifact takes ", image_bytes,
+                   " bytes for replicas at ", location.ToString(), ", and the artifact needs ", image_bytes,
                    " bytes; name another node or location"));
 }
 

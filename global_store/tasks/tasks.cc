@@ -351,7 +351,7 @@ std::string Tasks::WhatItWaitsFor(const TaskRecord& task) const {
   const Node* node = nodes_.Find(task.node_id);
   if (node == nullptr) return absl::StrCat("node ", task.node_name, ", which is away");
   if (node->draining) return absl::StrCat("node ", task.node_name, ", which drains");
-  return task.failures > 0 ? "another attempt, after a pause" : "its turn on its node";
+  return task.failures > 0 ? "another attempt, after a pause" : "its turn on the node";
 }
 
 TaskView Tasks::ViewOf(const HeldTask& task) const {

@@ -197,7 +197,7 @@ TEST_F(Tasks, TaskOfNodeThatIsAway_WaitsAndIsHandedOutAgain) {
   EXPECT_EQ(Only().waiting_for, "node name-a, which is away");
   EXPECT_EQ(Replicate({"name-a"})[0].task->record.task_id, "w1-0") << "its name is known from the task";
   Register("a", 2);
-  EXPECT_EQ(Only().waiting_for, "its turn on its node");
+  EXPECT_EQ(Only().waiting_for, "its turn on the node");
   EXPECT_THAT(*directory_.tasks().Take(Id("a", 2), now_), SizeIs(1));
   EXPECT_TRUE(absl::IsAborted(directory_.tasks().Take(Id("a", 1), now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.tasks().Note(Id("a", 1), {})));

@@ -140,7 +140,8 @@ std::vector<std::string> Grants::NoteServed(const std::string& node_id,
     const auto told = node->second.revoked.find(grant_id);
     if (told == node->second.revoked.end() || ++told->second.served != kServedAfterEnd) continue;
     violations.push_back(absl::StrCat("grant ", grant_id,
-                                      " has ended, but its source serves it after it was told ",
+                                      " has ended, but the source still serves the pull, although the global "
+                                      "store reported the end to the source ",
                                       kServedAfterEnd - 1, " times"));
   }
   return violations;

@@ -79,15 +79,15 @@ TEST_F(Grants, HolderOfReplica_GetsNoGrantFromItself) {
 TEST_F(Grants, TriedReplica_IsNotGrantedAgain) {
   const GrantOffer offer = Request("receiver", "x", {"r"});
   EXPECT_TRUE(offer.granted.empty());
-  EXPECT_THAT(offer.no_source_reason, HasSubstr("none is ready, intact and untried"));
+  EXPECT_THAT(offer.no_source_reason, HasSubstr("is incomplete, is corrupt, failed before"));
 }
 
 TEST_F(Grants, UnreachableSource_IsNotGrantedButNamed) {
   ASSERT_TRUE(directory_.membership().SetUnreachable(Id("source"), true).ok());
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_TRUE(offer.granted.empty());
-  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and says that "
-                                                       "no process answers at source:7000")))
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and reports that "
+                                                       "its own address does not answer: source:7000")))
       << "what it has is not lost: the receiver must not take it for NOT_FOUND";
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
   EXPECT_TRUE(directory_.membership().Find("source")->unreachable);
@@ -101,7 +101,7 @@ TEST_F(Grants, UnreachableFillingSource_IsNotWaitedFor) {
   Update("source", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
-  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("no process answers at source:7000")));
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("does not answer: source:7000")));
   EXPECT_THAT(Request("receiver", "x", {"r"}).waiting_for, IsEmpty()) << "it was tried, and is not a copy";
 }
 
@@ -111,7 +111,7 @@ TEST_F(Grants, SourceWithoutSharedLane_IsNotGranted) {
   Register(other);
   const GrantOffer offer = Request("other", "x");
   EXPECT_TRUE(offer.granted.empty());
-  EXPECT_THAT(offer.no_source_reason, HasSubstr("shares any lane"));
+  EXPECT_THAT(offer.no_source_reason, HasSubstr("no lane connects this node"));
 }
 
 TEST_F(Grants, Grants_AreSpreadOverSources) {

@@ -73,8 +73,8 @@ TEST_F(Hostmates, Hostmates_WaitForPullingNodeAndCopyFromIt) {
   for (const char* node : {"b", "c"}) {
     const GrantOffer offer = Ask(node);
     EXPECT_TRUE(MustWait(offer));
-    EXPECT_THAT(offer.no_source_reason, HasSubstr("name-a, of the same host"));
-    EXPECT_THAT(offer.waiting_for, ElementsAre("the replica that begins to fill at name-a"));
+    EXPECT_THAT(offer.no_source_reason, HasSubstr("node name-a in the same host"));
+    EXPECT_THAT(offer.waiting_for, ElementsAre("the replica that begins to fill on node name-a"));
     EXPECT_LT(offer.retry_after, absl::Milliseconds(20)) << "mostly it is reported at once";
   }
   for (const char* node : {"a", "b", "c"}) Fill(node);

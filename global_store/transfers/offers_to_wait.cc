@@ -58,7 +58,7 @@ void Transfers::OfferToWait(const Asking& asking, size_t elsewhere, GrantOffer& 
 void Transfers::AddFilling(const Asking& asking, Waits::Waiting& waiting, GrantOffer& offer) const {
   const std::string& artifact_id = asking.request.artifact_id;
   const auto add = [&](const Node& node, std::string_view does) {
-    offer.waiting_for.push_back(absl::StrCat("the replica that ", does, " at ", node.facts.name));
+    offer.waiting_for.push_back(absl::StrCat("the replica that ", does, " on node ", node.facts.name));
     waiting.nodes.push_back(node.facts.node_id);
   };
   inventory_.ForEach(artifact_id, [&](const Node& node, const HeldReplica& held) {
@@ -92,13 +92,13 @@ std::vector<std::string> Transfers::NodesThatWillReport(const Asking& asking) co
   std::vector<std::string> names;
   if (asking.now < nodes_.awaited_until()) {
     names.push_back(
-        absl::StrCat("nodes that did not register again yet since the global store was started (for ",
-                     For(nodes_.awaited_until() - asking.now + absl::Seconds(1)), " more at most)"));
+        absl::StrCat("nodes that have not registered again since the start of the global store (max ",
+                     For(nodes_.awaited_until() - asking.now + absl::Seconds(1)), " more)"));
   }
   for (const auto& [node_id, node] : nodes_.nodes()) {
     if (&node == &asking.receiver || asking.now - node.registered > node.ttl) continue;
     if (inventory_.HasReported(node_id)) continue;
-    names.push_back(absl::StrCat("the inventory of ", node.facts.name, ", which has just registered"));
+    names.push_back(absl::StrCat("the inventory of node ", node.facts.name, ", which has just registered"));
     if (names.size() == kMaxNamed) break;
   }
   std::vector<std::string> accused;
@@ -108,7 +108,7 @@ std::vector<std::string> Transfers::NodesThatWillReport(const Asking& asking) co
     const bool is_digested = held.corrupt && held.Matters() && asking.now < held.digested_by;
     if (is_digested && &node != &asking.receiver && !node.unreachable && CanUse(asking.query, candidate) &&
         !Names(asking.request.excluded_replicas, held.facts)) {
-      accused.push_back(absl::StrCat("a replica that ", node.facts.name, " digests again"));
+      accused.push_back(absl::StrCat("a replica that node ", node.facts.name, " digests again"));
     }
     return accused.size() < kMaxNamed;
   });
@@ -120,7 +120,7 @@ std::vector<std::string> Transfers::NodesAwayWith(const Asking& asking) const {
   std::vector<std::string> names;
   for (const auto& [node_id, away] : inventory_.away()) {
     if (!away.artifacts.contains(asking.request.artifact_id)) continue;
-    names.push_back(absl::StrCat("node ", away.name, ", which has a copy and is away for ",
+    names.push_back(absl::StrCat("node ", away.name, ", which has a copy and has been away for ",
                                  For(asking.now - away.since)));
     if (names.size() == kMaxNamed) break;
   }
@@ -132,9 +132,9 @@ std::vector<std::string> Transfers::UnreachableNodesWith(const Asking& asking) c
   const auto add = [&](const Node& node, LocationKind place) {
     const SourceCandidate candidate{.replica_id = "", .end = &node.end, .place = place};
     if (&node == &asking.receiver || !node.unreachable || !CanUse(asking.query, candidate)) return;
-    names.insert(absl::StrCat("node ", node.facts.name,
-                              ", which has a copy and says that no process answers at ",
-                              node.facts.grpc_address));
+    names.insert(absl::StrCat(
+        "node ", node.facts.name,
+        ", which has a copy and reports that its own address does not answer: ", node.facts.grpc_address));
   };
   inventory_.ForEach(asking.request.artifact_id, [&](const Node& node, const HeldReplica& held) {
     const bool excluded = Names(asking.request.excluded_replicas, held.facts);
@@ -180,14 +180,14 @@ std::vector<std::string> Transfers::OfferOrigins(const Asking& asking, GrantOffe
     if (held != nullptr && !held->evicting) continue;
     // It asked for leave to evict it and may have done so: in a moment it is offered again or gone.
     if (held != nullptr) {
-      offer.waiting_for = {absl::StrCat("a replica that ", node.facts.name, " may be about to evict")};
+      offer.waiting_for = {absl::StrCat("a replica that node ", node.facts.name, " may evict now")};
       offer.retry_after = kAskAgain;
       return {origin.node_id};
     }
     Waits::Reading& reading = waits_.ReadingOf(request.artifact_id, origin.node_id);
     if (reading.HasFailed(now)) {
-      offer.waiting_for.push_back(absl::StrCat("the files that ", node.facts.name,
-                                               " imported, which it could not read (", reading.error, ")"));
+      offer.waiting_for.push_back(absl::StrCat("the imported files of node ", node.facts.name,
+                                               ", which the node could not read (", reading.error, ")"));
       continue;
     }
     // The first that asks starts the reading, once for all; the others are told to wait for it.
@@ -206,7 +206,7 @@ std::vector<std::string> Transfers::OfferOrigins(const Asking& asking, GrantOffe
       }
       grants_.EndAll(in_vain, GrantEnd::kRevoked, now);
     }
-    offer.waiting_for = {absl::StrCat("the files that ", node.facts.name, " imported, which it reads")};
+    offer.waiting_for = {absl::StrCat("node ", node.facts.name, ", which reads the files that it imported")};
     offer.retry_after = kAskAgain;
     return {origin.node_id};
   }

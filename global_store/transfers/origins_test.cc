@@ -58,13 +58,14 @@ TEST_F(Origins, UncomparedOrigin_DoesNotCountAsCopy) {
   EXPECT_FALSE(never_begun.granted);
   EXPECT_EQ(never_begun.waiting_for, "");
   EXPECT_THAT(never_begun.reason,
-              HasSubstr("name-b has not compared what it imported it from (the disk failed)"));
+              HasSubstr("name-b has not compared the artifact with its imported files (the disk failed)"));
 
   directory_.NoteOrigin("x", other, OriginFinding::kComparing, "3.1 of 16.0 GiB", now_);
   const EvictionDecision under_way = Evict("a", "r");
   EXPECT_FALSE(under_way.granted);
   EXPECT_EQ(under_way.waiting_for,
-            "the comparison of origin /m of x before its replica may go: 3.1 of 16.0 GiB");
+            "the comparison of x with the imported files at /m (3.1 of 16.0 GiB), after which the replica "
+            "can be evicted");
   EXPECT_THAT(under_way.reason, HasSubstr(under_way.waiting_for));
 
   Origin compared = other;
@@ -82,7 +83,7 @@ TEST_F(Origins, UntraceableOrigin_NeverCountsAsCopy) {
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, HasSubstr("no trace of some writes"));
+  EXPECT_THAT(decision.reason, HasSubstr("does not show every change of a file"));
 }
 
 TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
@@ -148,8 +149,9 @@ TEST_F(Origins, ChangedOrigin_NeverCountsAsCopyAgain) {
     const EvictionDecision decision = Evict("a", "r");
     EXPECT_FALSE(decision.granted);
     EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-    EXPECT_THAT(decision.reason, AllOf(HasSubstr("last copy"), HasSubstr("name-b imported it from is gone"),
-                                       HasSubstr("its files changed")));
+    EXPECT_THAT(decision.reason,
+                AllOf(HasSubstr("last copy"), HasSubstr("imported files of node name-b are gone"),
+                      HasSubstr("its files changed")));
     Pass(absl::Minutes(1));
     Note(OriginFinding::kIntact);  // the same file back in its place does not undo what was promised
   }
@@ -183,7 +185,7 @@ TEST_F(Origins, OriginOnSilentNode_DoesNotCountAndIsRetriedLater) {
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, does not answer"));
+  EXPECT_THAT(decision.reason, HasSubstr("name-b, which imported the artifact, does not answer"));
   Pass(options_.origin_finding_age + absl::Nanoseconds(1));
   EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
 }
@@ -193,7 +195,7 @@ TEST_F(Origins, UnclearOriginCheck_IsRepeatedLaterForThatOriginOnly) {
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, could not look (too many checks"));
+  EXPECT_THAT(decision.reason, HasSubstr("name-b could not check its imported files (too many checks"));
 
   Import(origin_, "y");
   Update("a", {SomeReplica("ry", "y")});
@@ -213,7 +215,7 @@ TEST_F(Origins, OriginOnNodeThatIsAway_DoesNotCount) {
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, HasSubstr("node b, where it was imported, is away"));
+  EXPECT_THAT(decision.reason, HasSubstr("node b, which imported the artifact, is away"));
 }
 
 TEST_F(Origins, Origin_IsNotCheckedWhenOtherReplicaExists) {
@@ -249,7 +251,8 @@ class ReadOrigins : public Origins {
 TEST_F(ReadOrigins, SeveralReceivers_OriginIsReadOnceForAll) {
   const GrantOffer first = Request("a", "x");
   EXPECT_TRUE(MustWait(first));
-  EXPECT_THAT(first.waiting_for, ElementsAre(HasSubstr("the files that name-b imported")));
+  EXPECT_THAT(first.waiting_for,
+              ElementsAre(HasSubstr("node name-b, which reads the files that it imported")));
   ASSERT_TRUE(first.origin_to_read.has_value());
   EXPECT_EQ(first.origin_to_read->origin, origin_);
   EXPECT_EQ(first.origin_to_read->grpc_address, "b:7000");
@@ -324,12 +327,12 @@ TEST_F(ReadOrigins, OriginOnUnreachableNode_IsNamedButNotRead) {
   const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
-  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("no process answers at b:7000")));
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("does not answer: b:7000")));
   Update("a", {SomeReplica("r2", "x")});
   const EvictionDecision decision = Evict("a", "r2");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, does not answer"));
+  EXPECT_THAT(decision.reason, HasSubstr("name-b, which imported the artifact, does not answer"));
 }
 
 TEST_F(ReadOrigins, RequiredLane_ReadsOriginOfOtherNode) {

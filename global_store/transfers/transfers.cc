@@ -21,12 +21,14 @@ constexpr uint32_t kMeasuringLooks = 4;
 std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
   if (elsewhere == 0) return "no other node has a replica";
   if (usable == 0) {
-    return absl::StrCat(
-        "of ", elsewhere,
-        " replicas elsewhere none is ready, intact and untried on a node that can be reached");
+    return absl::StrCat("each replica on other nodes (", elsewhere, elsewhere == 1 ? " replica" : " replicas",
+                        ") is incomplete, is corrupt, failed before, or is on a node that cannot be reached");
   }
-  const std::string lane = required_lane.empty() ? "any lane" : absl::StrCat("the lane ", required_lane);
-  return absl::StrCat("none of the ", usable, " nodes with a replica shares ", lane, " with this one");
+  const std::string lane = required_lane.empty()
+                               ? "no lane connects"
+                               : absl::StrCat("the lane ", required_lane, " does not connect");
+  return absl::StrCat(lane, " this node with the nodes that have ", usable,
+                      usable == 1 ? " replica" : " replicas");
 }
 
 // Whether the receiver is about to read files of its own node, which the offer names.
@@ -115,9 +117,10 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
     return offer;
   }
   if (mate.has_value() && !asking.query.has_source) {
-    offer.no_source_reason = absl::StrCat(mate->name, ", of the same ", mate->of_host ? "host" : "zone",
-                                          ", has just begun to pull it");
-    offer.waiting_for = {absl::StrCat("the replica that begins to fill at ", mate->name)};
+    offer.no_source_reason =
+        absl::StrCat("node ", mate->name, " in the same ", mate->of_host ? "host" : "zone",
+                     " has just begun to pull the artifact");
+    offer.waiting_for = {absl::StrCat("the replica that begins to fill on node ", mate->name)};
     offer.retry_after = mate->retry_after;
   } else {
     OfferOther(asking, candidates, offer);
@@ -160,7 +163,8 @@ GrantOffer Transfers::RefuseDraining(const Asking& asking) {
     waits_.NoteFills(request.artifact_id, request.receiver.node_id, asking.now);
   }
   const std::string& name = asking.receiver.facts.name;
-  offer.no_source_reason = absl::StrCat("node ", name, " drains, and a draining node begins no transfers");
+  offer.no_source_reason =
+      absl::StrCat("node ", name, " is draining, and a draining node begins no transfers");
   offer.waiting_for = {
       absl::StrCat("the end of the drain of node ", name, " (`tensorcast node undrain ", name, "`)")};
   return offer;
@@ -219,9 +223,9 @@ absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_
   const Grant* grant = grants_.Find(grant_id);
   if (grant == nullptr) return absl::OkStatus();
   if (grant->receiver_node != receiver.node_id) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("permission denied: grant ", grant_id, " was given to node ", grant->receiver_node,
-                     ", not to ", receiver.node_id, "; end grants from the node that holds them"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "permission denied: grant ", grant_id, " was given to node ", grant->receiver_node, ", not to node ",
+        receiver.node_id, "; complete a transfer from the node that received the grant"));
   }
   if (const Node* node = nodes_.Find(receiver.node_id); node != nullptr && source_corrupt) {
     accusations_.Note({grant->source_node, grant->replica_id}, *node, now);

@@ -54,7 +54,7 @@ TEST_F(Waits, ReplicaNotReportedYet_IsWaitedForButNotForLong) {
   Update("a", {SomeReplica("ra", "x")});
   ASSERT_FALSE(Request("b", "x").granted.empty());
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});
-  EXPECT_THAT(Request("c", "x").waiting_for, ElementsAre(HasSubstr("begins to fill at name-b")));
+  EXPECT_THAT(Request("c", "x").waiting_for, ElementsAre(HasSubstr("begins to fill on node name-b")));
   EXPECT_FALSE(MustWait(Request("b", "x")));
   // It failed before it was ever reported as filling.
   Update("b", {SomeReplica("rb", "x", LocationKind::kCpu, ReplicaState::kFailed)});

@@ -54,10 +54,10 @@ bool VersionGroups::Group::IsComplete(SteadyTime now) const {
 
 absl::Status VersionGroups::CheckFits(const Group& group, const GroupCall& call) {
   if (group.size == call.size && group.on_lost == call.on_lost) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("agree on a version of ", call.key, ": member ", call.member, " says that group ",
-                   call.group, " has ", call.size, " members (", TextOf(call.on_lost), "), the others say ",
-                   group.size, " (", TextOf(group.on_lost), "); give all members the same size and policy"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "agree on a version of ", call.key, ": member ", call.member, " says that group ", call.group, " has ",
+      call.size, " members and the policy ", TextOf(call.on_lost), ", and the other members say ", group.size,
+      " members and the policy ", TextOf(group.on_lost), "; give all members the same size and policy"));
 }
 
 void VersionGroups::End(Group& group, const std::string& cause, SteadyTime now) {
@@ -88,11 +88,11 @@ bool VersionGroups::ExpireOne(Group& group, SteadyTime now) {
         std::ranges::any_of(group.members, [](const auto& one) { return one.second.known > 0; });
     if (lost != group.members.end()) {
       End(group,
-          absl::StrCat("member ", lost->first, " was not heard for ", absl::FormatDuration(group.lost_after)),
+          absl::StrCat("member ", lost->first, " sent no call for ", absl::FormatDuration(group.lost_after)),
           now);
     } else if (rejoined && group.Seats() < group.size && now - group.incomplete_since > group.lost_after) {
       // The store took over, and a member did not come back to it.
-      End(group, absl::StrCat(group.Seats(), " of its ", group.size, " members are left"), now);
+      End(group, absl::StrCat("only ", group.Seats(), " of its ", group.size, " members joined again"), now);
     }
   }
   return !group.members.empty() || !group.ended.empty();
@@ -108,7 +108,7 @@ VersionGroups::Member* VersionGroups::Seat(Group& group, const GroupCall& call, 
       group.ended[member.instance] = {
           .why = absl::AbortedError(
               absl::StrCat("agree on a version of ", call.key, ": another process took the place of member ",
-                           call.member, " in group ", call.group, "; give each process its own name")),
+                           call.member, " in group ", call.group, "; give each process its own member name")),
           .until = now + kRememberedFor * group.lost_after};
       group.members.erase(found);
       if (group.on_lost == OnLostMember::kFail) {
@@ -158,7 +158,9 @@ absl::Status VersionGroups::Note(const GroupCall& call, const Announcements& ann
     const auto found = group.members.find(call.member);
     if (found == group.members.end() || found->second.instance != call.instance) return absl::OkStatus();
     group.members.erase(found);
-    if (group.on_lost == OnLostMember::kFail) End(group, absl::StrCat("member ", call.member, " left"), now);
+    if (group.on_lost == OnLostMember::kFail) {
+      End(group, absl::StrCat("member ", call.member, " left the group"), now);
+    }
     group.incomplete_since = now;
     return absl::OkStatus();
   }
@@ -262,7 +264,9 @@ std::vector<std::string> VersionGroups::WaitsFor(std::string_view name, SteadyTi
   }
   if (more > 0) texts.push_back(absl::StrCat(more, " other members"));
   if (group.Seats() < group.size && !(group.on_lost == OnLostMember::kDrop && group.was_complete)) {
-    texts.push_back(absl::StrCat(group.size - group.Seats(), " members that have yet to join"));
+    const size_t missing = group.size - group.Seats();
+    texts.push_back(absl::StrCat(
+        missing, missing == 1 ? " member that has not joined yet" : " members that have not joined yet"));
   }
   if (texts.empty() && group.candidate.revision == 0) texts.push_back("a new version of the key");
   return texts;

@@ -193,7 +193,7 @@ TEST_F(VersionGroupsTest, LostMember_EndsGroupThatFails) {
   now_ += absl::Seconds(6);
   const auto answer = Poll(Call("a", 1, 1));
   EXPECT_TRUE(absl::IsAborted(answer.status())) << answer.status();
-  EXPECT_THAT(answer.status().message(), HasSubstr("member b was not heard"));
+  EXPECT_THAT(answer.status().message(), HasSubstr("member b sent no call"));
   EXPECT_TRUE(absl::IsAborted(Poll(Call("b", 1, 1)).status())) << "it was only slow, and is told, too";
   GroupCall anew = Call("a");
   anew.instance = "another process";
