@@ -57,7 +57,7 @@ class EtcdGroup {
   const std::unique_ptr<etcd::Client> client_;
   etcd::Membership membership_;
   std::atomic<uint64_t> bytes_{0};  // 0: not known yet
-  bool warned_ = false;             // used by the task, to warn once for each crossing of the mark
+  bool warned_ = false;             // used by the task, to warn once for each crossing of the 80 % mark
   std::unique_ptr<etcd::Leadership> leadership_;
   std::unique_ptr<TaskLoop> measuring_;
   std::vector<otel::GaugeRegistration> gauges_;

@@ -80,8 +80,9 @@ class GlobalStoreServer {
   // The address for rpc::MakeChannel.
   const std::string& address() const;
 
-  // Ends the watches (their clients reconnect), refuses new calls, lets running ones end for at most `grace`,
-  // then cancels them. Acknowledged changes are already durable. Idempotent.
+  // Ends the watches (their clients reconnect), refuses new calls, waits at most `grace` until the running
+  // calls have ended, and then cancels the remaining calls. Acknowledged changes are already durable.
+  // Idempotent.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -44,7 +44,7 @@ class Catalog {
     ArtifactRecord record;
     std::set<std::string> keys;
     std::set<std::string> kept_by;  // keys that keep it as an earlier version
-    // For the origins in `record`: by place, and by the node that checked.
+    // The findings about the origins in `record`, by place and by the node that checked.
     std::map<std::pair<std::string, std::string>, OriginNote> origin_notes;
 
     bool kept_difference = false;  // this is a difference, and is kept (differences.h)
@@ -82,11 +82,11 @@ class Catalog {
   // no such origin is on record.
   absl::StatusOr<PublishPlan> PrepareCompared(const std::string& artifact_id, const Origin& origin) const;
   // FAILED_PRECONDITION, naming the keys, while a key is bound to the artifact. Keys that keep the artifact
-  // as an earlier version lose that version. Differences from and to it are deleted too.
+  // as an earlier version lose that version. Differences from and to the artifact are deleted too.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
   // If the artifact has too many differences for one change, plans to delete a part of them; otherwise
   // returns no facts. Call this before PrepareDeleteArtifact; the errors are the same. Each part can be
-  // committed by itself, since a difference only saves bytes.
+  // committed separately, since a difference only saves bytes.
   absl::StatusOr<DurableFacts> PrepareDeleteManyDifferences(std::string_view artifact_id,
                                                             absl::Time now) const;
   // Plans to delete a difference that makes wrong bytes. NOT_FOUND if no difference has this id.
@@ -110,8 +110,8 @@ class Catalog {
   // The number of versions that the key keeps, including the current one.
   uint32_t KeepOf(const KeyRecord& key) const;
 
-  // Records the finding of the node that checked an origin: its own files, or shared objects; for shared
-  // objects `origin` names the checking node. An origin that is found gone stays gone until that node
+  // Records what a node found when it checked an origin: the node's own files, or shared objects. For shared
+  // objects, `origin` names the node that checked. An origin that is found gone stays gone until that node
   // publishes it again. Does nothing if the record of that place has another origin by now. REQUIRES:
   // `finding` is not kSilent.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
@@ -132,10 +132,10 @@ class Catalog {
   const Differences& differences() const { return differences_; }
   uint64_t kept_differences() const { return kept_differences_; }
   uint64_t kept_difference_bytes() const { return kept_difference_bytes_; }  // of their images
-  // The tombstone for a version that no key keeps any more.
+  // The tombstone for a version that no key keeps now.
   static ArtifactRecord ReleaseOf(const std::string& artifact_id, absl::Time now);
-  // A text for people: why the last copy of the artifact stays, and what to do. `copies` lists the copies
-  // that do not count.
+  // A text for people: why the last copy of the artifact may not be evicted, and what to do. `copies` lists
+  // the copies that do not count.
   std::string WhyItStays(std::string_view artifact_id, std::string_view copies) const;
 
  private:

@@ -2,8 +2,8 @@
 // makes its target from its base. Only an edge's id, ends and size are known here.
 //
 // An edge is kept while both of its ends are held. A key holds the artifacts of its last versions. An
-// artifact that stays until an operator deletes it is held, too. The artifacts at the ends need not exist any
-// more. For example, three differences bring a receiver from version 1 of a key to version 4, even if
+// artifact that stays until an operator deletes it is held, too. The artifacts at the ends may have been
+// deleted. For example, three differences bring a receiver from version 1 of a key to version 4, even if
 // versions 2 and 3 have no copy.
 //
 // Owns its state. Thread-compatible.

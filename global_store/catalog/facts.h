@@ -26,8 +26,8 @@ inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// The place of an origin: the node, for files; the first URI, for shared objects, whichever node imported
-// them. An artifact has at most one origin per place.
+// The place of an origin. For files, it is the node. For shared objects, it is the first URI, whichever node
+// imported them. An artifact has at most one origin per place.
 std::string_view PlaceOf(const Origin& origin);
 // Whether two origins of an artifact have the same place and the same objects: then a finding about one holds
 // for the other.
@@ -48,7 +48,8 @@ struct ArtifactRecord {
   // replica. False for an artifact that was put without a key, or that lost its last key by deletion: it
   // stays. Files are always versions, since only keys name them.
   bool versioned = false;
-  // For kind kDifference: its base and target (differences.h). Always a version, as files are.
+  // For kind kDifference: its base and target (differences.h). A difference is always a version, as files
+  // are.
   std::string base_id = {};
   std::string target_id = {};
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
@@ -81,7 +82,7 @@ struct KeyRecord {
 // The owner of a node id, if nodes have certificates: the name in the owner's certificate.
 struct NodeBinding {
   std::string node_id;
-  std::string name;  // empty: there is no owner any more, so the fact is deleted
+  std::string name;  // empty: the id has no owner now, so the fact is deleted
   friend bool operator==(const NodeBinding&, const NodeBinding&) = default;
 };
 
@@ -133,7 +134,7 @@ struct AnnouncementRecord {
   std::string group;
   uint64_t revision = 0;
   std::string artifact_id;
-  std::vector<std::string> members;  // names of the members that had prepared it
+  std::vector<std::string> members;  // names of the members that had prepared the version
   absl::Time updated;
   friend bool operator==(const AnnouncementRecord&, const AnnouncementRecord&) = default;
 };

@@ -38,7 +38,7 @@ enum class OriginFinding : uint8_t {
   kComparing,  // like kIntact, and the node reads the files to compare digests; OriginNote::reason tells the
                // progress
   kMutable,    // shared objects that others may replace or delete: a source, but not a copy
-  kGone,       // a file cannot be read or has changed: nothing can be made from the origin any more
+  kGone,       // a file cannot be read or has changed: the origin can no longer be a source
   kUnclear,    // the check failed this time, so nothing is known
   kSilent,     // the node did not answer
 };

@@ -8,7 +8,7 @@
 //                 that holds it, so that a key with many watchers delays only that thread;
 //   write_mutex_  for planning and applying a durable change. Not held during the commit, when the change's
 //                 names are claimed instead (claims.h), nor during calls of the watchers of keys;
-//   tell_mutex_   for passing changed tasks from the directory to their watchers in order. Most of this state
+//   tell_mutex_   for passing changed tasks from the directory to their watchers in order. Most task state
 //                 is soft and changes without `write_mutex_`;
 //   mutex_        for the directory, held briefly; reads and soft state need only this one.
 #pragma once
@@ -68,13 +68,13 @@ class Coordinator {
                                                              MetadataStore* store, Secrets* secrets);
 
   // `prepare` plans against the current directory; if it fails, nothing changes. It is called again after a
-  // wait for a running change (claims.h). Returns the change's response, or the recorded one for the same
-  // `request` (empty: not recorded) within kRequestAge.
+  // wait for a running change (claims.h). Returns the change's response. If the same `request` was made
+  // within kRequestAge, returns the recorded response instead. Empty `request`: the response is not recorded.
   using Prepare = absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)>;
   absl::StatusOr<std::string> Mutate(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
-  // Runs `use` with exclusive access to the directory: for reads and changes of soft state. It must not
+  // Runs `use` with exclusive access to the directory: for reads and changes of soft state. `use` must not
   // block.
   template <class Use>
   auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_) {
@@ -95,7 +95,7 @@ class Coordinator {
   absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Tells the watcher all current keys, then each change. Returns its id for Unwatch.
+  // Tells the watcher all current keys, then each change. Returns the watcher's id for Unwatch.
   uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void Unwatch(uint64_t id) { key_watches_.Remove(id); }
@@ -127,16 +127,16 @@ class Coordinator {
  private:
   absl::StatusOr<std::string> Make(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Plans the change once no running change has its names, and claims them.
+  // Waits until no running change has the names of this change, then plans this change and claims its names.
   absl::StatusOr<Change> Plan(Prepare prepare, absl::Time wall_now, ClaimedNames& names)
       ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   // Makes ended tasks durable. Not part of handling a heartbeat, because heartbeats do not wait for the disk.
-  // Nodes repeat a report that is lost in between.
+  // Nodes repeat a report that is lost before it is durable.
   void SettleTasks() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Deletes versions that no key keeps and no node has, as SettleTasks does for tasks.
+  // Deletes versions that no key keeps and no node has. Like SettleTasks, not part of handling a heartbeat.
   void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void TellOfTasks() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   // Sends the applied changes to the watchers of keys. If another thread is doing this, that thread also

@@ -19,7 +19,8 @@ namespace tensorcast::global_store {
 
 class GrantAskers {
  public:
-  // Counts the grants of the offer, and remembers them. `request` may be empty: then it cannot be repeated.
+  // Counts the grants of the offer, and remembers them. `request` may be empty: then the request cannot be
+  // repeated.
   void NoteGranted(std::string_view request, const GrantOffer& offer);
   // The offer again, with the grants of the request that still live; nullopt when none of them lives.
   std::optional<GrantOffer> RepeatedOffer(std::string_view request, const Transfers& transfers,

@@ -45,7 +45,7 @@ struct TaskWatcher {
 template <class Watcher>
 class Watches {
  public:
-  // Returns an id for Remove; 0, after a call of `on_close`, when the watches are closed.
+  // Returns an id for Remove. If the watches are closed, calls `on_close` and returns 0.
   uint64_t Add(std::shared_ptr<const Watcher> watcher) {
     absl::Status closed;
     {
@@ -60,7 +60,7 @@ class Watches {
     return 0;
   }
 
-  // The watcher may still be in a call on another thread when this returns.
+  // The watcher may still be in a call on another thread when Remove returns.
   void Remove(uint64_t id) {
     std::shared_ptr<const Watcher> removed;  // destroyed after the lock is gone
     absl::MutexLock lock(&mutex_);

@@ -60,7 +60,7 @@ struct PublishRequest {
   std::optional<Origin> origin;
   std::string key;  // empty: no key is bound
   std::optional<uint64_t> expected_revision;
-  std::optional<uint32_t> keep;  // as in BindRequest, like files_id
+  std::optional<uint32_t> keep;  // `keep` and `files_id` are as in BindRequest
   std::string files_id = {};
   std::optional<ArtifactRecord> difference = {};  // makes the artifact: its kind, ends and sizes
   std::optional<ReplicaInfo> difference_replica = {};
@@ -175,7 +175,7 @@ class Directory {
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
 
-  // Expires nodes and grants, and returns these nodes.
+  // Expires nodes and grants, and returns the expired nodes.
   std::vector<NodeView> Tick(SteadyTime now);
   // Call this when the store could not handle the calls of nodes for `gap`, because it was stopped or late:
   // extends the lives of nodes and grants by that time.

@@ -59,8 +59,8 @@ absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::s
 // The artifact with the number of its replicas, but without a list of them. NOT_FOUND for an unknown
 // artifact.
 absl::StatusOr<ArtifactView> SummarizeArtifact(const Directory& directory, std::string_view artifact_id);
-// A page sorted by id. `after`: `next` of the previous page; "": the first page. If the listed
-// replicas of an artifact do not fit, the artifact comes again on the next page, with further replicas.
+// A page sorted by id. `after`: `next` of the previous page; "": the first page. If the listed replicas of an
+// artifact do not fit, the artifact is listed again on the next page, with further replicas.
 ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, const PageBounds& bounds,
                            const ArtifactFilter& filter);
 // A page sorted by id; `after` as for ListArtifacts.

@@ -1,6 +1,6 @@
 // Followers: places that are kept at the newest version of a key. A follower is a durable fact; the task that
 // brings the newest version to its place is soft state, derived from the fact. The task is made when the key
-// is bound and when the node is back, and cancelled when the key moves on before the task has ended. So a
+// is bound and when the node is back, and cancelled if the key is bound again before the task has ended. So a
 // follower has at most one task for the tensors and one for the files that the key binds with them, even if
 // the key is bound often.
 //
@@ -64,7 +64,7 @@ class Followers {
   };
   struct Wanted {
     TaskRecord task;
-    bool there = false;  // a ready replica is there
+    bool there = false;  // a ready replica is at the place
   };
 
   // The newest version of the key at this follower's place: the tensors, then the files.

@@ -9,7 +9,7 @@
 //   holder digest the replica.
 // - If the holder finds the bytes wrong, the holder drops the replica itself.
 // - The holder's answer does not count if at least kEnoughAccusers receivers with weight accuse the replica,
-//   and they are more than the receivers that found it right.
+//   and these accusers are more than the receivers that found the replica right.
 //
 // Soft state: accusations end with the replica, and the weight of accusers ends with this process.
 // Thread-compatible.

@@ -4,9 +4,10 @@
 // A node is trusted only about itself. The other replicas of the evicting node count as that node reports
 // them. A replica on another node counts only if that node has just proven that it has the bytes (ProveCopies
 // in global_store/service/daemon_calls.h): otherwise a false report could cause the eviction of the last
-// copy. Files that another node imported need the same proof. Shared objects need it too, since another node
-// may have reported them wrongly; the evicting node reads them itself. A copy is proven if its answer equals
-// the answer of the evicting node. A false answer of the evicting node can only harm its own replica.
+// copy. Files that another node imported need the same proof. Shared objects need the proof too, since
+// another node may have reported them wrongly; the evicting node reads them itself. A copy is proven if its
+// answer equals the answer of the evicting node. A false answer of the evicting node can only harm its own
+// replica.
 //
 // Has no state of its own: the inventory marks a replica that may be evicted. Thread-compatible.
 #pragma once
@@ -45,15 +46,15 @@ class Evictions {
   DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
 
  private:
-  // The artifact's other copies, which stay if this replica is evicted.
+  // The artifact's other copies, which remain if this replica is evicted.
   struct Copies {
     bool counted = false;               // a copy is on the node itself, or proven
     std::vector<CopyToProve> to_prove;  // if not counted: copies that may count
     std::string unproven;               // for people: the copies that did not prove their bytes
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
-  // Whether the last copy of the artifact has to stay. False for a difference, because its target also comes
-  // whole.
+  // Whether the last copy of the artifact has to stay. False for a difference, because nodes can get the
+  // difference's target whole instead.
   bool NeedsCopies(std::string_view artifact_id) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   // Adds the origins that were found intact.

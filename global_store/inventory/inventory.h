@@ -31,9 +31,9 @@ namespace tensorcast::global_store {
 
 // How a heartbeat's digest compares with the listed replicas of its node.
 enum class InventoryMatch : uint8_t {
-  kUnknown,  // an update or an inventory is under way, or the difference is too recent to count
+  kUnknown,  // an update or an inventory is under way, or the mismatch is too recent to count
   kEqual,
-  kDiffers,       // the requested inventory did not correct the difference
+  kDiffers,       // the requested inventory did not correct the mismatch
   kBeganToDiffer  // the caller must request an inventory
 };
 
@@ -49,7 +49,7 @@ class Inventory {
  public:
   using Replicas = std::map<std::string, HeldReplica, std::less<>>;  // by id
   using Holders = std::set<std::pair<std::string, std::string>>;     // node id, replica id
-  // An absent node and the artifacts that it held at its last report: the node may come back with them.
+  // An absent node and the artifacts that it held at its last report: the node may return with them.
   struct AwayNode {
     std::string name;
     SteadyTime since;
@@ -93,7 +93,7 @@ class Inventory {
   const Replicas& ReplicasOf(std::string_view node_id) const;
   // Node and replica of each replica of the artifact, in any state.
   const Holders& HoldersOf(std::string_view artifact_id) const;
-  // Calls `visit` for each replica of the artifact until it returns false.
+  // Calls `visit` for each replica of the artifact until `visit` returns false.
   void ForEach(std::string_view artifact_id,
                absl::FunctionRef<bool(const Node&, const HeldReplica&)> visit) const;
   // Visits the sources of the artifact on one node.
@@ -142,12 +142,12 @@ class Inventory {
     const Node* node = nullptr;
     Replicas replicas;               // the index of sources points at these
     uint64_t sequence = 0;           // of the last applied change
-    uint64_t reported_sequence = 0;  // in the previous heartbeat: expected by the next one
+    uint64_t reported_sequence = 0;  // in the last heartbeat; must arrive before the next heartbeat
     bool wanted = true;
     bool reported = false;  // its inventory arrived since it registered
     uint64_t digest = 0;    // over `replicas`
     Removed removed;
-    // The difference in the node's last heartbeats, and the time since which the heartbeats show it.
+    // The mismatch in the node's last heartbeats, and the time since which the heartbeats show it.
     uint64_t doubted_sequence = 0;
     uint64_t doubted_digest = 0;
     SteadyTime doubted_since = SteadyTime::InfiniteFuture();

@@ -3,10 +3,9 @@
 //
 // A file can be deleted or changed without a message, so an origin counts as a copy only for a short time
 // after its node found it intact. This finding is soft state: after a restart of the global store each origin
-// is checked again. An origin does not count either before its node has read the files once more and found
-// every digest right. Only this reveals a write during the import, or a write that set the mtime back. The
-// result is a durable fact about these files. Files that may be written without a trace never count as a
-// copy.
+// is checked again. Also, an origin counts only after its node has read the files once more and found every
+// digest right. Only this reveals a write during the import, or a write that set the mtime back. The result
+// is a durable fact about these files. Files that may be written without a trace never count as a copy.
 //
 // The node that asks for the eviction checks shared objects: it can read them afterwards, and a false answer
 // only harms its own replica. Shared objects count as a copy if that node found this very version and the
@@ -30,7 +29,7 @@ struct OriginsAsCopies {
   std::vector<const Origin*> intact;     // found intact within `age`
   std::vector<OriginToCheck> unchecked;  // the caller must ask their nodes, with no lock held
   std::string others;                    // for people: ", its origin on node a is gone: ..."
-  std::string comparing;                 // text about one that is being compared, for people; empty: none
+  std::string comparing;                 // for people: an origin that is being compared; empty: none
 };
 
 // Decides which origins count as copies now. `reader`: the live node that checks shared objects. `age`: how

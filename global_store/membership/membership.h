@@ -38,7 +38,7 @@ struct MembershipOptions {
   // Values for a small fleet; both grow with the fleet (liveness.h).
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
-  // After a start of the store, known nodes get one node_ttl to come back; until then a request for an
+  // After a start of the store, known nodes get one node_ttl to register again; until then a request for an
   // artifact that no node has waits. False if there cannot be other nodes (a daemon without a shared global
   // store).
   bool awaits_nodes = true;
@@ -55,7 +55,8 @@ class Membership {
   // PERMISSION_DENIED when a certificate's name may not speak for this node id, which another name owns.
   absl::Status CheckBinding(std::string_view node_id, std::string_view name) const;
   // Plans to bind the node id to the name in the node's certificate; no facts if it is already bound. A name
-  // has one node id, so its previous one is unbound. Errors are those of CheckBinding and CheckRegistration.
+  // has one node id, so its previous node id is unbound. Errors are those of CheckBinding and
+  // CheckRegistration.
   absl::StatusOr<DurableFacts> PrepareBindNode(const NodeFacts& facts) const;
   // Plans to unbind the node id, so that the next node that registers may take it. NOT_FOUND when the id is
   // bound to no name, FAILED_PRECONDITION while the node is alive.
@@ -101,7 +102,8 @@ class Membership {
   uint64_t CountDraining() const;
 
   Liveness LivenessNow() const;
-  // Begins the time, one node_ttl, in which earlier nodes may come back (MembershipOptions::awaits_nodes).
+  // Begins the time, one node_ttl, in which earlier nodes may register again
+  // (MembershipOptions::awaits_nodes).
   void AwaitNodes(SteadyTime now);
   SteadyTime awaited_until() const { return awaited_until_; }
   // Returns the nodes that were silent for longer than their TTL, and notes the size of the fleet.

@@ -44,7 +44,7 @@ struct PurgeTimes {
   absl::Time requests;
   absl::Time tombstones;  // of deleted artifacts and keys
   absl::Time versions;    // tombstones of released versions (ArtifactRecord::versioned)
-  absl::Time tasks;       // ended ones
+  absl::Time tasks;       // of ended tasks
 };
 
 class MetadataStore {
@@ -54,7 +54,7 @@ class MetadataStore {
   virtual std::string_view name() const = 0;  // "sqlite", "memory", "etcd"
 
   virtual absl::Status Commit(const WriteBatch& batch) = 0;
-  // Everything but manifests and requests.
+  // Returns everything except manifests and requests.
   virtual absl::StatusOr<DurableFacts> Load() = 0;
   // NOT_FOUND when the artifact has no manifest here.
   virtual absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) = 0;

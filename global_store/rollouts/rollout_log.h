@@ -68,8 +68,8 @@ class RolloutLog {
                      std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
   // Call this when the node reports a replica: this ends a transfer to memory.
   void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
-  // Call this with all replicas of the node: a running transfer has failed if none of them is of its
-  // artifact.
+  // Call this with all replicas of the node: a running transfer to the node has failed if the node has no
+  // replica of the transfer's artifact.
   void NoteInventory(std::string_view node_id, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   // Call this when the node is gone: its running transfers have failed.
   void NoteNodeGone(std::string_view node_id, SteadyTime now);

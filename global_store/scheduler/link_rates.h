@@ -1,7 +1,7 @@
 // How the rates of two links affect a transfer between them. Nodes of a fleet may have different rates. Then
 // fast nodes should get the image at their own rate, and pass it on to each other first.
 //
-// Rates are in Mbit/s. An unknown rate does not affect a choice, and no rate affects a choice within a host.
+// Rates are in Mbit/s. An unknown rate does not affect a choice. Within a host, rates do not affect a choice.
 //
 // Pure functions. Thread-safe.
 #pragma once
@@ -21,8 +21,9 @@ uint64_t RateOf(const LaneEnd& end);
 bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
 inline constexpr uint32_t kMaxSlowLinks = 4;
 
-// The cost of a source that is much faster than the receiver, because faster receivers should have it: 1, or
-// 2 if the source has the whole image, since every chunk first comes from such a source. 0 for other sources.
+// The cost of a source that is much faster than the receiver; faster receivers should use such a source. The
+// cost is 2 if the source has the whole image, since every chunk first comes from such a source, and 1 if it
+// does not. 0 for other sources.
 uint64_t CostOfFasterLink(const LaneEnd& receiver, const SourceCandidate& source);
 
 // How many of the kSlotParts parts of an upload slot the receiver takes; at least a quarter of them. A slot

@@ -24,7 +24,7 @@
 namespace tensorcast::global_store {
 
 struct SourceChoice {
-  size_t candidate = 0;  // index of the candidate
+  size_t candidate = 0;  // index in `candidates`
   std::string lane;
   friend bool operator==(const SourceChoice&, const SourceChoice&) = default;
 };

@@ -1,7 +1,7 @@
-// The calls that the global store makes to daemons: to prove the bytes that they report
-// (proto/possession.proto), to check files that they imported, and to make a replica. If `credentials` is
-// null, calls are unencrypted. Private to this folder. Thread-safe. All functions block, within the context's
-// deadline.
+// The calls that the global store makes to daemons: to ask them for proofs of the bytes that they report
+// (proto/possession.proto), for checks of files that they imported, and for a new replica. If `credentials`
+// is null, calls are unencrypted. Private to this folder. Thread-safe. All functions block, within the
+// context's deadline.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,8 @@ struct OriginReport {
 
 // Calls the daemons of the origins, many at once. Waits until one origin is intact or all daemons have
 // answered. Takes a few seconds at most, even if many daemons do not answer, since the caller of the global
-// store waits too. The reports are in the order of `origins`; nullopt for an origin that was not awaited.
+// store waits too. The reports are in the order of `origins`; nullopt for an origin without an answer at the
+// end of the wait.
 std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& context,
                                                        const std::vector<OriginToCheck>& origins,
                                                        const CallCredentials& credentials);

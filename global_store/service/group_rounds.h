@@ -1,5 +1,5 @@
 // Holds the calls of version groups that wait for other members, and answers them when there is news. Waiting
-// calls take no thread. Announcements are made durable before a member gets them.
+// calls use no thread. Announcements are made durable before a member gets them.
 //
 // Thread-safe. May block on the metadata store.
 #pragma once
@@ -47,7 +47,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     GroupCall call;
     Answer answer;
     SteadyTime until;
-    std::shared_ptr<Cancellation::Registration> cancelled;  // not destroyed with the mutex held
+    std::shared_ptr<Cancellation::Registration> cancelled;  // must not be destroyed with the mutex held
   };
   // An answer to give without the mutex.
   struct Due {

@@ -159,11 +159,12 @@ class Handlers {
     Response response;
     if (response.ParseFromString(answer)) return response;
     return absl::DataLossError(
-        "repeat a call: the recorded answer to its request id is damaged; use a new request id");
+        "repeat a call: the recorded answer to the request id is damaged; use a new request id");
   }
 
   // handlers_trust.cc
-  // Decides an eviction: asks daemons for the proofs and checks that the directory names.
+  // Decides an eviction: asks daemons for the proofs, and for the checks of origins, that the directory
+  // needs.
   absl::StatusOr<EvictionDecision> DecideEviction(const RequestContext& context, const NodeIdentity& node,
                                                   const std::string& replica_id);
   // Asks the holders to digest the replicas accused since the last call. Returns at once.

@@ -28,7 +28,7 @@
 
 namespace tensorcast::global_store::etcd {
 
-// How long what is asked of etcd is tried, unless its leadership ends before.
+// How long a request to etcd is retried; shorter if this process stops leading.
 inline constexpr absl::Duration kPatience = absl::Seconds(10);
 
 class ChangeWriter {
@@ -61,7 +61,8 @@ class ChangeWriter {
   std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // one of the waiting callers writes, for several
 
-  // The writing caller has these: the value of the sequence key, as far as is known, and the last one tried.
+  // Only the writing caller uses the next two: the last known value of the sequence key, and the last value
+  // that a transaction tried to set.
   uint64_t sequence_ = 0;
   uint64_t tried_ = 0;
 };

@@ -21,8 +21,8 @@ inline std::string EncodeCounter(uint64_t value) {
 inline absl::StatusOr<uint64_t> DecodeCounter(const mvccpb::KeyValue& pair) {
   record::Counter counter;
   if (counter.ParseFromString(pair.value())) return counter.value();
-  return absl::DataLossError(absl::StrCat(
-      "read counter ", pair.key(), " of etcd: the value cannot be read; restore etcd from a snapshot"));
+  return absl::DataLossError(absl::StrCat("read counter ", pair.key(),
+                                          " of etcd: the value is damaged; restore etcd from a snapshot"));
 }
 
 }  // namespace tensorcast::global_store::etcd

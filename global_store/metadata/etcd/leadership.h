@@ -57,7 +57,7 @@ class Leadership {
   absl::Duration led_for() const;
   // How long this store still leads if etcd does not answer; zero once it no longer leads.
   absl::Duration left() const;
-  // OK while no other store can lead; from then on always UNAVAILABLE.
+  // OK while no other store can lead; afterwards always UNAVAILABLE.
   absl::Status Check() const;
   // A context for calls that only a leader makes. It ends after `patience`, or with the leadership; Check()
   // then returns the reason.

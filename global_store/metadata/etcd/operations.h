@@ -1,7 +1,7 @@
-// The operations of one change of the metadata in etcd, and how many of them one transaction of etcd takes.
-// Several changes become one transaction if they delete nothing.
+// The operations of one change of the metadata in etcd, and how many operations etcd accepts in one
+// transaction. Several changes become one transaction if they delete nothing.
 //
-// Nothing here fails: a change for which `fits` is false is one that etcd would refuse. Thread-compatible.
+// These functions do not fail. If fits() is false, the change is too large for etcd. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,26 @@
 
 namespace tensorcast::global_store::etcd {
 
-// etcd's --max-txn-ops, as it is by default. Operations may be nested, and count against what the level above
-// leaves: so many transactions of so many operations, and what raises the sequence.
+// etcd's default for --max-txn-ops is 128. A nested transaction may have 128 operations minus those of the
+// outer transaction. The outer transaction has at most 64: kTxnsInTxn nested transactions, and the put of
+// the sequence key. So each nested transaction may have 128 - 64 = kOperations operations.
 inline constexpr size_t kTxnsInTxn = 63;
 inline constexpr size_t kOperations = 64;
 
-// The last operation of a key counts, as etcd takes one only.
+// If a key has several operations, only the last one counts, because etcd accepts only one for each key.
 class Operations {
  public:
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
-  // All keys that begin with `folder`, also those of before in this change.
+  // Deletes all keys that begin with `folder`, including those that this change has put so far.
   void DeleteFolder(const std::string& folder);
   void Add(const Operations& other);
 
   size_t count() const { return puts_.size() + deletes_.size() + folders_.size(); }
   size_t bytes() const;
   bool fits() const;
-  // Whether both can be one transaction: etcd refuses one that puts what it deletes.
+  // Whether both changes can be sent as one transaction: together they fit, and neither deletes. etcd
+  // refuses a transaction that puts and deletes the same key.
   bool JoinsWith(const Operations& other) const;
 
   // Adds the operations to the branch that the transaction takes if its comparisons hold.
