@@ -1,8 +1,8 @@
 // Broadcast groups: GPUs of several nodes in one request; one of them broadcasts the artifact to the others.
 // A group is planned with its tasks, and its nodes learn of it in answers to their heartbeats. The group
 // forms when all its nodes have reported that their memory is ready. A group is tried once: if it does not
-// form in time, or a node leaves, the group is over, and its tasks go on without it. A node is in one group
-// at a time, since it has one helper process.
+// form in time, or a node leaves, the group is over, and its tasks continue without a broadcast. A node is in
+// one group at a time, since it has one helper process.
 //
 // Soft state: a restarted store has no groups. Reads membership and inventory, which must outlive this
 // object. Thread-compatible.

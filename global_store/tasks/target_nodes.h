@@ -1,5 +1,5 @@
-// The nodes that a request names as its targets: alive or not, by id or by name, as they are known at one
-// moment. And the places on live nodes that cannot take a replica.
+// Finds the nodes that a request names as its targets, by id or by name, alive or not. A TargetNodes has the
+// nodes that were known at one moment. CheckRoom refuses a place on a live node that cannot take the replica.
 //
 // Make one for all targets of a request. Thread-compatible.
 #pragma once
@@ -19,15 +19,15 @@ namespace tensorcast::global_store {
 
 class TargetNodes {
  public:
-  // A node that is added later takes over the name of an earlier one.
+  // If two nodes have the same name, Find returns the node that was added last.
   void Add(const std::string& id, const std::string& name);
-  // The nodes with bound names, those that are away, and last the live ones: they have the names that others
-  // had.
+  // Adds the nodes with bound names, then the absent nodes, and last the live nodes. So a live node is found
+  // by a name that other nodes had before.
   void AddKnown(const Membership& nodes, const Inventory& inventory);
 
-  // NOT_FOUND for a node that was never heard of.
+  // NOT_FOUND for an unknown node.
   absl::StatusOr<NamedNode> Find(const std::string& node) const;
-  // The node's id; `node` itself for a node that was never heard of.
+  // The node's id; for an unknown node, `node` itself.
   std::string IdOf(const std::string& node) const;
 
  private:

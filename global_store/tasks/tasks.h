@@ -54,7 +54,7 @@ class Tasks {
   void Purge(absl::Time before);
 
   // Plans the tasks of a request. A replica that exists needs no task, an open task stays unchanged, and a
-  // task that failed, or lost its replica, is made anew. NOT_FOUND for an unknown artifact; the error of a
+  // task that failed, or lost its replica, is made again. NOT_FOUND for an unknown artifact; the error of a
   // single target is in its TaskPlacement.
   absl::StatusOr<TaskPlan> Prepare(const TaskRequest& request, absl::Time now) const;
   // Plans to forget the artifact's open tasks at these places. No targets: all places.
@@ -90,7 +90,7 @@ class Tasks {
   bool HasChanged() const { return !changed_.empty(); }
   std::vector<TaskChange> TakeChanged();
 
-  // Call this when the node came, or its drain began or ended: its tasks now wait for another reason.
+  // Call this when the node registered, or its drain began or ended: its tasks now wait for another reason.
   void NoteNode(std::string_view node_id);
   // Call this after the node is gone: its tasks wait again, and its groups are over.
   void NoteNodeGone(std::string_view node_id);
@@ -124,7 +124,7 @@ class Tasks {
   HeldTask* FindById(std::string_view task_id);
   // The task after the end of its attempt is made durable.
   TaskRecord Settled(const HeldTask& task, absl::Time now) const;
-  // Every node that is known now, also by an earlier task.
+  // Every node that is known now, including nodes that only an earlier task names.
   TargetNodes KnownNodes() const;
   // The result for one target of Prepare; adds new tasks to the plan.
   TaskPlacement PlanOne(const TaskRequest& request, const TaskTarget& target, uint64_t image_bytes,

@@ -68,8 +68,8 @@ struct OfferedGrant {
   ReplicaInfo replica;
   std::string source_key;  // signs the token
   absl::Duration ttl;
-  // This receiver is number `share`, from 0, of the replica's `shares` receivers. Each receiver first
-  // requests other chunks.
+  // This receiver is number `share`, from 0, of the replica's `shares` receivers. Each of these receivers
+  // begins with different chunks.
   uint32_t share = 0;
   uint32_t shares = 1;
 };

@@ -59,12 +59,13 @@ class Transfers {
         waits_(*nodes, *inventory, grants_) {}
 
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
-  // The offer of this grant again, while the grant lives; nullopt afterwards.
+  // Makes the offer of this grant again while the grant lives; nullopt afterwards.
   std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
-  // Ends a grant at its receiver's report. `end`: how the receiver says the grant ended. `receipt`: the bytes
-  // that came under the grant. The last grant of a difference that ends well makes the receiver's replica of
-  // it ready. OK for a grant that is unknown or has ended. Reports the end to the source too: the call that
-  // opens the pull may arrive after the receiver gave up, and the call that closes it may never arrive.
+  // Ends a grant at its receiver's report. `end`: how the grant ended, as the receiver reports. `receipt`:
+  // the bytes that came under the grant. If the artifact is a difference, and the receiver has no other
+  // grant for it, a success makes the receiver's replica ready. OK also if the grant is unknown or has ended.
+  // Also tells the source of the end: the call that opens the pull may arrive after the receiver gave up, and
+  // the call that closes it may never arrive.
   absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
                              bool source_corrupt, SteadyTime now, const GrantReceipt& receipt = {});
   // Records the outcome of reading an origin (GrantOffer::origin_to_read). Until this call, but at most for

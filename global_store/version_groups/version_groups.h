@@ -49,7 +49,7 @@ struct GroupCall {
 
 struct GroupAnswer {
   std::optional<GroupVersion> announced;  // set if it is newer than the announcement that the member knows
-  std::optional<GroupVersion> prepare;    // that the group prepares; set if the member has another
+  std::optional<GroupVersion> prepare;    // what the group prepares; set if the member has another version
   std::vector<std::string> waits_for;     // for people: what an announcement waits for
 };
 
