@@ -133,10 +133,15 @@ absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const Req
 absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
   const HiddenMemory memory;
   UniqueFd file(memfd_create("tensorcast-credentials", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory.ok() || !file) {
+  if (!file) {
+    return absl::ResourceExhaustedError(
+        "hand over credentials: this process cannot create a memory file for the credentials; raise the "
+        "process's limits of open files and memory");
+  }
+  if (!memory.ok()) {
     return absl::ResourceExhaustedError(
         "hand over credentials: this process cannot allocate memory for the credentials; raise the process's "
-        "limits of memory and open files");
+        "limit of memory");
   }
   Writer writer(memory.data());
   const Credentials keys = credentials.keys.value_or(Credentials());
@@ -201,9 +206,10 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& ur
   const bool fits =
       IsOfBucket(uri) ? credentials.keys.has_value() : IsOfHub(uri) && !credentials.hub_token.empty();
   if (!fits) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open ", Printable(uri), ": the client's credentials do not fit this kind of URI; give keys for s3 ",
-        "and gs, or a token for hf"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", Printable(uri),
+                     ": the client's credentials do not fit this kind of URI; give access keys for ",
+                     "s3 and gs, a hub token for hf, and no credentials for other URIs"));
   }
   OpenOptions options;
   options.rates = std::move(rates);

@@ -30,14 +30,15 @@ absl::StatusOr<Credentials> Complete(std::string_view from, std::string_view id,
     return absl::UnavailableError(
         absl::StrCat("get credentials from ", from,
                      id.empty() ? ": the access key id is missing; " : ": the secret key is missing; ",
-                     "check that this source has both"));
+                     "give this source an access key id and a secret key"));
   }
   Credentials credentials{
       .access_key_id = std::string(id), .secret_access_key = Secret(secret), .session_token = Secret(token)};
   std::string error;
   if (!expiration.empty() && !absl::ParseTime(absl::RFC3339_full, expiration, &credentials.expires, &error)) {
     return absl::UnavailableError(
-        absl::StrCat("get credentials from ", from, ": the expiration is malformed; check this source"));
+        absl::StrCat("get credentials from ", from,
+                     ": the expiration is not an RFC 3339 time; correct the expiration in this source"));
   }
   return credentials;
 }
@@ -131,9 +132,8 @@ absl::Status CheckSupported(const Profile& profile) {
     if (profile.Get(setting).empty()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("get credentials from profile ", profile.name, ": the profile has ", setting,
-                     ", which is not supported; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
-                     "AWS_SESSION_TOKEN, which ",
-                     "`aws configure export-credentials --profile ", profile.name, " --format env` prints"));
+                     ", which TensorCast does not support; run `aws configure export-credentials --profile ",
+                     profile.name, " --format env`, and set the environment variables that it prints"));
   }
   return absl::OkStatus();
 }
@@ -148,7 +148,7 @@ absl::Status CheckContainerUri(const Url& url) {
   }
   return absl::PermissionDeniedError(
       absl::StrCat("get credentials from the container's endpoint: ", url.Origin(),
-                   " is neither https nor this host; check "
+                   " does not use https and is not on this host; correct "
                    "AWS_CONTAINER_CREDENTIALS_FULL_URI"));
 }
 

@@ -185,7 +185,8 @@ TEST_F(CredentialProvidersTest, Container_GetsItsTokenFromFile) {
 TEST_F(CredentialProvidersTest, ContainerElsewhere_GetsNoToken) {
   variables_["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://host.example/";
   variables_["AWS_CONTAINER_AUTHORIZATION_TOKEN"] = "pod-token";
-  EXPECT_THAT(Text(ContainerCredentials(http_, environment())({})), HasSubstr("neither https nor this host"));
+  EXPECT_THAT(Text(ContainerCredentials(http_, environment())({})),
+              HasSubstr("does not use https and is not on this host"));
 }
 
 TEST_F(CredentialProvidersTest, Instance_IsAskedInVersionTwo) {

@@ -79,7 +79,7 @@ absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256
   if (promised.empty() || promised == sha256) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("check ", identity.uri, ": the SHA-256 of the bytes is ", sha256,
                                           " and should be ", promised,
-                                          "; remove the file if it is in a cache, and import again"));
+                                          "; if the file is in a cache, remove the file; then import again"));
 }
 
 struct Sha256::State {

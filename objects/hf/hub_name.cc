@@ -34,10 +34,10 @@ bool IsHex(std::string_view text, size_t digits) {
 }
 
 absl::StatusOr<HubName> HubName::Parse(std::string_view uri) {
-  const absl::Status malformed = absl::InvalidArgumentError(
-      absl::StrCat("open ", Printable(uri),
-                   ": this is not a URI of a hub; write hf://org/name, hf://org/name@revision or "
-                   "hf://org/name/path"));
+  const absl::Status malformed = absl::InvalidArgumentError(absl::StrCat(
+      "open ", Printable(uri),
+      ": the text is not the URI of a model on a hub; write hf://org/name, hf://org/name@revision or "
+      "hf://org/name/path"));
   std::string_view rest = uri;
   if (!absl::ConsumePrefix(&rest, "hf://")) return malformed;
   std::vector<std::string_view> parts = absl::StrSplit(absl::StripSuffix(rest, "/"), '/');

@@ -241,7 +241,7 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const std::shared_ptr<Hub>& h
   const auto file = files.find(name.path);
   if (file == files.end()) {
     return absl::NotFoundError(
-        absl::StrCat("open ", name.Uri(), ": the revision has no such file; check the name"));
+        absl::StrCat("open ", name.Uri(), ": the revision has no file with this name; check the name"));
   }
   ObjectIdentity identity{.uri = name.Uri(), .bytes = file->second.bytes, .version = file->second.version};
   return MakeRangedReader(std::move(identity), /*etag=*/"", NetworkTraits(kLane),
@@ -322,8 +322,8 @@ class Store final : public ObjectStore {
     const auto folder = std::make_shared<Folder>(hub_, name, std::move(files));
     TC_ASSIGN_OR_RETURN(const std::vector<std::string> names, folder->List(context));
     if (names.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat("open ", name.Uri(), ": no file and no folder has this name; check the name"));
+      return absl::NotFoundError(absl::StrCat(
+          "open ", name.Uri(), ": the revision has no file or folder with this name; check the name"));
     }
     found.folder = folder;
     return found;

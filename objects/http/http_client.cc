@@ -112,7 +112,13 @@ absl::StatusOr<HttpHeaders> HeadersFor(const HttpRequest& request, const Url& ur
 
 absl::StatusOr<Url> Follow(const HttpRequest& request, const Url& from, std::string_view location) {
   absl::StatusOr<Url> to = ResolveLocation(from, location);
-  if (!to.ok()) return Annotate(to.status(), absl::StrCat(request.subject, ": follow a redirect"));
+  if (!to.ok()) {
+    // The remedy behind the last ';' is for a URL that the user wrote.
+    const std::string_view why = to.status().message();
+    return absl::Status(to.status().code(),
+                        absl::StrCat(request.subject, ": the server redirects to a URL that cannot be used (",
+                                     why.substr(0, why.rfind(';')), "); check the endpoint"));
+  }
   if (from.scheme == "https" && to->scheme != "https") {
     return absl::PermissionDeniedError(
         absl::StrCat(request.subject, ": the server redirects from https to http; check the endpoint"));

@@ -109,10 +109,10 @@ absl::Status HttpExchange::CheckRange() {
   const bool partial = reply_.status == 206 || !range_of_reply.empty();
   if (partial) {
     const auto parsed = ParseContentRange(range_of_reply);
-    if (!parsed.has_value()) return NoRanges("a part that has no Content-Range");
+    if (!parsed.has_value()) return NoRanges("a part without a valid Content-Range");
     range = *parsed;
   } else if (!absl::SimpleAtoi(reply_.Header("content-length"), &range.object_bytes)) {
-    return NoRanges("the whole object, of unknown size");
+    return NoRanges("the whole object, without its size");
   }
   if (range.object_bytes != 0 && range.object_bytes != read.object_bytes) {
     return Changed(absl::StrCat("the size was ", read.object_bytes, " bytes and is ", range.object_bytes));

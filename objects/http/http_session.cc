@@ -145,8 +145,8 @@ absl::StatusOr<HttpEnd> HttpSession::Run(const RequestContext& context, const Ht
   // others is refused, too, whichever of them answered.
   if (address_refused) {
     return absl::PermissionDeniedError(absl::StrCat(
-        request.subject, ": the host has a loopback or link-local address, which origins may not have; ",
-        "set the host as the daemon's endpoint (AWS_ENDPOINT_URL or HF_ENDPOINT)"));
+        request.subject, ": the host name has a loopback or link-local address, which origins may not have; ",
+        "if the host is trusted, set AWS_ENDPOINT_URL or HF_ENDPOINT of the daemon to the host"));
   }
   if (!code.ok()) return code.status();
   const auto ended = static_cast<CURLcode>(*code);

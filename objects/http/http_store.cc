@@ -88,10 +88,10 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> OpenUrl(const RequestContext& cont
 absl::StatusOr<Url> ParseObjectUrl(const std::string& uri) {
   TC_ASSIGN_OR_RETURN(Url url, ParseUrl(uri));
   if (url.query.empty()) return url;
-  return absl::InvalidArgumentError(
-      absl::StrCat("open ", url.Origin(), url.path,
-                   ": a URL with a query may be signed, and would be kept and shown; "
-                   "download the object and import the file"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "open ", url.Origin(), url.path,
+      ": the URL has a query, which may be a secret signature, and TensorCast keeps and shows URLs; "
+      "download the object and import the file"));
 }
 
 class HttpFolder final : public ObjectFolder {
@@ -101,7 +101,7 @@ class HttpFolder final : public ObjectFolder {
 
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& /*context*/) const override {
     return absl::UnimplementedError(
-        absl::StrCat("list ", url_.Text(), ": HTTP has no list of a folder; name one object"));
+        absl::StrCat("list ", url_.Text(), ": HTTP cannot list a folder; name one object"));
   }
   absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
                                                      size_t /*max*/) const override {

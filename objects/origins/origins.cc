@@ -70,7 +70,9 @@ absl::StatusOr<Origins> Origins::Parse(const std::vector<std::string>& prefixes,
     TC_ASSIGN_OR_RETURN(Prefix prefix, Split(text));
     if (IsAmbiguous(prefix.path) || absl::StrContains(text, '?')) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "check origin ", Printable(text), ": the URI is not a plain prefix; leave out '..', '//' and '?'"));
+          "check origin ", Printable(text),
+          ": the URI is not a plain prefix; write the URI without '?', without empty path parts, "
+          "and without the path parts '.' and '..'"));
     }
     if (absl::EndsWith(prefix.path, "/")) prefix.path.pop_back();
     origins.prefixes_.push_back(std::move(prefix));

@@ -74,8 +74,8 @@ absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
 absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view uri) {
   std::string_view rest = uri;
   if (!absl::ConsumePrefix(&rest, absl::StrCat(scheme, "://"))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open ", uri, ": the URI is of another store; write ", scheme, "://bucket/prefix"));
+    return absl::InvalidArgumentError(absl::StrCat("open ", uri, ": the URI does not start with ", scheme,
+                                                   "://; write ", scheme, "://bucket/prefix"));
   }
   const size_t slash = std::min(rest.find('/'), rest.size());
   S3Name name{.bucket = std::string(rest.substr(0, slash))};
@@ -205,12 +205,12 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
       const bool same_endpoint = SameOrigin(url, request.url);
       if (!same_endpoint && request.url.scheme == "https" && url.scheme != "https") {
         return absl::PermissionDeniedError(
-            absl::StrCat(subject, ": the store redirects from https to http; check the endpoint"));
+            absl::StrCat(subject, ": the server redirects from https to http; check the endpoint"));
       }
       if (options_.may_follow && !same_endpoint) {
         TC_RETURN_IF_ERROR(options_.may_follow(request.url, url));
       } else if (!options_.endpoint.empty() && !same_endpoint) {
-        return absl::PermissionDeniedError(absl::StrCat(subject, ": the store redirects to ", url.Origin(),
+        return absl::PermissionDeniedError(absl::StrCat(subject, ": the server redirects to ", url.Origin(),
                                                         "; set AWS_ENDPOINT_URL to this endpoint"));
       }
       place = *std::move(to);
@@ -276,8 +276,8 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
     const absl::StatusOr<XmlElement> page = ParseXml(reply.body);
     if (!page.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat(subject, ": ", page.status().message(), "; check the endpoint"));
+      return absl::UnavailableError(absl::StrCat(subject, ": the reply is malformed (",
+                                                 page.status().message(), "); check the endpoint"));
     }
     const size_t names_before = names.size();
     for (const XmlElement& child : page->children) {
@@ -297,14 +297,14 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     if (page->TextOf("IsTruncated") != "true") break;
     // A server that repeats its token would keep this loop going for ever.
     if (next.empty() || next == token) {
-      return absl::UnavailableError(
-          absl::StrCat(subject, ": the server does not continue the list; check the endpoint"));
+      return absl::UnavailableError(absl::StrCat(
+          subject, ": the server gives no new page of a list that is not complete; check the endpoint"));
     }
     pages_without_names = names.size() > names_before ? 0 : pages_without_names + 1;
     if (pages_without_names == kMaxPagesWithoutNames) {
       return absl::UnavailableError(absl::StrCat(subject, ": ", pages_without_names,
-                                                 " pages in a row list nothing but hidden objects; remove "
-                                                 "these, or put with --no-files"));
+                                                 " pages in a row list only hidden objects; remove the "
+                                                 "hidden objects, or put with --no-files"));
     }
     token = next;
   } while (names.size() < max_names);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "objects/http/xml.h"
 
 namespace tensorcast::objects {
@@ -53,13 +54,14 @@ absl::StatusOr<XmlElement> ParseReply(std::string_view subject, const HttpReply&
   TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
   absl::StatusOr<XmlElement> document = ParseXml(reply.body);
   if (!document.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat(subject, ": ", document.status().message(), "; check the endpoint"));
+    return absl::UnavailableError(absl::StrCat(subject, ": the reply is malformed (",
+                                               document.status().message(), "); check the endpoint"));
   }
   // An error behind a status of 200; see IsWorthAnotherTry.
   if (document->name == "Error") {
-    return absl::UnavailableError(absl::StrCat(subject, ": the server answered ", document->TextOf("Code"),
-                                               ": ", document->TextOf("Message"), "; try again later"));
+    return absl::UnavailableError(absl::StrCat(subject, ": the server answered ",
+                                               Printable(document->TextOf("Code")), ": ",
+                                               Printable(document->TextOf("Message")), "; try again later"));
   }
   return document;
 }
@@ -96,8 +98,8 @@ absl::Status ForEachPage(const RequestContext& context, S3Client& client, const 
     // Pages that do not advance would never end. Two markers are compared together, since a key may have many
     // uploads.
     if (now == std::exchange(markers, now)) {
-      return absl::UnavailableError(
-          absl::StrCat(subject, ": the server does not continue the list; check the endpoint"));
+      return absl::UnavailableError(absl::StrCat(
+          subject, ": the server gives no new page of a list that is not complete; check the endpoint"));
     }
   }
 }
@@ -198,8 +200,7 @@ absl::StatusOr<std::string> S3Writer::Begin(const RequestContext& context, const
   TC_ASSIGN_OR_RETURN(const XmlElement begun, ParseReply(subject, reply));
   std::string id(begun.TextOf("UploadId"));
   if (!id.empty()) return id;
-  return absl::UnavailableError(
-      absl::StrCat(subject, ": the server gives the upload no id; check the endpoint"));
+  return absl::UnavailableError(absl::StrCat(subject, ": the reply has no upload id; check the endpoint"));
 }
 
 absl::StatusOr<std::string> S3Writer::SendPart(const RequestContext& context, const S3Name& name,
@@ -218,7 +219,7 @@ absl::StatusOr<std::string> S3Writer::SendPart(const RequestContext& context, co
   std::string etag(reply.Header("etag"));
   if (!etag.empty()) return etag;
   return absl::UnavailableError(
-      absl::StrCat(subject, ": the server gives the part no ETag; check the endpoint"));
+      absl::StrCat(subject, ": the reply has no ETag of the part; check the endpoint"));
 }
 
 absl::Status S3Writer::Finish(const RequestContext& context, const S3Name& name, const std::string& upload_id,
@@ -262,8 +263,9 @@ absl::Status S3Writer::Upload(const RequestContext& context, const S3Name& name,
   const S3Upload upload{.uri = client_->UriOf(name), .id = upload_id, .begun = absl::InfiniteFuture()};
   const absl::Status aborted = Abort(RequestContext::Background(options_.abort_timeout), upload);
   if (aborted.ok()) return done;
-  return absl::Status(done.code(), absl::StrCat(done.message(), "; the written parts could not be removed (",
-                                                aborted.message(), ") and stay until `tensorcast gc`"));
+  return absl::Status(done.code(),
+                      absl::StrCat(done.message(), "; the written parts could not be removed (",
+                                   aborted.message(), "); remove the parts with `tensorcast gc`"));
 }
 
 absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, const std::string& uri,
@@ -276,7 +278,7 @@ absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, co
   if (written.bytes == bytes) return written;
   return absl::DataLossError(absl::StrCat("write ", uri, ": ", bytes,
                                           " bytes were written, and the object has ", written.bytes,
-                                          "; check which other process writes this object"));
+                                          " bytes; check which other process writes this object"));
 }
 
 absl::StatusOr<ObjectIdentity> S3Writer::Describe(const RequestContext& context,

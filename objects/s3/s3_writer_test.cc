@@ -202,7 +202,7 @@ TEST_F(S3WriterTest, AbortThatFails_SaysThatPartsStay) {
     if (IsPart(request, 1) || IsAbort(request)) return ErrorReply(403, "AccessDenied");
     return std::nullopt;
   });
-  EXPECT_THAT(Write().status().message(), HasSubstr("stay until `tensorcast gc`"));
+  EXPECT_THAT(Write().status().message(), HasSubstr("remove the parts with `tensorcast gc`"));
   EXPECT_EQ(s3_->uploads(), 1);
 }
 
