@@ -38,8 +38,9 @@ struct ClientCredentials {
   std::string hub_endpoint;
 };
 
-// Finds the credentials that this process would use to read the URI. nullopt if it has none, or if the URI's
-// scheme takes none. If a configured provider gives no credentials, returns that provider's error.
+// Finds the credentials that this process would use to read the URI. nullopt if this process has none, or if
+// the URI's scheme uses no credentials. If a configured provider gives no credentials, returns that
+// provider's error.
 absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const RequestContext& context,
                                                                        const std::string& uri,
                                                                        const Environment& environment);
@@ -51,11 +52,11 @@ absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials);
 // block while it is read.
 absl::StatusOr<ClientCredentials> Take(int memory_file);
 
-// Opens a store for the import of `uri`. It reads only `uri` and what is below it, and does not read the
-// hub's cache of this host. `environment`: the environment of this process. The store connects to a loopback
-// or link-local address only if `environment` names it as an endpoint, because a service there may trust the
-// daemon but not the client. `rates` limits all reads of this process; null: no limit. INVALID_ARGUMENT if
-// the credentials do not fit the URI's scheme, or the scheme takes none.
+// Opens a store for the import of `uri`. The store reads only `uri` and the objects below `uri`, and does not
+// read the hub's cache of this host. `environment`: the environment of this process. The store connects to a
+// loopback or link-local address only if `environment` names it as an endpoint, because a service there may
+// trust the daemon but not the client. `rates` limits all reads of this process; null: no limit.
+// INVALID_ARGUMENT if the credentials do not fit the URI's scheme, or the scheme uses no credentials.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
                                                            ClientCredentials credentials,
                                                            const Environment& environment,

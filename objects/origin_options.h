@@ -1,6 +1,6 @@
-// The configuration of a daemon's reads outside its host: the places that it may read (`daemon.origins`), the
-// places with immutable objects (`daemon.immutable_origins`) and the max rates (`daemon.limits.objects` and
-// `daemon.limits.origin`). A value; thread-compatible.
+// The configuration of a daemon's reads outside this host: the places that the daemon may read
+// (`daemon.origins`), the places with immutable objects (`daemon.immutable_origins`) and the max rates
+// (`daemon.limits.objects` and `daemon.limits.origin`). A value; thread-compatible.
 #pragma once
 
 #include <cstdint>

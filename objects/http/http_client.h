@@ -8,7 +8,7 @@
 // HttpCounts and the metrics tc_object_* count the retries. A server that has never answered gets fewer
 // attempts. A retry of a ranged read continues where the last attempt ended, if the server serves ranges.
 //
-// HttpClient itself follows redirects, not libcurl. HttpRequest::may_follow decides about each one. A
+// HttpClient follows redirects, libcurl does not. HttpRequest::may_follow decides about each redirect. A
 // redirect from https to http is refused, and the headers of a request are never sent to another origin.
 //
 // Thread-safe. Errors name the request by its `subject`, never by its URL, which may be signed: UNAVAILABLE

@@ -19,8 +19,8 @@ using ReadRange = std::function<absl::Status(const RequestContext&, const Ranged
 // latency. `lane` must outlive the reader: pass a literal.
 ObjectTraits NetworkTraits(std::string_view lane);
 
-// `etag`: RangedRead::etag; empty if the server's replies have no ETag of the version. `check`: implements
-// ObjectReader::CheckUnchanged, for servers with replies that do not show a change; null: always OK.
+// `etag`: RangedRead::etag; empty if the server's replies have no ETag of the version. `check` implements
+// ObjectReader::CheckUnchanged. Pass it if replies cannot show that the object changed. Null: OK is returned.
 std::shared_ptr<ObjectReader> MakeRangedReader(
     ObjectIdentity identity, std::string etag, ObjectTraits traits, ReadRange read,
     std::function<absl::Status(const RequestContext&)> check = nullptr);

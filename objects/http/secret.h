@@ -1,7 +1,7 @@
 // A text that must not leave the process by accident: a key or a token. A Secret cannot be printed, compared
 // or converted. Only Reveal returns the text, for code that sends it or signs with it. Such code must soon
 // destroy what it derives from the text (a header, a signature). The bytes are in pages that core files leave
-// out (MADV_DONTDUMP), and are wiped with the last copy. Immutable; thread-safe.
+// out (MADV_DONTDUMP), and are wiped when the last copy is destroyed. Immutable; thread-safe.
 #pragma once
 
 #include <memory>

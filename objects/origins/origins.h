@@ -1,6 +1,6 @@
-// The list `daemon.origins`: the places outside its host that a daemon may read with its own credentials, for
-// any client. A place that is not listed is refused even if it needs no credentials, because the daemon may
-// reach hosts that the client cannot reach. Immutable; thread-safe.
+// The list `daemon.origins`: the places outside this host that the daemon may read with its own credentials,
+// for any client. A place that is not listed is refused even if it needs no credentials, because the daemon
+// may reach hosts that the client cannot reach. Immutable; thread-safe.
 //
 // An entry is a prefix: "s3://bucket/models/", "gs://bucket/", "https://host:8443/models/", "hf://" (every
 // repository) or "hf://org/". Scheme, host, port and bucket must be equal. Paths are compared by whole
@@ -20,8 +20,8 @@ namespace tensorcast::objects {
 class Origins {
  public:
   // `endpoints`: URLs of the stores and hubs that the operator configured for this process (AWS_ENDPOINT_URL,
-  // HF_ENDPOINT). Reads through an endpoint need no entry for it, and an endpoint may be a local address.
-  // INVALID_ARGUMENT for an entry that is not such a prefix.
+  // HF_ENDPOINT). A read through an endpoint needs no entry in `prefixes`, and an endpoint may be a local
+  // address. INVALID_ARGUMENT for an entry that is not such a prefix.
   static absl::StatusOr<Origins> Parse(const std::vector<std::string>& prefixes,
                                        const std::vector<std::string>& endpoints = {});
 
@@ -37,13 +37,13 @@ class Origins {
   // local.
   absl::Status CheckRedirect(const Url& from, const Url& to, bool hub) const;
 
-  // Whether the URL's host may have a local address: true for endpoints, and for listed URLs with a host that
-  // is a local address or "localhost".
+  // Whether a connection for `url` is allowed to go to a local address: true for endpoints, and for listed
+  // URLs that name a local address or "localhost".
   bool MayBeLocal(const Url& url) const;
 
  private:
   struct Prefix {
-    std::string place;  // scheme, host, port or bucket: compared exactly; "hf://" stands for all of it
+    std::string place;  // "https://host:port", "s3://bucket", or "hf://" for all repositories; exact
     std::string path;   // begins with '/', does not end with one
   };
   static absl::StatusOr<Prefix> Split(std::string_view uri);

@@ -99,8 +99,9 @@ class S3Client {
   absl::Status Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
                     const RangedRead& read);
   // The names directly below the prefix `name.key`, without the prefix, ascending; names of folders have no
-  // '/' at their end. Requests no further page once it has `max_names` names; the last page may bring more.
-  // With an empty delimiter: the keys of all objects below the prefix, as in ObjectFolder::ListBelow.
+  // '/' at their end. Requests no further page once it has `max_names` names; the last page may have more
+  // names, and all are returned. With an empty delimiter: the keys of all objects below the prefix, as in
+  // ObjectFolder::ListBelow.
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& context, const S3Name& name,
                                                 size_t max_names = ~size_t{0},
                                                 std::string_view delimiter = "/");

@@ -49,7 +49,7 @@ struct S3Upload {
 class S3Writer {
  public:
   struct Options {
-    uint64_t part_bytes = uint64_t{16} << 20;  // parts are larger if there would be more than 10,000
+    uint64_t part_bytes = uint64_t{16} << 20;  // larger if there would be more than 10,000 parts
     int parts_at_once = 4;                     // each concurrent part needs a buffer of its size
     absl::Duration abort_timeout = absl::Seconds(20);
   };
