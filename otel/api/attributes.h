@@ -94,7 +94,7 @@ using AttributeList = std::initializer_list<Attribute>;
   X(Chunks, "tc.chunks") \
   X(BusySeconds, "tc.busy.seconds") \
   X(RefetchedChunks, "tc.refetched.chunks") \
-  X(Shared, "tc.shared") /* joined another's ingest */ \
+  X(Shared, "tc.shared") /* joined the ingest of another request */ \
   X(Reason, "tc.reason") /* of an event: why */ \
   X(Attempt, "tc.attempt") \
   X(RpcSystem, "rpc.system") \

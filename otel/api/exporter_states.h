@@ -1,5 +1,5 @@
-// The state of this process's telemetry exporters, for its own status. The SDK installs the function, since
-// only mains link the SDK. Thread-safe.
+// The state of this process's telemetry exporters, for the status that this process reports. The SDK installs
+// the function, since only mains link the SDK. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tensorcast::otel {
 struct ExporterState {
   std::string signal = {};    // "traces", "metrics", "logs"
   std::string endpoint = {};  // "console", or an address; empty: the SDK's own default
-  std::string error = {};     // of the last export; empty: it succeeded, or there was none yet
+  std::string error = {};     // of the last export; empty: it succeeded, or there was no export yet
   uint64_t dropped = 0;       // records dropped since telemetry began
 };
 
@@ -20,7 +20,7 @@ struct ExporterState {
 std::vector<ExporterState> ExporterStates();
 
 // The SDK calls this when telemetry begins, and with an empty function before telemetry ends. Returns when no
-// call of the previous function runs any more. `states` must not call functions of this header.
+// call of the previous function is running. `states` must not call functions of this header.
 void InstallExporterStates(std::function<std::vector<ExporterState>()> states);
 
 }  // namespace tensorcast::otel

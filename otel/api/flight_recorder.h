@@ -1,11 +1,11 @@
-// The flight recorder: keeps the last minutes of this process, whatever the sampling and whether telemetry is
-// on. It keeps the finished spans of transfers (not of every call) and the log lines, in bounded memory: the
-// newest replace the oldest. A failed or slow transfer is exported from it (daemon/telemetry), and
-// `tensorcast debug bundle` reads it (rpc/records.h).
+// The flight recorder: keeps the last minutes of this process, even if telemetry is off or the traces are not
+// sampled. It keeps the finished spans of transfers (not of every call) and the log lines, in bounded memory:
+// the newest replace the oldest. The spans of a failed or slow transfer are exported from the recorder
+// (daemon/telemetry), and `tensorcast debug bundle` reads the recorder (rpc/records.h).
 //
 // Ids: a span that telemetry samples keeps telemetry's ids. Where a trace is not sampled, or telemetry is
-// off, the recorder gives a kept span an id of its own. It changes neither the sampling decision nor the mark
-// of a trace without a span: another process decides as if there were no recorder.
+// off, the recorder gives a kept span an id of its own. The recorder changes neither the sampling decision
+// nor the mark of a trace without a span: another process decides as if there were no recorder.
 //
 // Thread-safe. Recording takes a lock only to move a record; it never blocks on anything else.
 #pragma once

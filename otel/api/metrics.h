@@ -73,7 +73,7 @@ class Adder {
 // Only grows. The reader computes rates.
 template <size_t kLabels>
 using Counter = Adder<kLabels, uint64_t>;
-// Goes up and down by what callers add.
+// The sum of the values that callers add; may go down.
 template <size_t kLabels>
 using UpDownCounter = Adder<kLabels, int64_t>;
 

@@ -3,9 +3,9 @@
 // docs/reference.py makes docs/reference/metrics.md from it: keep the form of its lines and groups.
 //
 // Names include their unit and counters end in _total, so that names are equal in OTLP and in Prometheus with
-// either translation of a collector. A unit is By or s where the name ends in it, 1 for a ratio, else an
-// annotation in braces, which no translation adds to a name (tools/otel/check_names.py applies the rules).
-// Standard library only.
+// either translation of a collector. A unit is By or s if the name ends in bytes or seconds (before _total),
+// and 1 for a ratio. Any other unit is an annotation in braces, which no translation adds to a name
+// (tools/otel/check_names.py applies the rules). Standard library only.
 #pragma once
 
 #include <array>

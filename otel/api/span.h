@@ -10,7 +10,8 @@
 // except within an otel::Scope (or the SC_TRACE_* macros). There the span is the thread's current one: log
 // lines carry its ids, and it is the parent of spans in called code that gets no context.
 //
-// With telemetry off, every call costs a load and a branch, and context() is the parent.
+// If no sink is installed (trace_sink.h), every call costs a load and a branch, context() is not valid, and
+// AttachTo changes nothing.
 #pragma once
 
 #include <functional>

@@ -31,7 +31,7 @@ struct SpanLink {
 
 using SpanTime = std::chrono::system_clock::time_point;
 
-// The epoch stands for now.
+// A time equal to the epoch means now.
 inline SpanTime OrNow(SpanTime time) { return time == SpanTime() ? std::chrono::system_clock::now() : time; }
 
 // Borrowed for one call.
@@ -44,7 +44,7 @@ struct SpanStart {
   std::span<const Attribute> attributes;
   std::span<const SpanLink> links;
   SpanTime time;        // the epoch: now
-  bool scoped = false;  // within the time of the thread's other scoped spans
+  bool scoped = false;  // a ScopedSpan: on one thread, nested in its other scoped spans
 };
 
 // A sink's record of one span from its start to its end. Used by one thread at a time; its destructor does
@@ -72,7 +72,7 @@ class TraceSink {
   virtual TraceContext Reserve(const TraceContext& parent) = 0;
 };
 
-// In the order in which the sinks see the start of a span: telemetry assigns the ids where it is on. The
+// In the order in which the sinks see the start of a span: telemetry assigns the ids if it is on. The
 // recorder comes last: it only gives ids to spans that it keeps and that have none from another sink.
 enum class SinkKind : uint8_t { kTelemetry, kTraceFile, kRecorder };
 inline constexpr size_t kSinkKinds = 3;
@@ -80,8 +80,8 @@ inline constexpr size_t kSinkKinds = 3;
 // Replaces the sink of that kind; null: no sink.
 void InstallTraceSink(SinkKind kind, TraceSink* sink);
 
-// For sinks, which are never destroyed: owns the object for the rest of the process. It stays reachable, so
-// that leak checkers accept it. Thread-safe.
+// For sinks, which are never destroyed: owns the object for the rest of the process. The object remains
+// reachable, so that leak checkers accept it. Thread-safe.
 template <class T>
 T* KeepForever(std::unique_ptr<T> object) {
   struct Kept {

@@ -21,7 +21,7 @@ namespace tensorcast::otel::sdk {
 class CounterCells {
  public:
   // Max cells. Combinations of label values beyond this number share one more cell, with "other" for all
-  // labels; adding to that cell takes a lock. All cells together are as many series as the SDK keeps
+  // labels; adding to that cell takes a lock. Together these are the max number of series that the SDK keeps
   // separate. If there were more, the SDK would merge the rest into one series, and would add their totals
   // to that series again at each collection.
   static constexpr size_t kMaxCells = 1998;

@@ -1,5 +1,5 @@
 // Writes log lines with their span's ids: to stderr as text or JSON, and to the OpenTelemetry log pipeline.
-// Both are absl::LogSinks; the program's other sinks stay.
+// Both are absl::LogSinks; the program's other sinks are not changed.
 //
 // The ids are those of the logging thread's otel::Scope; a line logged outside every scope has none.
 #pragma once

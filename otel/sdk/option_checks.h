@@ -1,6 +1,6 @@
-// Checks the values of the section observability.otel, and gathers the first error. Limits and defaults of a
-// key are those that proto/config.proto declares: code that sets the message by hand (the client library,
-// tests) has the limits of a file.
+// Checks the values of the section observability.otel, and keeps the first error. Limits and defaults of a
+// key are those that proto/config.proto declares. So the same limits apply to a file and to code that sets
+// the message (the client library, tests).
 //
 // Each check changes its output only if the value is right. Thread-compatible.
 #pragma once
@@ -22,23 +22,25 @@
 
 namespace tensorcast::otel::sdk {
 
-// `key` names the option, and in Fail, Ratio and Choice also the variable that the value is from.
+// `key` is the name of the option. In Fail, Ratio and Choice it may also name the variable that the value is
+// from.
 class OptionChecks {
  public:
   // INVALID_ARGUMENT for the first value that is wrong; it names the key.
   const absl::Status& status() const { return status_; }
   void Fail(std::string_view key, std::string_view value, std::string_view wanted);
-  // One of two files that are of use only together is not given.
+  // Reports that one of two files is given without the other: `given` is the key of `file`, `missing` the key
+  // without a file.
   void FailAlone(std::string_view missing, std::string_view given, std::string_view file);
 
-  // An empty text leaves `out` as it was where the key has no default.
+  // An empty text stands for the key's default. If the key has no default, `out` does not change.
   void Duration(std::string_view key, const std::string& text, absl::Duration* out);
   void Milliseconds(std::string_view key, const std::string& text, std::chrono::milliseconds* out);
-  // 0 is the default; where that is 0, too, `out` stays as it was.
+  // 0 stands for the key's default. If the default is 0 too, `out` does not change.
   void Count(std::string_view key, int32_t value, size_t* out);
   // The limits are those of sampling_ratio.
   void Ratio(std::string_view key, const std::string& text, double* out);
-  // An empty value leaves `out` as it was.
+  // An empty value does not change `out`.
   template <class T>
   void Choice(std::string_view key, const std::string& value,
               std::initializer_list<std::pair<std::string_view, T>> choices, T* out) {
@@ -53,10 +55,10 @@ class OptionChecks {
     }
     Fail(key, value, absl::StrCat("one of ", names));
   }
-  // Texts of the form key=value, which are added to `out` up to the first that has another form.
+  // Adds texts of the form key=value to `out`. Stops at the first text of another form, which is an error.
   void Pairs(std::string_view key, const google::protobuf::RepeatedPtrField<std::string>& texts,
              std::vector<std::pair<std::string, std::string>>* out);
-  // A file that this process can read; empty: none.
+  // Checks that this process can read the file; empty: there is no file.
   void File(std::string_view key, const std::string& path);
 
  private:

@@ -19,8 +19,8 @@ namespace otel_api = opentelemetry;
 
 // A span. The SDK's recordable for OTLP builds a tree of protobuf messages: about twenty allocations per span
 // on the observed thread, all freed on the exporter's thread. In a daemon under load that cost 18 us of CPU
-// per span, a quarter of the control plane. A SpanEncoder is a single block of memory, unless the span is
-// larger than a usual span of an RPC.
+// time per span, a quarter of the control plane's CPU time. A SpanEncoder is a single block of memory, unless
+// the span is larger than a usual span of an RPC.
 class SpanEncoder final : public otel_api::sdk::trace::Recordable {
  public:
   SpanEncoder() { bytes_.reserve(kExpectedBytes); }

@@ -11,8 +11,8 @@ namespace tensorcast::otel::sdk {
 
 class SpanPair {
  public:
-  // Recorded spans are encoded as an OTLP exporter does (the SDK's and otel/sdk's), and then discarded. With
-  // `sampled` false, the sampler's ratio is 0.
+  // Recorded spans are encoded as the OTLP exporters of the SDK and of otel/sdk encode them, and are then
+  // discarded. With `sampled` false, the sampler's ratio is 0.
   static std::unique_ptr<SpanPair> Create(bool sampled);
   virtual ~SpanPair() = default;
 

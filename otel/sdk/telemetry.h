@@ -25,8 +25,8 @@ class Telemetry {
   virtual ~Telemetry() = default;
 
   virtual bool enabled() const { return false; }
-  // Exports the items that are queued now. False if that takes longer than `timeout`; the export then goes
-  // on.
+  // Exports the items that are queued now. False if that takes longer than `timeout`; the export then
+  // continues.
   virtual bool Flush(absl::Duration /*timeout*/) { return true; }
   // Flushes within observability.otel.shutdown_timeout, then turns telemetry off, whatever the collector
   // does. An export that is stuck for longer stays on a thread that ends with the process. Idempotent.
