@@ -165,7 +165,7 @@ void ResolveConnection(const v1::OtelConfig& config, OptionChecks& check, Option
   const bool http_only = !config.tls().cert_file().empty() || config.tls().insecure_skip_verify();
   if (http_only && bridge.exporter == ExporterKind::kOtlpGrpc) {
     check.Fail("exporter", config.exporter(),
-               "otlp_http, the only exporter with tls.cert_file and tls.insecure_skip_verify");
+               "otlp_http, the only exporter that supports tls.cert_file and tls.insecure_skip_verify");
   }
   bridge.ca_file = config.tls().ca_file();
   bridge.cert_file = config.tls().cert_file();

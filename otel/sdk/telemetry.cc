@@ -54,7 +54,7 @@ uint64_t TotalDropped(const Counters& counters) {
 std::string ProtocolAdvice(const sdk::BridgeOptions& options) {
   if (options.exporter == sdk::ExporterKind::kConsole) return "";
   const bool http = options.exporter == sdk::ExporterKind::kOtlpHttp;
-  return absl::StrCat("check that the collector is up at observability.otel.endpoint and takes OTLP over ",
+  return absl::StrCat("check that the collector is up at observability.otel.endpoint and accepts OTLP over ",
                       http ? "HTTP" : "gRPC", " there; for OTLP over ",
                       http ? "gRPC (usual port 4317)" : "HTTP (usual port 4318)",
                       " set observability.otel.exporter to ", http ? "otlp_grpc" : "otlp_http",
@@ -261,8 +261,8 @@ class Enabled final : public Telemetry {
     });
     if (!ended) {
       troubles_->Note(*counters_,
-                      absl::StrCat("the collector did not take all telemetry within ",
-                                   absl::FormatDuration(shutdown_timeout_), ", and the rest is given up"));
+                      absl::StrCat("the collector did not accept all telemetry within ",
+                                   absl::FormatDuration(shutdown_timeout_), ", so the rest was discarded"));
     }
     // After the last collection, which tells what became of the rest.
     registrations_.clear();
@@ -299,7 +299,7 @@ absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& c
   if (!options->enabled) return std::make_unique<Telemetry>();
   if (in_use.exchange(true)) {
     return absl::FailedPreconditionError(
-        "start telemetry: this process has telemetry already; shut the first one down before");
+        "start telemetry: this process already has telemetry; shut down the existing telemetry first");
   }
   auto counters = std::make_shared<Counters>();
   options->bridge.counters = counters.get();
