@@ -122,8 +122,9 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
       absl::MutexLock lock(&AllRunning().mutex);
       AllRunning().calls.erase(state_.get());
     }
-    Raise(absl::ResourceExhaustedError(absl::StrCat("start a call: this process cannot start a thread: ",
-                                                    error.what(), "; allow more threads or memory")));
+    Raise(absl::ResourceExhaustedError(
+        absl::StrCat("start a call: this process cannot start a thread: ", error.what(),
+                     "; raise the limit of threads (`ulimit -u`)")));
   }
 }
 
@@ -214,7 +215,7 @@ nb::object Call::Result() {
     }
   }
   if (!result.has_value()) {
-    Raise(absl::FailedPreconditionError("take a result: the call has not ended yet; wait for it"));
+    Raise(absl::FailedPreconditionError("take a result: the call has not ended yet; wait for the call"));
   }
   if (spent) {
     Raise(absl::FailedPreconditionError("take a result: the result was taken already; start another call"));

@@ -51,7 +51,8 @@ BorrowedMemory Borrow(const nb::list& listed, size_t count) {
     Memory array;
     if (place >= count || !nb::try_cast(nb::object(item[1]), array, /*convert=*/false)) {
       throw nb::type_error(
-          "write tensors: a tensor is not writable, packed bytes in host memory; pass a contiguous array");
+          "write tensors: a tensor is not a writable, contiguous array of bytes in host memory; pass such an "
+          "array");
     }
     borrowed.tensors[place] = {reinterpret_cast<std::byte*>(array.data()), array.nbytes()};
     arrays->push_back(std::move(array));
@@ -74,7 +75,7 @@ absl::StatusOr<Maker> Find(const Caller& to, const std::shared_ptr<const client:
 
 nb::object Of(const Changes& changes, size_t tensor) {
   if (tensor >= changes.target->tensors().size()) {
-    throw nb::index_error("read changes: the artifact has no tensor of this number; count from 0");
+    throw nb::index_error("read changes: the get chose no tensor with this index; indices begin at 0");
   }
   client::TensorChanges found;
   {

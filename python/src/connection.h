@@ -118,8 +118,9 @@ auto Method(Work work) {
   };
 }
 
-// Bind Python's Client with the function that connects one, and its methods: for programs (client.cc), for
-// operators (administration.cc), about the versions of keys (versions.cc), and for live leases (live.cc).
+// BindConnection binds Python's Client and the function that connects one. The other functions bind its
+// methods: for programs (client.cc), for operators (administration.cc), about the versions of keys
+// (versions.cc), and for live leases (live.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 void BindTransfers(nanobind::class_<Client>& type);
 void BindAdministration(nanobind::class_<Client>& type);

@@ -21,11 +21,12 @@ namespace {
 void Raise(const absl::Status& status) { RaiseAs(absl::StatusCodeToString(status.code()), status.message()); }
 
 void RaiseForked() {
-  RaiseAs("FORKED",
-          "call the store: this process was forked from one that had connected, and connections do not "
-          "survive that; arrays that were got before the fork stay readable here; to call the store start "
-          "the process by \"spawn\" or \"forkserver\" (DataLoader: multiprocessing_context=\"spawn\"), or "
-          "connect in forked processes alone");
+  RaiseAs(
+      "FORKED",
+      "call the store: this process was forked from a connected process, and a connection does not work "
+      "after a fork; arrays from before the fork stay readable here; to call the store, start this process "
+      "with \"spawn\" or \"forkserver\" (DataLoader: multiprocessing_context=\"spawn\"), or connect only in "
+      "forked processes");
 }
 
 }  // namespace tensorcast::python

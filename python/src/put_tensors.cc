@@ -44,7 +44,9 @@ DType ChooseDType(const std::string& name, const std::optional<std::string>& wan
   const nb::dlpack::dtype type = array.dtype();
   const std::optional<DType> dtype =
       type.lanes == 1 ? client::DTypeOfDlpack(type.code, type.bits) : std::nullopt;
-  if (!dtype.has_value()) Refuse(name, "safetensors has no name for the tensor's dtype; convert the tensor");
+  if (!dtype.has_value()) {
+    Refuse(name, "safetensors has no name for the tensor's dtype; convert the tensor to another dtype");
+  }
   return *dtype;
 }
 
@@ -64,7 +66,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   // its offset may have been added. Nothing is ever mapped in the first page.
   if (array.nbytes() > 0 && reinterpret_cast<uintptr_t>(array.data()) - array.byte_offset() < kPageBytes) {
     Refuse(name,
-           "the array's address is null, so it has no memory of its own; put the array that it stands for");
+           "the array's address is null, so the array has no memory of its own; put the array that it wraps");
   }
   client::PutTensor tensor{.name = name, .dtype = ChooseDType(name, dtype, array)};
   if (shape.has_value()) {

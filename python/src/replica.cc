@@ -141,12 +141,13 @@ int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
     return RefuseBuffer(buffer, "read a tensor's buffer: the tensor is in GPU memory; use .torch()");
   }
   if (!array->attached()) {
-    return RefuseBuffer(buffer,
-                        "read a tensor's buffer: the replica is not attached; get the artifact again");
+    return RefuseBuffer(
+        buffer, "read a tensor's buffer: the replica is on disk; get the artifact with device=\"cpu\"");
   }
   if (format == nullptr) {
     return RefuseBuffer(
-        buffer, "read a tensor's buffer: the protocol has no name for this dtype; use .raw, or .numpy()");
+        buffer,
+        "read a tensor's buffer: the buffer protocol has no name for this dtype; use .raw, or .numpy()");
   }
   // What may be written to is the private memory (PrivateData), which the buffer protocol does not give.
   if ((flags & PyBUF_WRITABLE) != 0) {
@@ -192,8 +193,8 @@ RawBytes RawOf(nb::handle self, bool writable) {
     Raise(absl::FailedPreconditionError("read raw bytes: the tensor is in GPU memory; use .torch()"));
   }
   if (!array.attached()) {
-    Raise(
-        absl::FailedPreconditionError("read raw bytes: the replica is not attached; get the artifact again"));
+    Raise(absl::FailedPreconditionError(
+        "read raw bytes: the replica is on disk; get the artifact with device=\"cpu\""));
   }
   return {.array = nb::borrow(self),
           .data = writable ? array.PrivateData() : array.data(),

@@ -23,7 +23,7 @@ class WithoutGil {
 };
 
 // Called with the GIL, in the thread that runs the exit. From now on no other thread takes the GIL back.
-// Waits until threads that are already taking it have it.
+// Waits until the threads that are taking the GIL back at this moment have it.
 void BlockGilReturns();
 
 }  // namespace tensorcast::python

@@ -474,8 +474,8 @@ class Administration:
             artifact_id = yield from self._id_of(artifact, options)
             chosen = [replica.replica_id for replica in there if replica.artifact_id == artifact_id]
         if not chosen:
-            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of this artifact; get the artifact, "
-                                "or ask another node")
+            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of this artifact; get the artifact "
+                                "first, or make this call to the daemon of another node")
         for replica_id in chosen:
             yield self.native.set_pinned(replica_id, pinned, options=options)
 

@@ -128,7 +128,7 @@ def revision(value: Any) -> int | None:
     except TypeError:
         raise InvalidTypeError(f"expected_revision must be an int, not {shown(value)}") from None
     if not 0 <= number < _REVISIONS:
-        raise InvalidArgumentError(f"expected_revision must be a revision of the key, from 1, or 0 for a key that does not exist, not {number}")
+        raise InvalidArgumentError(f"expected_revision must be 0 (the key does not exist) or a revision of the key, which is 1 or more; it is {number}")
     return number
 
 

@@ -206,9 +206,9 @@ def _flat(array: _native.Array, tensor: Any) -> tuple[Any, int]:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         if tensor.device.type not in ("cpu", "cuda"):
-            _refuse(array, f"is on {tensor.device}", "give one in host memory or on a GPU")
+            _refuse(array, f"is on {tensor.device}", "give a tensor in host memory or on a GPU")
         if tensor.layout != torch.strided or not tensor.is_contiguous():
-            _refuse(array, "is not contiguous", "give a contiguous one, or use tensorcast.torch.update_module for parameters")
+            _refuse(array, "is not contiguous", "give a contiguous tensor, or use tensorcast.torch.update_module for parameters")
         _check(array, str(tensor.dtype).removeprefix("torch.") == str(arrays.torch_dtype(array.dtype)).removeprefix("torch."),
                tuple(tensor.shape) == arrays.torch_shape(array), tensor)
         if tensor.device.type == "cuda":
@@ -226,7 +226,7 @@ def _flat(array: _native.Array, tensor: Any) -> tuple[Any, int]:
 def _check(array: _native.Array, same_dtype: bool, same_shape: bool, tensor: Any) -> None:
     if not same_dtype or not same_shape:
         _refuse(array, f"is {tensor.dtype} {tuple(tensor.shape)}, and {array.dtype} {array.shape} in the store",
-                "give one of the same dtype and shape")
+                "give a tensor of the same dtype and shape")
 
 
 def _refuse(array: _native.Array, what: str, remedy: str) -> NoReturn:

@@ -79,7 +79,7 @@ def _assign(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[s
             derived[name] = data  # a hook of the module made `old`, and another hook loads it
         elif has_own_dispatch(old):
             raise RuntimeError(f"load {_called(module)}: {name} is of type {type(old).__name__}, which cannot be replaced by "
-                               "the store's memory; load it with assign=False")
+                               "the store's memory; load the module with assign=False")
         elif is_dtensor(old) and old.device.type != "meta":
             written.append((old, _placed_as(name, old, data)))  # FSDP2 and optimizers hold the parameter and its memory
         elif id(old) not in new_of:
@@ -107,7 +107,7 @@ def _placed_as(name: str, old: torch.Tensor, data: torch.Tensor) -> torch.Tensor
         return data
     if any(place.is_partial() for place in old.placements):
         raise RuntimeError(f"load {name}: a DTensor with placements {old.placements} is a sum over ranks, and the store does not have its parts; "
-                           "redistribute it first")
+                           "redistribute the DTensor first")
     from torch.distributed.tensor import distribute_tensor
 
     # No source rank: each rank has the whole tensor in its host's memory and takes its part from there.

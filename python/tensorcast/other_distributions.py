@@ -20,7 +20,7 @@ def warn(paths: list[str] | None = None) -> None:
         if version := _claims(folder, name):
             warnings.warn(
                 f"import {PACKAGE}: the distribution {PACKAGE} {version} in {folder} has files of the same package as {OURS}, "
-                f"and the one that was installed later overwrote those of the other; run `pip uninstall {PACKAGE} {OURS}` "
+                f"and the distribution that was installed later overwrote files of the other; run `pip uninstall {PACKAGE} {OURS}` "
                 f"and install {OURS} again",
                 RuntimeWarning,
                 stacklevel=3,

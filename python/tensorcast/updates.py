@@ -115,7 +115,7 @@ def _checked(called: str, name: str, tensor: torch.Tensor, array: _native.Array)
         _refuse(called, name, f"is {tensor.dtype} {tuple(tensor.shape)} in the module and {dtype} {shape} in the store",
                 "load it with load_model, which takes the store's dtype")
     if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride())):
-        _refuse(called, name, "is expanded: several of its elements are one in memory", "make it contiguous")
+        _refuse(called, name, "is expanded: several of its elements share one place in memory", "make the tensor contiguous")
     return tensor.detach()
 
 

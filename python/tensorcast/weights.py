@@ -121,7 +121,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
         tensor = self._tensors.get(name)
         if tensor is None:
             replica = self._open()
-            chosen = f" among the {len(self._tensors)} of {replica.tensor_count} tensors that were asked for"
+            chosen = f" among the {len(self._tensors)} tensors that the get chose (of {replica.tensor_count})"
             written = str(name).encode(errors="backslashreplace").decode()
             raise NotFoundError(f'find tensor "{written}": artifact {replica.artifact_id} has no such tensor'
                                 f'{chosen if len(self._tensors) < replica.tensor_count else ""}; list(weights) lists the names')
@@ -247,7 +247,7 @@ class Weights(Mapping[str, _native.Array], calls.Closing):
     def check(self) -> None:
         """Raises DataLossError for damaged weights, and UnavailableError after the daemon ended."""
         if damage := self._open().damage:
-            raise DataLossError(f"check {self.artifact_id}: the bytes in this node's memory are damaged: {damage}; get the artifact again")
+            raise DataLossError(f"check {self.artifact_id}: the bytes in this node's memory are damaged: {damage}")
         if self.lost:
             raise UnavailableError(f"check {self.artifact_id}: the daemon that held the lease ended; get the artifact again")
 

@@ -161,7 +161,7 @@ def test_patched_engine_generates_what_a_fresh_load_does(policy, monkeypatch):
             step(policy)
             trainer.send_weights()
             generated.append(tokens(engine))
-        assert ways[0] == "whole; patches do the same here", "the loader of this package told what the model holds"
+        assert ways[0] == "whole; patches have the same result", "the loader of this package told what the model holds"
         assert [way.partition(" of ")[0] for way in ways[1:]] == ["by elements"] * 2
         assert all(one != other for one, other in zip(generated, generated[1:]))
         stop(engine)

@@ -25,7 +25,7 @@ def store(bare):
 
 def test_connect_fails_at_once_when_no_daemon_is_there(tmp_path):
     socket = f"unix:{tmp_path}/daemon.sock"
-    with pytest.raises(tc.UnavailableError, match=f"connect to {socket}: no daemon listens there; start one with"):
+    with pytest.raises(tc.UnavailableError, match=f"connect to {socket}: no daemon listens there; start a daemon with"):
         tc.connect(socket, timeout=3600)  # a test that waited would take an hour
 
 

@@ -69,11 +69,11 @@ def test_followers_are_kept_at_the_newest_version(trio):
         assert code == 0 and "at revision 4" in text
 
         code, text = command(trio, "follower", "rm", "policy", "--to", "c")
-        assert code == 0 and "c:cpu follows policy no more" in text
+        assert code == 0 and "c:cpu no longer follows policy" in text
         put(store, 5)
         await_revisions(trio, b=5)
         code, text = command(trio, "follower", "rm", "policy")
-        assert code == 0 and "b:cpu follows policy no more" in text
+        assert code == 0 and "b:cpu no longer follows policy" in text
         code, text = command(trio, "follower", "rm", "policy")
         assert code == 1 and "follows the key; `tensorcast follower ls` lists" in text
 

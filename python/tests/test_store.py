@@ -160,7 +160,7 @@ def test_get_of_some_tensors_gives_only_these(store):
     store.put({"a.0": np.ones(3), "a.1": np.zeros(3), "b": np.ones(1)}, key="core/part")
     with store.get("core/part", tensors=["a.*"]) as weights:
         assert set(weights) == {"a.0", "a.1"}
-        with pytest.raises(tc.NotFoundError, match="asked for"):
+        with pytest.raises(tc.NotFoundError, match="that the get chose"):
             weights["b"]
     with pytest.raises(tc.InvalidArgumentError):
         store.get("core/part", tensors=["c*"])
@@ -176,7 +176,7 @@ def test_get_of_some_tensors_gives_only_these(store):
     (lambda store: store.get("core/none", tensors=[]), "tensors is empty"),
     (lambda store: store.get("core/\ud800"), "UTF-8"),
     (lambda store: store.put(""), "source is an empty path"),
-    (lambda store: store.put({}, key="core/none", expected_revision=-1), "expected_revision must be .* not -1"),
+    (lambda store: store.put({}, key="core/none", expected_revision=-1), "expected_revision must be .* is -1"),
     (lambda store: store.put({"\ud800": np.ones(1)}), "the name of a tensor cannot be written in UTF-8"),
     (lambda store: store.find_imported(""), "path is an empty path"),
     (lambda store: store.replicas("a" * 100_000 + "\ud800"), r"'a+\.\.\. \(str\)"),

@@ -94,7 +94,7 @@ class _Engine:
         reply = self._within_time(self._socket.recv)
         if reply:
             words = reply.decode(errors="replace").strip()
-            self.send(RuntimeError("the sender stops: this engine failed to take the weights"))
+            self.send(RuntimeError("the sender stops: this engine failed to load the weights"))
             raise EngineError(words)
 
     def _within_time(self, step: Callable[[], Any]) -> Any:

@@ -68,7 +68,7 @@ class Patches:
             load()
             self._allowed = patched == hashes(_all_tensors(self._model))
             self._proven |= names
-            how = f"whole; patches {'do the same here' if self._allowed else 'do not do the same here, so none will be used'}"
+            how = f"whole; patches {'have the same result' if self._allowed else 'have another result, so no patch will be used'}"
         self.holds(weights.artifact_id)
         return how
 
