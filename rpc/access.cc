@@ -54,7 +54,7 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
   if (caller.peer.empty()) {
     const std::string remedy =
         !operators || options_.operator_socket.empty()
-            ? "; let a process with this role make the call"
+            ? "; let a process with the required role make the call"
             : absl::StrCat("; connect to ", options_.operator_socket, " as user ", UserText(geteuid()));
     return absl::PermissionDeniedError(absl::StrCat("call ", label, ": the call ", needs, ", and the socket ",
                                                     options_.unix_socket, " grants the role ", caller.asking,
@@ -65,7 +65,7 @@ absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller
   const std::string_view server = label.starts_with("GlobalStore/") ? "the global store" : "the daemon";
   const std::string remedy = operators
                                  ? absl::StrCat("; connect to ", server, " with an operator's certificate")
-                                 : "; let a process with this role make the call";
+                                 : "; let a process with the required role make the call";
   return absl::PermissionDeniedError(
       absl::StrCat("call ", label, " as ", caller.peer, forwarded, ": the call ", needs, remedy));
 }

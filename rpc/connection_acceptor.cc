@@ -236,13 +236,13 @@ absl::Status ConnectionAcceptor::MakeRoom(Endpoint& endpoint, int connection) co
   if (IsReserved(connection, user)) {
     otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
     room = absl::UnavailableError(absl::StrCat(
-        "accept a connection: the server has no file descriptor left (the limit is ", DescriptorLimit(),
-        "); close other connections, or raise the server's limit of open files"));
+        "accept a connection: the server has no free file descriptor (the limit is ", DescriptorLimit(),
+        " open files); close other connections, or raise the server's limit of open files"));
   } else if (endpoint.table->Full()) {
     otel::metrics::kRpcConnectionsRefused.Add(1, {"limit"});
-    room = absl::UnavailableError(
-        absl::StrCat("accept a connection: the server has its limit of ", options_.max_connections,
-                     " connections; close other connections, or raise max_connections of the server"));
+    room = absl::UnavailableError(absl::StrCat(
+        "accept a connection: the server already has ", options_.max_connections,
+        " connections, its limit; close other connections, or raise max_connections of the server"));
   }
   if (room.ok() || !endpoint.table->EndOldestUnadmitted(kUnadmittedTime)) return room;
   LOG_EVERY_N_SEC(WARNING, 10) << endpoint.listening.address()

@@ -45,10 +45,10 @@ absl::Status EpochFence::Check(const grpc::ClientContext& call) {
 absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
   absl::MutexLock lock(&mutex_);
   if (latest_.has_value() && latest_->cluster == epoch.cluster && epoch.number < latest_->number) {
-    return absl::UnavailableError(absl::StrCat("read the answer of ", server, ": the answer is of epoch ",
-                                               epoch.number, ", and a newer leader, of epoch ",
+    return absl::UnavailableError(absl::StrCat("read the answer of ", server, ": the answer has epoch ",
+                                               epoch.number, ", but a newer leader with epoch ",
                                                latest_->number,
-                                               ", has replaced that global store; call the newer leader, or, "
+                                               " has replaced that global store; call the newer leader, or, "
                                                "if etcd was restored from a snapshot, restart this process"));
   }
   LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)

@@ -53,7 +53,7 @@ TEST_F(Fence, AnswerOfEarlierEpoch_IsUnavailable) {
   EXPECT_TRUE(Call({.cluster = 1, .number = 5}).ok());
   const absl::Status late = Call({.cluster = 1, .number = 4}).status();
   EXPECT_TRUE(absl::IsUnavailable(late)) << late;
-  EXPECT_THAT(late.message(), HasSubstr("of epoch 4, and a newer leader, of epoch 5, has replaced"));
+  EXPECT_THAT(late.message(), HasSubstr("has epoch 4, but a newer leader with epoch 5 has replaced"));
   EXPECT_TRUE(Call({.cluster = 1, .number = 5}).ok());
 }
 

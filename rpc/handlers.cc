@@ -70,8 +70,8 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
     // A refused stream takes no room from the others.
     bytes_together.fetch_sub(message_bytes);
     bytes_ -= message_bytes;
-    return absl::UnavailableError(absl::StrCat("receive a stream: all streams under way have ", together,
-                                               " bytes (at most ", bounds_.max_bytes_together,
+    return absl::UnavailableError(absl::StrCat("receive a stream: all running streams together have ",
+                                               together, " bytes (at most ", bounds_.max_bytes_together,
                                                "); try again when some have ended"));
   }
   return absl::OkStatus();

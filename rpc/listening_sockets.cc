@@ -49,7 +49,7 @@ absl::Status CannotListen(std::string_view address, int error) {
   }
   if (error == EADDRNOTAVAIL) {
     return absl::UnavailableError(absl::StrCat(
-        "listen on ", address, ": the address is not one of this host; choose an address of this host"));
+        "listen on ", address, ": this host does not have the address; choose an address of this host"));
   }
   return ErrnoStatus(error, "listen on", address);
 }
@@ -65,10 +65,8 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
     return opened;
   }
   absl::ConsumePrefix(&path, "//");  // unix:///path is the same
-  absl::StatusOr<std::unique_ptr<UnixListener>> listener =
-      UnixListener::Listen(std::string(path), unix_groups);
-  if (!listener.ok()) return Annotate(listener.status(), absl::StrCat("listen on ", address));
-  opened.unix_ = *std::move(listener);
+  // Its errors name the path.
+  TC_ASSIGN_OR_RETURN(opened.unix_, UnixListener::Listen(std::string(path), unix_groups));
   opened.sockets_ = {opened.unix_->fd()};
   opened.address_ = address;
   return opened;

@@ -330,7 +330,8 @@ TEST_F(SecuredCalls, CallerOverConnectionLimit_GetsReasonOverTls) {
   Start({.listen = {"127.0.0.1:0"}, .max_connections = 1, .credentials = Own("global-store")});
   const auto first = StubAs(Own("client/a"));
   ASSERT_TRUE(Bind(*first).ok());
-  EXPECT_THAT(std::string(Bind(*StubAs(Own("client/b"))).message()), HasSubstr("limit of 1 connections"));
+  EXPECT_THAT(std::string(Bind(*StubAs(Own("client/b"))).message()),
+              HasSubstr("already has 1 connections, its limit"));
 }
 
 }  // namespace

@@ -41,14 +41,16 @@ void SecurityOptions::Validate(std::span<const ListenEndpoint> endpoints, Findin
       findings.Add(
           "security.certificate",
           absl::StrCat("\"", files.certificate, "\" names ", self.ToString(),
-                       ", but the certificate of a global store must name global-store, and the certificate "
-                       "of a daemon node/NAME; make a certificate with `tensorcast certs issue`"));
+                       "; the certificate of a global store must name global-store, and the certificate of "
+                       "a daemon must name node/NAME; make a certificate with `tensorcast certs issue`"));
     }
   }
   if (certified()) {
     if (insecure) {
-      findings.Add("security.insecure",
-                   "with certificates no port is in clear; remove this key, or the certificates");
+      findings.Add(
+          "security.insecure",
+          "this key has no effect: certificates are set, so every port uses TLS; remove this key, or the "
+          "certificates");
     }
     return;
   }
@@ -67,21 +69,20 @@ void SecurityOptions::Validate(std::span<const ListenEndpoint> endpoints, Findin
   for (const ListenEndpoint& endpoint : endpoints) {
     const absl::StatusOr<HostPort> address = ParseHostPort(endpoint.listen);
     if (!address.ok()) continue;  // where the address is checked this is told
-    findings.Add(endpoint.key,
-                 absl::StrCat("\"", endpoint.listen, "\" has no certificates, so ",
-                              IsLoopback(*address) ? "every user of this host"
-                                                   : "every process that reaches this port",
-                              " may read, write and delete everything; set security.ca, "
-                              "security.certificate and security.key, use unix sockets or, where you trust "
-                              "all of these, set security.insecure: true"));
+    findings.Add(endpoint.key, absl::StrCat("\"", endpoint.listen, "\" has no certificates, so ",
+                                            IsLoopback(*address) ? "every user of this host"
+                                                                 : "every process that reaches this port",
+                                            " may read, write and delete everything; set security.ca, "
+                                            "security.certificate and security.key, use unix sockets, or set "
+                                            "security.insecure: true if you trust them all"));
   }
 }
 
 void SecurityOptions::Log() const {
-  LOG_IF(INFO, credentials != nullptr) << "connections by host:port are mutual TLS; this is "
+  LOG_IF(INFO, credentials != nullptr) << "connections by host:port use mutual TLS; this process is "
                                        << credentials->identity().self().name.ToString();
   LOG_IF(WARNING, insecure)
-      << "security.insecure: TCP connections are in clear, and every process that reaches a port of this one "
+      << "security.insecure: TCP connections are in clear, and every process that reaches a port of this "
          "may read, write and delete everything; set security.ca, security.certificate and security.key "
          "instead";
 }
