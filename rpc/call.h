@@ -1,5 +1,5 @@
-// Calling a service: blocking helpers that use the RequestContext. The call gets its deadline and
-// cancellation, its trace and request id travel as metadata, and errors are returned as absl::Status.
+// Calling a service: blocking helpers that use the RequestContext. The call gets the context's deadline and
+// cancellation. The context's trace and request id travel as metadata. Errors are returned as absl::Status.
 //
 //   TC_ASSIGN_OR_RETURN(v1::BindKeyResponse response,
 //                       rpc::CallUnary(*stub, &v1::GlobalStore::Stub::BindKey, context, request));
@@ -33,7 +33,7 @@ namespace tensorcast::rpc {
 struct CallOptions {
   // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
   absl::Duration retry_for = absl::Seconds(10);
-  // The max is short, since a caller waits: it must find a restarted server, or its successor, soon.
+  // The max is short, since a caller waits: the helpers must soon find a restarted server or its successor.
   Backoff::Options backoff = {.max = absl::Milliseconds(200)};
   const char* what = "call";    // names the work in errors of these helpers
   std::string on_behalf_of;     // for a forwarded call: the caller's name (Caller::asking); else empty
@@ -50,8 +50,8 @@ struct Attempt {
 // Records on `span` that this attempt is not the first, and why.
 void NoteRetry(otel::Span& span, const Attempt& attempt);
 
-// The gRPC context of one attempt, tied to a RequestContext, which must outlive it. The helpers below use it;
-// use it directly only for calls that they do not cover.
+// The gRPC context of one attempt, tied to a RequestContext, which must outlive the ClientCall. The helpers
+// below use it; use it directly only for calls that they do not cover.
 class ClientCall {
  public:
   explicit ClientCall(const RequestContext& context, const Attempt& attempt = {},

@@ -37,7 +37,7 @@ MethodName ParseMethod(std::string_view path);
 class CallObserver {
  public:
   CallObserver() = default;
-  // A call that End was not called for counts as cancelled.
+  // If End was not called, the RPC counts as cancelled.
   ~CallObserver();
 
   // `method`, in gRPC's form, must outlive the observer. The span is a child of `context->trace` and replaces

@@ -24,7 +24,7 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 
 struct ChannelOptions {
   absl::Duration keepalive_interval = absl::Seconds(20);    // pings while calls are open
-  absl::Duration keepalive_timeout = absl::Seconds(10);     // without an answer the connection is then dead
+  absl::Duration keepalive_timeout = absl::Seconds(10);     // max wait for an answer; then it is dead
   absl::Duration max_reconnect_backoff = absl::Seconds(1);  // shorter for several addresses, and for unix
                                                             // paths
   int max_message_bytes = kMaxMessageBytes;
@@ -39,10 +39,10 @@ struct ChannelOptions {
   bool stands_by = false;   // other servers may replace this server, as with several addresses
 };
 
-// Resolves a comma-separated list of host:port to a list of numeric addresses. All are of one family (IPv4 or
-// IPv6): the family of the first name that can be resolved. Leaves out names that cannot be resolved, with a
-// warning; the result is empty if there are only such names. Returns a single address unchanged, since gRPC
-// resolves its name at each connection. Blocks.
+// Resolves a comma-separated list of host:port to a list of numeric addresses. All addresses are of one
+// family (IPv4 or IPv6): the family of the first name that can be resolved. Leaves out names that cannot be
+// resolved, with a warning; the result is empty if there are only such names. Returns a single address
+// unchanged, since gRPC resolves its name at each connection. Blocks.
 std::string LookUpNames(const std::string& address);
 
 // `address` is host:port or unix:/path. Never fails and does not wait: calls to a wrong or silent address

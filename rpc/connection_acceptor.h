@@ -47,7 +47,7 @@ class ConnectionAcceptor {
 
   // Call this at most once. RESOURCE_EXHAUSTED if no thread can be started.
   absl::Status Start(Handler handler);
-  // Stops listening and removes the files of unix sockets; the handler is not called any more. Idempotent.
+  // Stops listening and removes the files of unix sockets; the handler is no longer called. Idempotent.
   void Stop();
 
   // The largest ConnectionTable::UnreadShare of all addresses.

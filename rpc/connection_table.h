@@ -62,7 +62,7 @@ class ConnectionTable {
   };
 
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Marks the connection's peer as admitted or gone. False if it already was.
+  // Marks the connection's peer as admitted or gone. False if the peer was already marked.
   bool Forget(const UnadmittedConnection& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int max_connections_;

@@ -29,7 +29,7 @@ namespace tensorcast::rpc {
 
 class Credentials {
  public:
-  // gRPC reads the identity's files itself, and again when they change. Open connections stay.
+  // gRPC reads the identity's files itself, and again when they change. Open connections are not closed.
   explicit Credentials(std::shared_ptr<security::Identity> identity);
   ~Credentials();
   Credentials(const Credentials&) = delete;

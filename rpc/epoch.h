@@ -31,8 +31,8 @@ struct Epoch {
 // nullopt for a text that ToText does not write.
 std::optional<Epoch> ParseEpoch(std::string_view text);
 
-// The latest known epoch of all calls that share this object. An epoch of another cluster replaces it, with a
-// warning, because epochs of two clusters cannot be compared. Thread-safe.
+// The latest known epoch of all calls that share this object. An epoch of another cluster replaces the known
+// epoch, with a warning, because epochs of two clusters cannot be compared. Thread-safe.
 class EpochFence {
  public:
   // UNAVAILABLE when the answer's epoch is earlier than the latest one. REQUIRES: the call has ended.

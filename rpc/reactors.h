@@ -40,8 +40,8 @@ class Finisher {
 struct StreamBounds {
   uint64_t max_messages = uint64_t{1} << 20;
   uint64_t max_bytes = uint64_t{1} << 30;
-  // The max sum over all streams that this process receives at a time; they need several times that in
-  // memory.
+  // The max sum over all streams that this process receives at a time; the streams need several times this
+  // sum in memory.
   uint64_t max_bytes_together = uint64_t{1} << 30;
 };
 

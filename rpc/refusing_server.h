@@ -36,8 +36,8 @@ class RefusingServer {
   // at a time, since they use reserved descriptors; a new one ends the oldest. REQUIRES: if `tls`, Start had
   // credentials.
   void Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason);
-  // When the oldest refused connection has had time to get the reason, so that it may be ended; InfinitePast
-  // if there is room.
+  // The time from which the oldest refused connection may be ended, because its peer has had time to get the
+  // reason; InfinitePast if there is room.
   SteadyTime RoomAt() const;
   bool empty() const { return refused_.empty(); }
   // Ends the connections that are a second old. Returns when to call this again; InfiniteFuture if no

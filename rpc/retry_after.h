@@ -16,7 +16,7 @@ inline constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
 // The error of a server that did not begin the call: the caller must wait at least `delay` before it retries.
 absl::Status RetryLater(std::string_view message, absl::Duration delay);
-// The delay in the error of RetryLater, between zero and kMaxRetryAfter; nullopt if the error has none.
+// The delay in an error of RetryLater, between zero and kMaxRetryAfter; nullopt if the error has no delay.
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
 // How long to wait after this error: a random duration of 1 to 1.5 times the delay in the error. If the error
