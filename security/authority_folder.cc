@@ -41,10 +41,10 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
   std::error_code ignored;
   // Either file counts: one alone may be the rest of an authority that is in use.
   if (std::filesystem::exists(files.certificate, ignored) || std::filesystem::exists(files.key, ignored)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("make an authority in ", folder,
-                     ": the folder has an authority already, and a new one would void the certificates of "
-                     "the present one; choose another folder"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "make an authority in ", folder,
+        ": the folder has an authority already, and a new authority would make the certificates of "
+        "the existing authority invalid; choose another folder"));
   }
   TC_RETURN_IF_ERROR(MakePrivateFolder(folder, std::filesystem::path(files.key).filename().string()));
   TC_ASSIGN_OR_RETURN(CertifiedKey made, MakeAuthority(trust_domain, validity));

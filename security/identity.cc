@@ -118,7 +118,7 @@ int VerifyCallback(int verified, X509_STORE_CTX* chain) {
 
 absl::Status Unusable(const std::string& path, std::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat("load ", path, ": the file has no ", what, " (", TakeOpenSslErrors(),
+      absl::StrCat("load ", path, ": OpenSSL found no ", what, " in the file (", TakeOpenSslErrors(),
                    "); make the file with `tensorcast certs`, or name another file"));
 }
 
@@ -136,7 +136,8 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, c
   }
   auto shared = std::make_unique<SharedAdmission>(admission);
   if (SSL_CTX_set_ex_data(context.get(), AdmissionIndex(), shared.get()) != 1) {
-    return absl::ResourceExhaustedError("make a TLS context: memory is exhausted; give this process more");
+    return absl::ResourceExhaustedError(
+        "make a TLS context: memory is exhausted; give this process more memory");
   }
   static_cast<void>(shared.release());  // the context's now
   if (SSL_CTX_load_verify_file(context.get(), files.ca.c_str()) != 1) {
@@ -165,8 +166,9 @@ absl::Status VerifyOwn(SSL_CTX* context, const Identity::Files& files) {
   SSL_CTX_get0_chain_certs(context, &between);
   if (chain == nullptr || X509_STORE_CTX_init(chain.get(), SSL_CTX_get_cert_store(context),
                                               SSL_CTX_get0_certificate(context), between) != 1) {
-    return absl::InternalError(absl::StrCat("verify ", files.certificate, ": OpenSSL cannot begin (",
-                                            TakeOpenSslErrors(), "); give this process more memory"));
+    return absl::InternalError(absl::StrCat("verify ", files.certificate,
+                                            ": OpenSSL cannot start the check (", TakeOpenSslErrors(),
+                                            "); give this process more memory"));
   }
   if (X509_verify_cert(chain.get()) == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -290,7 +292,7 @@ struct Identity::State {
       LOG_EVERY_N_SEC(WARNING, 3600) << "certificate " << files.certificate
                                      << " (security.certificate) expires at "
                                      << absl::FormatTime(self.not_after)
-                                     << "; issue another one in its place before that";
+                                     << "; replace the certificate before that time";
     }
   }
 

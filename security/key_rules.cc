@@ -28,9 +28,10 @@ bool IsOperator(std::string_view path) {
 absl::Status CheckName(std::string_view rule, std::string_view path) {
   const absl::StatusOr<Name> name = ParseNameIn("any", path);
   if (name.ok() && (name->role == Role::kClient || name->role == Role::kOperator)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("parse key rule \"", rule, "\": \"", path,
-                                                 "\" cannot bind keys; name client/NAME or operator/NAME, or "
-                                                 "client or operator for those without a name"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("parse key rule \"", rule, "\": \"", path,
+                   "\" cannot bind keys; name client/NAME or operator/NAME, or, "
+                   "for certificates without a NAME, client or operator"));
 }
 
 }  // namespace
@@ -54,8 +55,8 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
     if (names.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("parse key rule \"", rule,
-                       "\": the rule names no role; give the names that may bind, such as operator for the "
-                       "cluster's operators alone"));
+                       "\": the rule lists no names; add the names that may bind these keys, such as "
+                       "client/release"));
     }
     const std::string prefix = rule.substr(0, equals);
     // Refused, since both ways to put two rules together would surprise: more names, or the last one's alone.
@@ -87,8 +88,8 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   return absl::PermissionDeniedError(absl::StrCat(
       "bind key ", key, ": ", asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"),
       " may not bind keys that begin with ", longest, "; let ", absl::StrJoin(*names, ", "),
-      " or an operator at the global store itself bind the key, or change security.keys of the global "
-      "store"));
+      " or an operator that connects to the global store itself bind the key, or change security.keys of the "
+      "global store"));
 }
 
 }  // namespace tensorcast::security
