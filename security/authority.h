@@ -1,5 +1,5 @@
-// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster that has its own
-// authority (SPIRE, cert-manager, Vault) uses its own.
+// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster that has another
+// authority (SPIRE, cert-manager, Vault) uses that one instead.
 //
 // Keys are ECDSA over P-256. Pure values and functions; thread-safe.
 #pragma once

@@ -2,7 +2,7 @@
 // authorities, and the refused names. There is one per process; every connection between hosts uses it.
 //
 // A thread reads the files again when they change: new connections use the new files, existing connections
-// stay. Invalid files are logged and change nothing.
+// continue. Invalid files are logged and change nothing.
 //
 // Thread-safe. Returned objects may outlive the Identity.
 #pragma once
