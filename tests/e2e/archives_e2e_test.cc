@@ -112,7 +112,7 @@ TEST_F(Archives, UploadOfKilledDaemon_IsEndedByGc) {
   EXPECT_EQ(kept.exit_code, 0) << kept.output;
   EXPECT_EQ(s3_.uploads(), 1) << "younger than a day";
   EXPECT_THAT(Run(0, {"gc", "--older-than", "0s"}).output,
-              HasSubstr("ended the upload of s3://bucket/packs/"));
+              HasSubstr("aborted the upload of s3://bucket/packs/"));
   EXPECT_EQ(s3_.uploads(), 0);
   EXPECT_THAT(s3_.keys(), IsEmpty());
 }

@@ -246,7 +246,8 @@ TEST_F(CommandLine, EmptyPathMissingFolderOrHugeSize_IsAnError) {
   const CommandResult make = RunCommand({"make-model", "model.safetensors", "--size", "4MiB"});
   ASSERT_EQ(fchdir(here.get()), 0);
   EXPECT_EQ(put.exit_code, 1) << put.output;
-  EXPECT_THAT(put.output, HasSubstr("NOT_FOUND: make absolute model.safetensors: No such file or directory"));
+  EXPECT_THAT(put.output,
+              HasSubstr("NOT_FOUND: find the absolute path of model.safetensors: No such file or directory"));
   EXPECT_EQ(get.exit_code, 1) << get.output;
   EXPECT_EQ(make.exit_code, 1) << make.output;
 
@@ -299,9 +300,9 @@ TEST_F(CommandLine, Status_ShowsClusterDaemonAndLimits) {
   EXPECT_EQ(json["cluster"]["nodes"].size(), 2u);
   EXPECT_FALSE(json["daemon"]["node"].contains("labels"));
   // As SetUp configures node 0 alone.
-  EXPECT_THAT(status.output, HasSubstr("limits     send none, receive 2.00 GiB a second"));
+  EXPECT_THAT(status.output, HasSubstr("limits     send unlimited, receive 2.00 GiB a second"));
   EXPECT_EQ(json["daemon"]["limits"]["receive"], std::to_string(uint64_t{2} << 30));
-  EXPECT_THAT(OnNode(1, {"status"}).output, HasSubstr("limits     send none, receive none"));
+  EXPECT_THAT(OnNode(1, {"status"}).output, HasSubstr("limits     send unlimited, receive unlimited"));
 }
 
 TEST_F(CommandLine, InvalidFlagValue_IsRefusedInOneLine) {

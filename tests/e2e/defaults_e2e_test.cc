@@ -231,7 +231,7 @@ TEST_F(DefaultDeployment, StateFolderWritableByOthers_IsRefused) {
   const CommandResult result = RunCommand(
       {"daemon", "--set", "daemon.state_dir=" + Path("shared"), "--set", "daemon.host_pool=192MiB"});
   EXPECT_EQ(result.exit_code, 1) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("can be written by others"));
+  EXPECT_THAT(result.output, HasSubstr("other users may write to the folder"));
 }
 
 TEST_F(DefaultDeployment, DaemonOnWildcardAddress_IsKnownByAdvertisedAddress) {
@@ -257,14 +257,14 @@ TEST_F(DefaultDeployment, Status_SaysWhichCallersMayDoWhatOnEachEndpoint) {
                 AllOf(HasSubstr("unix:" + Path("node/daemon.sock") + ": user "), HasSubstr(own),
                       HasSubstr("mode 0600: operator, every call"),
                       HasSubstr("unix:" + Path("node/client.sock") + ": user "), HasSubstr(": client\n")));
-    EXPECT_THAT(text, HasSubstr("127.0.0.1:0 (lane tcp): every user of this host, in clear: the pulls"));
+    EXPECT_THAT(text, HasSubstr("127.0.0.1:0 (lane tcp): every user of this host, in clear: pulls"));
   }
 }
 
 TEST_F(DefaultDeployment, StatusWithoutTcpPort_SaysUnixSocketsOnly) {
   ASSERT_NO_FATAL_FAILURE(StartDeployment());
   EXPECT_THAT(RunCommand({"status", "--daemon", Daemon()}).output,
-              AllOf(HasSubstr("security   no TCP port; unix sockets alone"), Not(HasSubstr("in clear"))));
+              AllOf(HasSubstr("security   no TCP port; only unix sockets"), Not(HasSubstr("in clear"))));
 }
 
 }  // namespace

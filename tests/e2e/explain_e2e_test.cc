@@ -147,14 +147,14 @@ TEST_F(ExplainedBetweenHosts, ExplainRollout_NamesSlowestNodeAndItsLimiter) {
   const CommandResult page = OnNode(0, {"explain", "--rollout", "m", "--since", "10m"});
   EXPECT_EQ(page.exit_code, 0) << page.output;
   EXPECT_THAT(page.output, AllOf(HasSubstr("3 ended, 0 under way, 0 failed"), HasSubstr("limiter (node-3)"),
-                                 HasSubstr("The hop that costs most: "), HasSubstr(" -> node-3.")));
+                                 HasSubstr("The hop with the largest delay: "), HasSubstr(" -> node-3.")));
   EXPECT_EQ(OnNode(0, {"explain", "--rollout", "no-such-key"}).exit_code, 1);
   EXPECT_EQ(OnNode(0, {"explain", "last", "--since", "1m"}).exit_code, 1);
 
   (void)cluster_->daemon(3).Stop(absl::ZeroDuration());
   const CommandResult away = OnNode(0, {"explain", "--rollout", "m"});
   EXPECT_EQ(away.exit_code, 0) << away.output;
-  EXPECT_THAT(away.output, AnyOf(HasSubstr("node-3: the node's daemon does not tell: "),
+  EXPECT_THAT(away.output, AnyOf(HasSubstr("node-3: the node's daemon did not explain the transfer: "),
                                  HasSubstr("node-3: the node is gone")));
 }
 

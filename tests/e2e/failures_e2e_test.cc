@@ -209,7 +209,7 @@ TEST_F(Failures, GlobalStoreAway_KnownKeyResolvesUnconfirmed) {
   const std::string daemon = cluster_->addresses(0).unix_socket;
   const CommandResult get = RunCommand({"get", "m", "--json", "--daemon", daemon});
   EXPECT_EQ(get.exit_code, 0);
-  EXPECT_THAT(get.output, HasSubstr("the last that this node knows"));
+  EXPECT_THAT(get.output, HasSubstr("the last revision that this node knows"));
   EXPECT_THAT(get.output, HasSubstr("\"key_unconfirmed\": true"));
 
   // The other node never saw that key, and says so at once.

@@ -161,5 +161,5 @@ finds "unix:$work/other/daemon.sock" other
 stop TERM
 stop TERM
 become 0:0
-refused "no daemon listens at $system/client.sock; start one with" ls
+refused "no daemon listens at $system/client.sock; start a daemon with" ls
 say "every client finds a daemon that was started by hand"

@@ -118,7 +118,7 @@ TEST_F(OriginIdentity, ImportedFileWrittenByMapping_LastReplicaIsKept) {
   StoreThroughMapping(model);
   const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("no trace of some writes"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("does not show every change of a file"));
   EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
   ExpectTheKeyStillGives(kept);
 }
@@ -129,10 +129,9 @@ TEST_F(OriginIdentity, OriginNotYetCompared_EvictionIsRefusedAndPutWaits) {
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
   const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(
-      std::string(refused.message()),
-      AllOf(HasSubstr(absl::StrCat("the comparison of origin ", model, " of k before its replica may go: ")),
-            ContainsRegex("[0-9.]+ of [0-9.]+ MiB")));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr(absl::StrCat("the comparison of k with the imported files at ", model, " (")),
+                    ContainsRegex("[0-9.]+ of [0-9.]+ MiB")));
   EXPECT_FALSE(OnlyOrigin().compared());
 
   absl::Mutex mutex;
@@ -152,7 +151,8 @@ TEST_F(OriginIdentity, OriginNotYetCompared_EvictionIsRefusedAndPutWaits) {
     std::filesystem::remove(filler);
   }
   TC_ASSERT_OK(put_more);
-  EXPECT_THAT(waited_for, testing::Contains(HasSubstr("the comparison of origin " + model)));
+  EXPECT_THAT(waited_for,
+              testing::Contains(HasSubstr("the comparison of k with the imported files at " + model)));
   TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin_->ListReplicas(Context(), put.artifact_id));
   EXPECT_TRUE(replicas.empty()) << "it made room once it was compared";
 }
@@ -178,7 +178,7 @@ TEST_F(OriginIdentity, RestartedDaemon_RemembersComparedOrigins) {
   EXPECT_NE(OnlyOrigin().objects(0).version(), version);
   EXPECT_FALSE(OnlyOrigin().compared());
   const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("before its replica may go"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("after which the replica can be evicted"));
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_F(Origins, ImportedFileRemoved_LastCopyIsKept) {
   std::filesystem::remove(model);
   const absl::Status full = FillThePool();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
-  EXPECT_THAT(std::string(full.message()), HasSubstr("the last copy of what key k names"));
+  EXPECT_THAT(std::string(full.message()), HasSubstr("the last copy of the artifact that key k names"));
   ExpectTheKeyStillGives(kept);
 }
 
@@ -212,7 +212,7 @@ TEST_F(Origins, ImportedFileGone_GetOnOtherNodeFailsAndNamesNode) {
   std::filesystem::remove(model);
   const absl::Status lost = client(1).Get(Context(), "k", {}).status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kNotFound) << lost;
-  EXPECT_THAT(std::string(lost.message()), HasSubstr("what node node-0 imported it from is gone"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("the imported files of node node-0 are gone"));
 }
 
 TEST_F(Origins, FileOnUnresponsiveNode_DoesNotCountAsCopy) {

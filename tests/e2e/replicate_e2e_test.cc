@@ -144,7 +144,7 @@ TEST_F(Replicate, CancelledReplication_EndsAndLeavesNothing) {
   EXPECT_TRUE(Tasks().empty());
   faults->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Milliseconds(50));
   EXPECT_TRUE(testing::Eventually([&] { return ReplicasAt(1) == 0; }));
-  EXPECT_THAT(OnNode0({"replication", "cancel", "m"}).output, HasSubstr("nothing was under way"));
+  EXPECT_THAT(OnNode0({"replication", "cancel", "m"}).output, HasSubstr("no unfinished task was found"));
 }
 
 TEST_F(Replicate, ArtifactRemoved_ReplicationTaskEnds) {

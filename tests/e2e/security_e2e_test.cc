@@ -328,7 +328,7 @@ TEST_F(SecurityE2e, UnauthenticatedPeers_ReceiveNoBytes) {
     EXPECT_FALSE(SpeaksTo(port, other.Issue("operator/ada"))) << port << ": of another authority";
     const auto in_clear = RunCommand({"status", "--daemon", port, "--set", "client.connect_timeout=1h"});
     EXPECT_NE(in_clear.exit_code, 0) << port << ": in clear";
-    EXPECT_THAT(in_clear.output, HasSubstr("if the daemon has a certificate, set security.ca")) << port;
+    EXPECT_THAT(in_clear.output, HasSubstr("if the daemon requires certificates")) << port;
   }
   // A name is denied without a restart.
   std::ofstream(Certs() + "/denied") << "spiffe://test.example/tensorcast/client/trainer\n";
@@ -353,7 +353,7 @@ TEST_F(SecurityE2e, NodeWithNameOrIdOfOtherNode_IsRefused) {
   const std::string stolen = directory_->path() + "/stolen";
   StealNodeId(stolen);
   TC_ASSERT_OK_AND_ASSIGN(const auto second, StartEvil(stolen, "evil"));
-  EXPECT_TRUE(Says(stolen, "node/evil may not speak for node node-0"));
+  EXPECT_TRUE(Says(stolen, "node/evil may not act as node node-0"));
 
   const CommandResult status = RunCommand({"status", "--daemon", cluster_->addresses(0).unix_socket});
   EXPECT_EQ(status.exit_code, 0) << status.output;
@@ -379,7 +379,7 @@ TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   TC_ASSERT_OK(cluster_->global_store().Wait(SteadyNow() + kStepTimeout).status());
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
   TC_ASSERT_OK_AND_ASSIGN(const auto evil, StartEvil(stolen, "evil"));
-  EXPECT_TRUE(Says(stolen, "node/evil may not speak for node node-0"));
+  EXPECT_TRUE(Says(stolen, "node/evil may not act as node node-0"));
   EXPECT_THAT(forget_as("client-trainer").output, HasSubstr("the call requires the role operator"));
   EXPECT_THAT(forget_as("node-evil").output, HasSubstr("the call requires the role operator"));
 

@@ -160,7 +160,7 @@ TEST_F(SharedOrigins, ObjectWithoutVersions_IsACopyOnlyWhereDeclaredImmutable) {
   ExpectGives(0, model);
   const absl::Status kept = Evict(0, put.artifact_id);
   EXPECT_EQ(kept.code(), absl::StatusCode::kFailedPrecondition) << kept;
-  EXPECT_THAT(std::string(kept.message()), HasSubstr("replace or delete it"));
+  EXPECT_THAT(std::string(kept.message()), HasSubstr("replaced or deleted"));
 }
 
 TEST_F(SharedOrigins, ColdFleetOfEight_ReadsAboutOneImage) {

@@ -136,8 +136,8 @@ TEST_F(RetentionTest, PoolFullOfKeptVersions_ErrorNamesTheKey) {
   absl::Status full;
   for (int number = 1; number <= 10 && full.ok(); ++number) full = Put(node, number, {.keep = 10}).status();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(full.message()),
-              AllOf(HasSubstr("key policy, which keeps 10 versions"), HasSubstr("tensorcast put --keep")));
+  EXPECT_THAT(std::string(full.message()), AllOf(HasSubstr("key policy, and the key keeps 10 versions"),
+                                                 HasSubstr("tensorcast put --keep")));
 }
 
 TEST_F(RetentionTest, PoolFullOfNamelessArtifacts_ErrorNamesGc) {

@@ -162,7 +162,7 @@ TEST(Transfer, FilesChangedSinceImport_AreNotUsedAsSource) {
   cluster.StartNode(a, OnItsOwnHost);
   const absl::Status status = a.client().Get(Soon(), id, {}).status();
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the file is not the one that was imported"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the file changed or was replaced after its import"));
 }
 
 TEST(Transfer, ConcurrentGetsOfOneReplica_ShareOneTransfer) {

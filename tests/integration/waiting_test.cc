@@ -60,7 +60,7 @@ TEST_F(Waiting, GetDuringFillingOfOnlyReplica_WaitsAndReportsIt) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
   EXPECT_THAT(Told(), HasSubstr("fill"));
-  EXPECT_THAT(Told(), HasSubstr(" at b"));
+  EXPECT_THAT(Told(), HasSubstr(" on node b"));
   b_.gate().Release();
   auto replica = get->Wait(SteadyNow() + absl::Seconds(30));
   ASSERT_TRUE(replica.ok()) << replica.status();

@@ -79,7 +79,7 @@ TEST_F(ClockSet, ClockSetOnGlobalStoresHost_NodesAndGrantsStayValid) {
     clock_->Set(offset);
     ExpectAllWorks(std::string("key") + offset);
   }
-  EXPECT_EQ(FileTail(directory_->path() + "/global-store/log", 1000).find("was not heard"),
+  EXPECT_EQ(FileTail(directory_->path() + "/global-store/log", 1000).find("sent no heartbeat for"),
             std::string::npos);
 }
 

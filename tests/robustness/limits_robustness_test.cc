@@ -153,7 +153,7 @@ TEST_F(Limits, NodeWithUnresponsivePort_IsNotOfferedUntilItAnswers) {
       *daemon, &v1::StoreDaemon::Stub::MaterializeReplica, Context(), request,
       [](v1::MaterializeReplicaResponse&&) { return absl::OkStatus(); }, {.retry_for = absl::ZeroDuration()});
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("no process answers at"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("its own address does not answer"));
   visitors.clear();
   TC_ASSERT_OK(await(false));
   TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "tcp"}).status());

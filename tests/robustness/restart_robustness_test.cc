@@ -91,7 +91,7 @@ TEST_F(Restart, DatabaseFileRemoved_StoreRefusesWritesUntilItIsBack) {
   const std::string database = folder + "/metadata.db";
   std::filesystem::rename(database, database + ".aside");
 
-  const std::string removed = database + ": the file was removed while this global store runs";
+  const std::string removed = database + ": the file was removed while this global store ran";
   TC_ASSERT_OK(invariants().Await(0, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {
     if (absl::StrContains(FileTail(folder + "/log", 5), removed)) return absl::OkStatus();
     return absl::UnavailableError("the global store's log says nothing yet");

@@ -138,7 +138,7 @@ TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
     const CommandResult result = RunCommand({"put", model, "--daemon", cluster_->addresses(1).unix_socket});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.output,
-                AllOf(HasSubstr("FAILED_PRECONDITION: "), HasSubstr("put at this daemon: speak for node "),
+                AllOf(HasSubstr("FAILED_PRECONDITION: "), HasSubstr("put at this daemon: act as node "),
                       HasSubstr("the daemon rival at 127.0.0.1:")));
   }
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);

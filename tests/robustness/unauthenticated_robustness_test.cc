@@ -278,7 +278,7 @@ TEST_F(Unauthenticated, OtherHandleProtocolVersion_ErrorNamesBothVersions) {
     EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(error->status.message()),
                 AllOf(HasSubstr(absl::StrCat("speaks version ", version)),
-                      HasSubstr(absl::StrCat("the daemon ", kHandleProtocolVersion))));
+                      HasSubstr(absl::StrCat("the daemon speaks version ", kHandleProtocolVersion))));
     char byte;
     EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 0) << "the daemon kept the connection";
   }
