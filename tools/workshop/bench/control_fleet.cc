@@ -324,7 +324,7 @@ class FleetBench {
     std::ifstream lines(log);
     int dropped = 0;
     for (std::string line; std::getline(lines, line);) {
-      dropped += absl::StrContains(line, "was not heard") ? 1 : 0;
+      dropped += absl::StrContains(line, "sent no heartbeat for") ? 1 : 0;
     }
     return dropped;
   }
