@@ -98,8 +98,9 @@ absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t ima
     bytes += span.size();
   }
   if (offset > image_bytes || bytes > image_bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("fetch ", bytes, " bytes at ", offset, ": the image has ",
-                                                   image_bytes, " bytes; fetch a range of the image"));
+    return absl::InvalidArgumentError(absl::StrCat("fetch ", bytes, " bytes at offset ", offset,
+                                                   ": the image has ", image_bytes,
+                                                   " bytes; fetch a range of the image"));
   }
   return bytes;
 }
@@ -115,9 +116,9 @@ absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
     bytes += segment.size();
   }
   if (bytes != image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("open a pull: the image has ", image_bytes,
-                                                   " bytes, and the segments together have ", bytes,
-                                                   "; upgrade the source"));
+    return absl::InvalidArgumentError(absl::StrCat("serve an image: the image has ", image_bytes,
+                                                   " bytes, and its segments together have ", bytes,
+                                                   " bytes; report this defect of the daemon"));
   }
   return absl::OkStatus();
 }

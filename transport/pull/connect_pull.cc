@@ -20,7 +20,7 @@
 namespace tensorcast::transport::pull {
 namespace {
 
-absl::Status Cancelled() { return absl::CancelledError("pull: cancelled by the receiver"); }
+absl::Status Cancelled() { return absl::CancelledError("the receiver cancelled the pull"); }
 
 // Thread-safe. Outlived by nothing: tasks on the threads keep it alive.
 // One pull over its connections. All work of a connection is a task on its channel's queue; a caller's thread
@@ -113,8 +113,8 @@ absl::Status PullCore::Connect(const RequestContext& context) {
     queue.Post([self = shared_from_this()] {
       // A cancellation that comes after the answer is the pull's own business (Cancel).
       if (!self->first().open()) {
-        self->first().Close(
-            absl::CancelledError(absl::StrCat("connect to ", self->where_, ": cancelled by the receiver")));
+        self->first().Close(absl::CancelledError(
+            absl::StrCat("connect to ", self->where_, ": the receiver cancelled the pull")));
       }
     });
   });
@@ -133,7 +133,7 @@ void PullCore::Connected() {
       connection->Connect([where = self->where_](const absl::Status& status) {
         // The pull goes on over those that there are; without any, its fetches say so.
         if (!status.ok() && !absl::IsCancelled(status)) {
-          LOG(INFO) << "pull from " << where << ": the pull continues with one connection less: " << status;
+          LOG(INFO) << "pull from " << where << ": the pull continues with one connection fewer: " << status;
         }
       });
     });
@@ -179,7 +179,8 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
 void PullCore::CancelFetch(FetchId fetch) {
   for (const std::unique_ptr<PullConnection>& connection : connections_) {
     QueueOf(*connection).Post([self = shared_from_this(), one = connection.get(), fetch] {
-      one->Abandon(fetch, absl::CancelledError("fetch: cancelled by the receiver"));
+      one->Abandon(fetch, absl::CancelledError(absl::StrCat("fetch from ", self->where_,
+                                                            ": the receiver cancelled the fetch")));
     });
   }
 }

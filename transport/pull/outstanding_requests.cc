@@ -19,7 +19,7 @@ bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint
 
 absl::Status SourceBroke(std::string_view what) {
   return absl::InternalError(
-      absl::StrCat("the source broke the pull protocol: ", what, "; run one release on both nodes"));
+      absl::StrCat("the source broke the pull protocol with ", what, "; run one release on both nodes"));
 }
 
 void OutstandingRequests::Add(uint64_t id, const RequestedPart& part, bool remote_read) {
@@ -44,8 +44,8 @@ absl::Status OutstandingRequests::Book(const Data& piece) {
                                        piece.bytes <= size - (piece.offset - first) &&
                                        !Overlaps(request.arrived, piece.offset, end);
   if (!fits || piece.bytes > request.due) {
-    return SourceBroke(absl::StrCat("a piece of ", piece.bytes, " bytes at ", piece.offset, " where ",
-                                    request.due, " at ", next, " are due"));
+    return SourceBroke(absl::StrCat("a piece of ", piece.bytes, " bytes at offset ", piece.offset, ", where ",
+                                    request.due, " bytes at offset ", next, " are due"));
   }
   // Where pieces may come in any order, each byte must come once all the same.
   if (!keeps_order_) request.arrived.emplace(piece.offset, end);

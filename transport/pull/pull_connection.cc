@@ -70,7 +70,7 @@ absl::Status PullConnection::On(const Welcome& welcome) {
   }
   if (welcome.chunk_bytes != 0 && !CheckFilling(welcome.image_bytes, welcome.chunk_bytes).ok()) {
     return SourceBroke(absl::StrCat("an image of ", welcome.image_bytes, " bytes that fills in chunks of ",
-                                    welcome.chunk_bytes));
+                                    welcome.chunk_bytes, " bytes"));
   }
   if (absl::Status status = channel_->Welcomed(); !status.ok()) return status;
   welcome_ = welcome;
@@ -109,7 +109,7 @@ absl::Status PullConnection::On(const Have& have) {
   if (mirror_ == nullptr) return SourceBroke("a HAVE that was not asked for");
   if (!FitsImage(have.first, have.words, mirror_->chunks())) {
     return SourceBroke(absl::StrCat("a HAVE of chunks up to ", have.first + have.words.size() * kHaveWordBits,
-                                    " where there are ", mirror_->chunks()));
+                                    " of an image with ", mirror_->chunks(), " chunks"));
   }
   mirror_->AddWords(have.first, have.words);
   if (mirror_->complete()) mirror_->End(absl::OkStatus());
@@ -118,7 +118,7 @@ absl::Status PullConnection::On(const Have& have) {
 
 absl::Status PullConnection::On(const NotHere& not_here) {
   if (welcome_.chunk_bytes == 0 || !requests_.IsDue(not_here.id)) {
-    return SourceBroke(welcome_.chunk_bytes == 0 ? "a NOT_HERE from a source with the whole image"
+    return SourceBroke(welcome_.chunk_bytes == 0 ? "a NOT_HERE, although the source has the whole image"
                                                  : "a NOT_HERE for a request that was not made, or is over");
   }
   const FetchId fetch_id = EndRequest(not_here.id);
@@ -128,8 +128,8 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   if (fetch.announced) return SourceBroke("a NOT_HERE for bytes that a HAVE announced");
   Abandon(fetch_id,
           absl::FailedPreconditionError(absl::StrCat(
-              "fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
-              ": the source does not have all of these bytes yet; wait until a HAVE announces them")));
+              "fetch ", fetch.bytes, " bytes at offset ", fetch.offset, " from ", where_,
+              ": the source does not have all of these bytes yet; wait until a HAVE announces these bytes")));
   return absl::OkStatus();
 }
 
@@ -313,7 +313,7 @@ void PullConnection::Silent() {
 
 // The source was one to pull from, and is not any more.
 void PullConnection::OnDenied(const absl::Status& why) {
-  LOG(WARNING) << "pull from " << where_ << ": the source is not trusted any more: " << why.message();
+  LOG(WARNING) << "pull from " << where_ << ": the source is no longer trusted: " << why.message();
   Fail(why, /*lost=*/true);
 }
 

@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
     return absl::FailedPreconditionError(
         absl::StrCat("serve an image over the lane ", lane_, ": the image is in ", descriptor.segments.size(),
                      " pieces of memory, which need a descriptor of ", bytes.size(), " bytes, and at most ",
-                     kMaxDescriptorBytes, " are allowed; use another lane"));
+                     kMaxDescriptorBytes, " bytes are allowed; use another lane"));
   }
   {
     absl::MutexLock lock(&mutex_);
@@ -93,16 +93,16 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
     if (found != servings_.end()) serving = found->second;
   }
   if (serving == nullptr) {
-    return absl::NotFoundError("open a pull: the source no longer serves this pull; ask for a new grant");
+    return absl::NotFoundError("the source does not serve this pull; ask for a new grant");
   }
   // A node with a good certificate and another node's pull id stole that, or was given it.
   if (!serving->receiver().empty() && peer != serving->receiver()) {
     otel::metrics::kP2pConnectionsRefused.Add(1, {lane_, "receiver"});
     LOG_EVERY_N_SEC(WARNING, kLogSeconds)
-        << "open a pull: refuse " << peer << ", which knows the secret id of a pull of "
-        << serving->receiver() << "; find out how that node got the id";
+        << "serve a pull to " << serving->receiver() << ": refuse " << peer
+        << ", which knows the secret id of this pull; find out how " << peer << " got the id";
     return absl::PermissionDeniedError(
-        absl::StrCat("open a pull: the pull was not granted to ", peer, "; ask for a grant"));
+        absl::StrCat("this pull was not granted to ", peer, "; ask for a grant"));
   }
   SourceLimits limits = limits_;
   // The smaller of both ends' limits; 0 means that the receiver has none.

@@ -24,7 +24,7 @@ constexpr absl::Duration kFailureTime = absl::Seconds(10);
 // What a receiver of the same release never sends. The source logs it, and the receiver is told.
 absl::Status Violation(std::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the receiver broke the pull protocol: ", what, "; run one release on both nodes"));
+      absl::StrCat("the receiver broke the pull protocol with ", what, "; run one release on both nodes"));
 }
 
 std::string_view NameOf(const SourceServing& serving) {
@@ -104,7 +104,7 @@ void SourceConnection::OnLost(const absl::Status& why) {
 
 void SourceConnection::OnDenied(const absl::Status& why) {
   LOG(WARNING) << "serve a pull to " << NameOf(*serving_)
-               << ": the receiver is not trusted any more: " << why.message();
+               << ": the receiver is no longer trusted: " << why.message();
   Leave(why, kDismissTime);
 }
 
@@ -174,27 +174,28 @@ absl::Status SourceConnection::OnFrame(const Frame& frame) {
 
 absl::Status SourceConnection::CheckRange(const Request& request) const {
   if (request.offset > serving_->image_bytes() || request.bytes > serving_->image_bytes() - request.offset) {
-    return Violation(absl::StrCat("a REQUEST for ", request.bytes, " bytes at ", request.offset,
-                                  " of an image of ", serving_->image_bytes()));
+    return Violation(absl::StrCat("a REQUEST for ", request.bytes, " bytes at offset ", request.offset,
+                                  " of an image of ", serving_->image_bytes(), " bytes"));
   }
   if (request.bytes > limits_.request_bytes) {
-    return Violation(absl::StrCat("a REQUEST for ", request.bytes, " bytes where at most ",
-                                  limits_.request_bytes, " were offered"));
+    return Violation(absl::StrCat("a REQUEST for ", request.bytes, " bytes, where at most ",
+                                  limits_.request_bytes, " bytes were offered"));
   }
   return absl::OkStatus();
 }
 
 absl::Status SourceConnection::On(const Request& request) {
-  if (limits_.one_sided) return Violation("a REQUEST on a lane where the receiver reads by itself");
+  if (limits_.one_sided) return Violation("a REQUEST on a lane of one-sided reads");
   // Ids grow, so that a CANCEL of a request that is over is told from one of a request that was never made.
   if (request.id <= last_request_id_) {
     return Violation(absl::StrCat("REQUEST ", request.id, " after REQUEST ", last_request_id_));
   }
   if (requests_.size() >= kLateRequests * limits_.requests) {
-    return Violation(absl::StrCat("more REQUESTs at a time than ", limits_.requests));
+    return Violation(absl::StrCat("more than ", kLateRequests * limits_.requests, " REQUESTs at a time"));
   }
   if (channel_->queued_frames() >= kMaxQueuedFrames) {
-    return Violation("the receiver does not read the answers to its requests");
+    return Violation(
+        absl::StrCat("another REQUEST, although ", kMaxQueuedFrames, " earlier answers are not read yet"));
   }
   last_request_id_ = request.id;
   // An error of this request alone: the receiver may have another idea of what was offered.
@@ -225,7 +226,9 @@ absl::Status SourceConnection::On(const Cancel& cancel) {
   if (cancel.id > last_request_id_) {
     return Violation(absl::StrCat("a CANCEL of REQUEST ", cancel.id, ", which was not made"));
   }
-  if (Find(cancel.id) != requests_.end()) Refuse(cancel.id, absl::CancelledError("the receiver cancelled"));
+  if (Find(cancel.id) != requests_.end()) {
+    Refuse(cancel.id, absl::CancelledError("the receiver cancelled the request"));
+  }
   return absl::OkStatus();
 }
 

@@ -26,9 +26,9 @@ absl::Status SourceServing::Join(std::shared_ptr<ServedConnection> connection) {
   absl::MutexLock lock(&mutex_);
   if (revoked_) return Revoked();
   if (connections_.size() >= kMaxConnections) {
-    return absl::ResourceExhaustedError(absl::StrCat("join a pull: the pull has its limit of ",
-                                                     kMaxConnections,
-                                                     " connections; use the open connections"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the pull already has ", kMaxConnections,
+                     " connections, which is the limit; use the open connections"));
   }
   connections_.insert(std::move(connection));
   return absl::OkStatus();

@@ -333,7 +333,7 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
     // Neither the end of a segment nor the sum of all may wrap around.
     const bool wraps = segment.address + segment.bytes < segment.address || total + segment.bytes < total;
     if (wraps) {
-      return MalformedDescriptor("a segment's end, or the sum of the segments, is larger than 64 bits hold");
+      return MalformedDescriptor("the end of a segment, or the sum of all segments, does not fit 64 bits");
     }
     if (segment.rkey >= rkeys) {
       return MalformedDescriptor(absl::StrCat("a segment names key ", segment.rkey,

@@ -179,9 +179,11 @@ bool TcpSource::AcceptOne() {
 
 // A client in the listener's queue keeps it ready: without a pause the loop would spin.
 void TcpSource::OutOfDescriptors() {
+  const bool no_memory = errno == ENOBUFS || errno == ENOMEM;
   LOG_EVERY_N_SEC(WARNING, kLogSeconds)
-      << "serve pulls over tcp: accept a connection: the daemon has no file descriptor or memory left; raise "
-         "the daemon's limit of open files";
+      << "serve pulls over tcp: accept a connection: "
+      << (no_memory ? "the system has no memory left for a connection; free memory on this host"
+                    : "the daemon has no file descriptor left; raise the daemon's limit of open files");
   spare_.Accept(listener_.get());
   (void)spare_.Restore();
   loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());

@@ -188,8 +188,7 @@ absl::Status TcpTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
 absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<ServedImage> image,
                                                              std::string_view receiver) {
   if (state_->source == nullptr) {
-    return absl::FailedPreconditionError(
-        "serve by tcp: this transport only receives; configure an address to listen on");
+    return absl::FailedPreconditionError("serve by tcp: this transport only receives; set daemon.tcp_listen");
   }
   TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
   // The name that the receiver's certificate has to have.

@@ -156,8 +156,8 @@ const std::string& CipherSuites() {
     const double chacha = RateOf(EVP_chacha20_poly1305());
     LOG(INFO) << "pulls by TLS ask for " << (aes >= chacha ? "AES-128-GCM" : "ChaCha20-Poly1305") << ": "
               << OpenSSL_version(OPENSSL_VERSION) << " encrypts "
-              << absl::StrFormat("%.1f GB/s by AES-128-GCM and %.1f by ChaCha20-Poly1305 here", aes / 1e9,
-                                 chacha / 1e9);
+              << absl::StrFormat("%.1f GB/s by AES-128-GCM and %.1f GB/s by ChaCha20-Poly1305 on this host",
+                                 aes / 1e9, chacha / 1e9);
     return absl::StrCat(aes >= chacha ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
                                       : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256",
                         ":TLS_AES_256_GCM_SHA384");
@@ -184,7 +184,8 @@ class TlsStream : public ByteStream {
     if (ssl_ == nullptr || bio == nullptr) {
       BIO_free(bio);
       return absl::ResourceExhaustedError(
-          absl::StrCat("open a TLS connection: ", TakeErrors(), "; give this process more memory"));
+          absl::StrCat("open a TLS connection: OpenSSL cannot allocate the connection (", TakeErrors(),
+                       "); give this process more memory"));
     }
     BIO_set_data(bio, &socket_);  // outlives it
     BIO_set_init(bio, 1);
@@ -319,8 +320,8 @@ class TlsStream : public ByteStream {
     // A chain that is good is not enough: the peer has to be a node, and the one that the grant names.
     if (!expected_.empty() && peer.ToString() != expected_) {
       return absl::PermissionDeniedError(absl::StrCat("open a TLS connection to ", expected_,
-                                                      ": the certificate there names ", peer.ToString(),
-                                                      "; check the address"));
+                                                      ": the certificate of the other end names ",
+                                                      peer.ToString(), "; check the address"));
     }
     if (peer.role != security::Role::kNode) {
       return absl::PermissionDeniedError(

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/address.h"
 #include "base/status.h"
 #include "transport/ucx/ucx_transport.h"
@@ -39,17 +41,21 @@ std::vector<LaneProblem> Check(const LaneConfig& config) {
   const std::string listen = config.Value(kUcxListenKey);
   const absl::Status device = OverTcp() ? absl::OkStatus() : RequireRdmaDevice();
   if (!device.ok()) {
+    // Without the operation and the remedy, which are those of a lane that is opened.
+    std::string_view why = absl::StripPrefix(device.message(), "start UCX: ");
+    why = why.substr(0, why.find(';'));
     problems.push_back(
-        {kUcxListenKey,
-         absl::StrCat("\"", listen, "\": UCX is opened over RDMA only, and ", device.message(),
-                      "; leave it out: between other hosts daemon.tcp_listen is what is needed")});
+        {kUcxListenKey, absl::StrCat("\"", listen, "\": UCX needs RDMA, and ", why,
+                                     "; load the driver of the device, or leave daemon.ucx_listen out and "
+                                     "set daemon.tcp_listen")});
   } else if (!config.trusted_fabric) {
     problems.push_back(
         {kUcxListenKey,
-         absl::StrCat("\"", listen,
-                      "\": UCX checks no certificates, so every process that reaches its ports reaches this "
-                      "daemon's memory; leave it out or, on a fabric that you trust, set "
-                      "security.trusted_fabric: true")});
+         absl::StrCat(
+             "\"", listen,
+             "\": UCX checks no certificates, so every process that reaches the ports of UCX can read this "
+             "daemon's memory; leave daemon.ucx_listen out or, on a fabric that you trust, set "
+             "security.trusted_fabric: true")});
   }
   // The lanes take two ports in a row: the second has to exist.
   if (const absl::Status next = UcxListenAddress(UcxLane::kRma, listen).status(); !next.ok()) {
@@ -88,7 +94,8 @@ absl::StatusOr<std::string> UcxListenAddress(UcxLane lane, std::string_view text
   TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(text));
   if (listen.port == kMaxPort) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", text, "\" leaves no next port for the lane ucx-rma; choose a port below ", kMaxPort));
+        "\"", text, "\" has the last port, and the lane ucx-rma needs the next port; choose a port below ",
+        kMaxPort));
   }
   if (lane == UcxLane::kRma && listen.port != 0) ++listen.port;
   return FormatHostPort(listen);

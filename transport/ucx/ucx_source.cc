@@ -109,8 +109,8 @@ absl::StatusOr<uint16_t> UcxSource::Listen(const SocketAddress& address) {
   params.sockaddr.addrlen = address.length;
   params.conn_handler.cb = &UcxSource::OnConnectionRequest;
   params.conn_handler.arg = this;
-  TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_create(worker_->worker(), &params, &listener_),
-                               "listen for pulls (on an address of this host, and a free port)"));
+  TC_RETURN_IF_ERROR(
+      UcxStatus(ucp_listener_create(worker_->worker(), &params, &listener_), "open a UCX listener"));
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_query(listener_, &attributes), "get the listener's port"));

@@ -60,7 +60,8 @@ absl::Status UcxTransport::State::Listen() {
   // UCX's worker serves one thread, so each call of UCX goes to the progress thread.
   worker->Run([&] { port = listener->Listen(socket); });
   if (!port.ok()) {
-    return absl::UnavailableError(absl::StrCat("listen on ", options.listen, ": ", port.status().message()));
+    return absl::UnavailableError(absl::StrCat("listen on ", options.listen, ": ", port.status().message(),
+                                               "; choose an address of this host and a free port"));
   }
   if (!options.advertise_host.empty()) listen.host = options.advertise_host;
   listen.port = *port;
@@ -188,8 +189,9 @@ absl::Status RequireRdmaDevice(const std::string& devices) {
   if (std::filesystem::directory_iterator(devices, error) != std::filesystem::directory_iterator()) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("start UCX: there is no RDMA device in ", devices,
-                                             "; load the driver of the device, or open other lanes only"));
+  return absl::UnavailableError(
+      absl::StrCat("start UCX: there is no RDMA device in ", devices,
+                   "; load the driver of the device, or leave daemon.ucx_listen out"));
 }
 
 std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
@@ -226,8 +228,7 @@ absl::StatusOr<std::shared_ptr<void>> UcxTransport::RegisterDevice(DevicePtr bas
 absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<ServedImage> image,
                                                              std::string_view /*receiver*/) {
   if (state_->address.empty()) {
-    return absl::FailedPreconditionError(
-        "serve by UCX: this transport only receives; configure an address to listen on");
+    return absl::FailedPreconditionError("serve by UCX: this transport only receives; set daemon.ucx_listen");
   }
   const bool rma = state_->options.lane == UcxLane::kRma;
   const auto availability = image->availability();

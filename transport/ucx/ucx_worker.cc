@@ -57,7 +57,7 @@ absl::StatusCode CodeOf(ucs_status_t status) {
 
 absl::Status Modify(ucp_config_t* config, const std::string& name, const std::string& value) {
   return UcxStatus(ucp_config_modify(config, name.c_str(), value.c_str()),
-                   absl::StrCat("setting UCX's ", name, " to '", value, "'"));
+                   absl::StrCat("set UCX's ", name, " to '", value, "'"));
 }
 
 // How ucp_config_modify wants an option of the TCP transport named: up to 1.14 without the transport's
@@ -255,11 +255,15 @@ absl::Status UcxWorker::MapMemory(size_t region, std::byte* base, uint64_t bytes
   // Peers may read it, where they were handed a remote key; no peer writes it.
   params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
   ucp_mem_h handle = nullptr;
-  const std::string_view advice = type == UCS_MEMORY_TYPE_HOST
-                                      ? "this needs a high enough memlock limit"
-                                      : "of a GPU: this needs the kernel's module nvidia_peermem";
-  TC_RETURN_IF_ERROR(UcxStatus(ucp_mem_map(context_, &params, &handle),
-                               absl::StrCat("register ", bytes, " bytes with UCX (", advice, ")")));
+  const bool on_host = type == UCS_MEMORY_TYPE_HOST;
+  const absl::Status mapped =
+      UcxStatus(ucp_mem_map(context_, &params, &handle),
+                absl::StrCat("register ", bytes, " bytes of ", on_host ? "host" : "GPU", " memory with UCX"));
+  if (!mapped.ok()) {
+    return absl::Status(
+        mapped.code(), absl::StrCat(mapped.message(), on_host ? "; raise the memlock limit (ulimit -l)"
+                                                              : "; load the kernel's module nvidia_peermem"));
+  }
   if (regions_.size() <= region) regions_.resize(region + 1);
   regions_[region] = {.base = base, .bytes = bytes, .handle = handle, .type = type};
   return absl::OkStatus();
@@ -369,7 +373,7 @@ void UcxWorker::Sleep() {
   // is not missed.
   if (status == UCS_ERR_BUSY) return;
   if (status != UCS_OK) {
-    LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "wait for UCX without polling (it polls instead)");
+    LOG_EVERY_N_SEC(ERROR, 10) << UcxStatus(status, "wait for UCX events (the thread polls instead)");
   }
   // A task posted by this thread, from a callback, signals nothing; one from another thread has signalled.
   if (queue_.HasPosted()) return;
