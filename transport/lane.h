@@ -62,7 +62,7 @@ struct Lane {
   bool certified = false;
   // The configured limits of bytes per second (daemon.limits) apply to the lane.
   bool limited = false;
-  // The lane can serve a replica while it fills: the source tells the receivers of chunks that arrive later.
+  // The lane can serve a replica while it fills: the source announces later chunks to the receivers.
   bool serves_filling = false;
   // The memory that the lane reads and writes in place, if host and network allow this.
   LaneMemory memory = LaneMemory::kHost;

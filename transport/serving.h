@@ -38,8 +38,9 @@ class ServeCounter {
   // `bytes` requested bytes will not be sent: the receiver cancelled the request or is gone, or the request
   // failed.
   void DropRequested(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `bytes` bytes of the image were sent. `requested` of them count in AddRequest and in no DropRequested: a
-  // dropped request may still have bytes under way, and a receiver that reads by itself makes no request.
+  // `bytes` bytes of the image were sent. `requested`: how many of these bytes AddRequest has added and
+  // DropRequested has not removed. It may be less than `bytes`: bytes of a dropped request may still be under
+  // way, and a receiver that reads the source's memory makes no request.
   void AddBytes(uint64_t bytes, uint64_t requested) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
   ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);

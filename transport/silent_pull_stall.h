@@ -38,7 +38,7 @@ class SilentPullStall {
   // infinite.
   void Start();
   void BytesArrived() { heard_ = true; }
-  // To be called when no bytes are requested any more.
+  // To be called when no requested bytes are outstanding.
   void Stop();
 
  private:

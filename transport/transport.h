@@ -3,8 +3,8 @@
 // authorised, and pulls ranges of a peer's replica into registered memory.
 //
 // The receiver requests ranges and so bounds the bytes in flight. Every operation has a deadline and
-// completes exactly once; a pull also has a silence limit. After an operation has completed, its memory is
-// not accessed any more.
+// completes exactly once; a pull also has a silence limit. After an operation has completed, its memory is no
+// longer accessed.
 //
 // Transports do not decide which node may pull. A pull id is a secret of 128 random bits. The source daemon
 // checks the grant of a receiver and then hands the id to that receiver only.
@@ -85,8 +85,8 @@ struct ServeStats {
   TraceContext receiver_trace;  // the last one that a receiver sent, for a span link; invalid: none was sent
 };
 
-// A source's side of one pull. The destructor revokes the pull: when it returns, neither this process nor the
-// peer reads the image's memory any more. It closes connections by force if necessary.
+// A source's side of one pull. The destructor revokes the pull: when the destructor returns, neither this
+// process nor the peer reads the image's memory. The destructor closes connections by force if necessary.
 class Serving {
  public:
   virtual ~Serving() = default;
@@ -108,15 +108,15 @@ using FetchId = uint64_t;  // of one fetch, within its pull
 // A receiver's side of one pull.
 class Pull {
  public:
-  // Completes pending fetches with CANCELLED and waits until all have completed. If necessary it closes the
-  // connections by force.
+  // Completes pending fetches with CANCELLED and waits until all have completed. If necessary the destructor
+  // closes the connections by force.
   virtual ~Pull() = default;
 
   // Fetches image bytes from `offset` on into `destination`, which must be registered memory. Calls `done`
   // exactly once. Four errors concern only this fetch: INVALID_ARGUMENT; FAILED_PRECONDITION, if the source
   // does not have the whole range yet; DEADLINE_EXCEEDED, if the fetch's deadline has passed; CANCELLED,
   // after CancelFetch. Any other error means that the pull is broken: later fetches fail at once. The silence
-  // limit breaks the pull with DEADLINE_EXCEEDED, and Cancel with CANCELLED.
+  // limit breaks the pull with DEADLINE_EXCEEDED. Cancel breaks the pull with CANCELLED.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 

@@ -55,8 +55,9 @@ class FetchProgress {
   // The next bytes to request, at most `max_bytes`. REQUIRES: not all_requested().
   RequestedPart NextPart(uint64_t max_bytes);
 
-  // Image bytes from `offset` on have arrived for `place`. They are in `held`, from where they are copied; or
-  // in their place, if `held` is empty. Digests them if they are the next in the image.
+  // Image bytes from `offset` on have arrived for `place`. If `held` is not empty, the bytes are in `held`,
+  // and Put copies them to `place`; else they are already in `place`. Digests them if they are the next in
+  // the image.
   void Put(uint64_t offset, HostSpan place, ConstHostSpan held);
   // `bytes` bytes are in their destination.
   void Arrived(uint64_t bytes) { left_ -= bytes; }

@@ -52,7 +52,7 @@ class MessageChannel {
       return absl::InvalidArgumentError(
           "the receiver sent DATA, which only a source sends; run one release on both nodes");
     }
-    // The destination of these bytes of the piece: as many bytes, or none if they are not wanted any more.
+    // The destination of these bytes of the piece: as many bytes, or none if the bytes are no longer wanted.
     // `rest` describes the bytes that have not arrived.
     virtual HostSpan Place(const Data& /*rest*/) { return {}; }
     // These bytes of the piece arrived. `held`: the bytes in the channel's buffer, which the handler must

@@ -1,7 +1,8 @@
-// A connection's account of its requests: the bytes of each that the source still has to send, and the bytes
-// of all that have not arrived, which the credit bounds. A request is over when all of its bytes have arrived
-// or the source has said that it sends no more. It may outlive its fetch: bytes that still arrive are
-// dropped, but count in the credit until then.
+// A connection's account of its requests. For each request, it has the bytes that the source still has to
+// send. For all requests together, it has the bytes that have not arrived; the credit bounds these. A request
+// is over when all of its bytes have arrived or the source has said that it sends no more. A request may
+// outlive its fetch: its bytes that still arrive are dropped, but count in the credit until the request is
+// over.
 //
 // Belongs to the channel's thread. Errors are INTERNAL: the source broke the protocol. Internal to this
 // folder.
@@ -47,7 +48,7 @@ class OutstandingRequests {
   const RequestedPart& part(uint64_t id) const { return requests_.at(id).part; }
 
   size_t size() const { return requests_.size(); }
-  uint64_t bytes() const { return bytes_; }  // of all requests, that have not arrived
+  uint64_t bytes() const { return bytes_; }  // bytes of all requests that have not arrived
 
  private:
   struct Outstanding {

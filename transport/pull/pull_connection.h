@@ -122,7 +122,7 @@ class PullConnection : private MessageChannel::Handler {
   // for it.
   void MaybeFinish(FetchId fetch);
   void Silent();
-  // `lost`: the channel can send nothing any more.
+  // `lost`: the channel can no longer send.
   void Fail(const absl::Status& status, bool lost);
   void Shut(const absl::Status& why, bool lost);
 

@@ -31,8 +31,8 @@ class PullSource {
   static absl::Status CheckImage(const RegisteredMemory& memory, const ServedImage& image);
   // Serves the image until the Serving is destroyed. The Serving must be destroyed before this object. The
   // caller fills in the descriptor's addresses, source name, keys and segments; this function fills in the
-  // rest. The Serving releases `hold` when nothing reads the image any more. FAILED_PRECONDITION if the
-  // descriptor is longer than kMaxDescriptorBytes.
+  // rest. The Serving releases `hold` when nothing reads the image. FAILED_PRECONDITION if the descriptor is
+  // longer than kMaxDescriptorBytes.
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image, std::string receiver,
                                                  Descriptor descriptor, std::shared_ptr<void> hold)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -45,7 +45,7 @@ class PullSource {
   absl::StatusOr<std::shared_ptr<SourceConnection>> Admit(const Hello& hello, std::string_view peer,
                                                           TaskQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends a serving: no connection finds it any more, and nothing reads its image when Revoke returns.
+  // Ends a serving: new connections no longer find it. When Revoke returns, nothing reads its image.
   void Revoke(SourceServing& serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -121,7 +121,7 @@ class SourceConnection : public MessageChannel::Handler,
   std::deque<Asked> requests_;
   uint64_t owed_bytes_ = 0;  // requested bytes that are not yet sent
   uint64_t last_request_id_ = 0;
-  bool fills_ = false;                  // what WELCOME told the receiver
+  bool fills_ = false;                  // WELCOME said that the image fills
   std::optional<Announcer> announcer_;  // set by FOLLOW
   bool has_news_ = false;               // there may be chunks to announce
   SteadyTime next_news_ = SteadyTime::InfinitePast();

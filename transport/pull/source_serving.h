@@ -1,7 +1,7 @@
 // One image that a source serves under one pull id, and the connections that serve it (source_connection.h).
 //
-// Revoke waits until the channels of all connections have ended and all read pieces are released: after it
-// the image may go.
+// Revoke waits until the channels of all connections have ended and all read pieces are released: after that
+// the image may be freed.
 //
 // Thread-safe.
 #pragma once

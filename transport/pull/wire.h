@@ -39,7 +39,7 @@ inline constexpr uint64_t kWholePull = 0;
 
 struct Hello {
   uint8_t version = kVersion;
-  uint32_t max_piece_bytes = 0;  // max length of a piece that the receiver takes; 0: kMaxPieceBytes
+  uint32_t max_piece_bytes = 0;  // max length of a piece that the receiver accepts; 0: kMaxPieceBytes
   PullId pull_id{};
   std::string traceparent;  // may be empty
   friend bool operator==(const Hello&, const Hello&) = default;

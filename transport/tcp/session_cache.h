@@ -25,8 +25,8 @@ class SessionCache {
     return found == sessions_.end() ? TlsSession() : found->second;
   }
 
-  // Stores the session of a new connection to `source`. None removes the stored session; callers pass it
-  // after a connection failed.
+  // Stores the session of a new connection to `source`. An empty TlsSession removes the stored session;
+  // callers pass one after a connection failed.
   void Keep(const std::string& source, TlsSession session) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (session.session == nullptr) {

@@ -16,7 +16,7 @@ struct SocketOptions {
   // The connection breaks when the peer takes no bytes for this time, or when it does not answer for this
   // time while no bytes are sent. Between 1 s and a day.
   absl::Duration peer_timeout = absl::Seconds(10);
-  std::string congestion_control;  // the kernel's name of an algorithm, as "bbr"; empty: the host's default
+  std::string congestion_control;  // the kernel's name for it, such as "bbr"; empty: the host's default
 };
 
 // Listens for connections. UNAVAILABLE if the address is in use, or is not an address of this host.

@@ -158,7 +158,7 @@ class TcpReceiverChannel : public TcpChannel {
   void OnReady(uint32_t events) override;
 
  protected:
-  // Until WELCOME, this leaves the address for the next one.
+  // Before WELCOME, this connects to the next address.
   void StreamLost(const absl::Status& why) override;
 
  private:

@@ -33,7 +33,7 @@ struct TcpOptions {
   int threads = 0;
   // Max connections of one pull; 0: the number of loops. A small image has fewer connections.
   int connections = 0;
-  std::string congestion_control;  // the kernel's name of an algorithm, as "bbr"; empty: the host's default
+  std::string congestion_control;  // the kernel's name for it, such as "bbr"; empty: the host's default
   // Max bytes per second of all servings together, and of all pulls together; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
@@ -43,9 +43,9 @@ struct TcpOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // Closes a connection that has sent no HELLO within this time.
   absl::Duration hello_timeout = absl::Seconds(5);
-  // With this process's identity, connections use TLS and both ends show certificates. Null: not encrypted.
+  // This process's certificate and key: connections use TLS, and both ends show one. Null: not encrypted.
   std::shared_ptr<const security::Identity> identity;
-  // Threads that read images that are not in place.
+  // Threads that copy from a GPU or a disk if the lane cannot read the image there (ServedImage::in_place).
   int serving_threads = 4;
 };
 

@@ -63,7 +63,7 @@ class UcxChannel : public pull::MessageChannel,
   // The conversation is over; `closed`: the endpoint is closed, else it is idle.
   virtual void OnEnded(bool closed) = 0;
 
-  // The conversation has ended in good order: the endpoint can carry another one.
+  // The conversation has ended normally: the endpoint can carry another conversation.
   void Ended() { Finish(/*closed=*/false); }
   void CloseByForce();
   // A receive or remote read into the handler's memory has completed.

@@ -40,7 +40,7 @@ class UcxWorker {
     std::string connection_manager;  // UCX's name of the connection manager that listens; empty: all
     std::string net_devices;         // the network devices that UCX may use; empty: all
     bool rma = false;                // also one-sided reads
-    bool devices = false;            // also memory of CUDA devices, if UCX can; see reaches_devices()
+    bool devices = false;            // also memory of CUDA devices, if UCX supports it; see reaches_devices()
     uint64_t tcp_segment_bytes = 0;  // size of UCX's TCP send and receive segments; 0: UCX's default
     // UCX sends pieces of at least this size by rendezvous, and smaller ones together with their head.
     uint64_t rendezvous_bytes = 16 << 10;
