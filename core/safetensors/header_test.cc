@@ -186,7 +186,8 @@ TEST(SafetensorsHeader, UnknownDtype_IsNamedInTheError) {
 TEST(SafetensorsHeader, DataOffsets_MustBeOrderedPair) {
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[]", "[begin, end]");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8]", "[begin, end]");
-  ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8,8]", "data_offsets has more than 2 numbers");
+  ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8,8]",
+                       "data_offsets has more than 2 numbers");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8,0]", "begin not after end");
 }
 

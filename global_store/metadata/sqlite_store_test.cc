@@ -259,7 +259,8 @@ TEST_F(SqliteStoreTest, MissingFolder_IsReported) {
 TEST_F(SqliteStoreTest, DamagedRecord_IsDataLossThatNamesTheFact) {
   ASSERT_TRUE(Open()->Commit({.facts = {.artifacts = {{.artifact_id = "a", .origins = {{}}}}}}).ok());
   // Not a message; and a message with an origin (field 9) of another format.
-  for (const auto& [record, cause] : {std::pair("ff", "the record is damaged"), std::pair("4a0107", "format 7")}) {
+  for (const auto& [record, cause] :
+       {std::pair("ff", "the record is damaged"), std::pair("4a0107", "format 7")}) {
     RunSql(absl::StrCat("UPDATE facts SET record = x'", record, "'").c_str());
     const absl::Status status = Open()->Load().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
