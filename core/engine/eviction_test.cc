@@ -167,10 +167,11 @@ TEST_F(EngineEviction, FullPool_ErrorSaysWhatHoldsIt) {
   const TestArtifact large = MakeTestArtifact(9, {2 * kGranuleBytes}, 1 << 20);
   const absl::Status status = Get(large, kCpu, GoodProvider(large)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("the host pool"), HasSubstr("1 leased replica (2097152 bytes)"),
-                    HasSubstr("1 pinned (2097152 bytes)"), HasSubstr("1 filling (2097152 bytes)"),
-                    HasSubstr("4194304 by staging buffers"), HasSubstr(large.manifest->id())));
+  EXPECT_THAT(
+      status.message(),
+      AllOf(HasSubstr("the host pool"), HasSubstr("1 leased replica (2097152 bytes)"),
+            HasSubstr("1 pinned replica (2097152 bytes)"), HasSubstr("1 filling replica (2097152 bytes)"),
+            HasSubstr("4194304 by staging buffers"), HasSubstr(large.manifest->id())));
   control->Release();
   EXPECT_TRUE(filling->Wait(ContextFor()).ok());
 }

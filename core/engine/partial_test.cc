@@ -356,7 +356,7 @@ TEST_F(EnginePartial, PartialReplica_IsKeptWhileLeasedPinnedOrGrowing) {
   lease.reset();
   EXPECT_TRUE(engine_->SetPinned(id, true).ok());
   EXPECT_THAT(Get(other, kCpu, GoodProvider(other)).status().message(),
-              HasSubstr("1 pinned (4194304 bytes)"));
+              HasSubstr("1 pinned replica (4194304 bytes)"));
   EXPECT_TRUE(engine_->SetPinned(id, false).ok());
   auto held = MakeControl(artifact_.image, {.held = true});
   auto growing = Ask(ProviderOf({held}), Chunks{2});

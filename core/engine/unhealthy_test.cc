@@ -48,7 +48,7 @@ TEST_F(UnhealthyDevice, UnhealthyDevice_RefusesNewReplicas) {
       ContextFor(), {.manifest = first_.manifest, .location = kSecondGpu, .sources = GoodProvider(first_)});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use gpu:1: the GPU is unhealthy"));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use another device"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use another GPU"));
 }
 
 TEST_F(UnhealthyDevice, UnhealthyDevice_LeavesOtherLocationsWorking) {
