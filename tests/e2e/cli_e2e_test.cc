@@ -355,7 +355,7 @@ TEST_F(CommandLine, CommandOfTheWorkshop_WithoutItsProgramIsAnError) {
   const CommandResult missing = run("/no/such/folder");
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.output,
-              HasSubstr("find program tensorcast-bench: the program is not in " + folder + " and not in an"));
+              HasSubstr("find program tensorcast-bench: " + folder + " and PATH do not have this program"));
   EXPECT_THAT(missing.output, HasSubstr("\"code\": \"NOT_FOUND\""));
   const CommandResult on_path = run(std::filesystem::path(DefaultOptions().binary).parent_path());
   EXPECT_EQ(on_path.exit_code, 0) << on_path.output;
