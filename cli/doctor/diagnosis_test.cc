@@ -24,10 +24,11 @@ TEST(Diagnosis, NoDaemon_ChecksWhereOneWasLookedFor) {
       .socket_folders = {{.path = "/run/a", .listens = absl::UnavailableError("")},
                          {.path = "/run/b", .exists = true, .listens = absl::UnavailableError("")},
                          {.path = "/run/c", .exists = true, .listens = absl::PermissionDeniedError("")}}};
-  EXPECT_THAT(Diagnose(facts), ElementsAre(Finds(Level::kFail, "this host", "nothing listens; start one"),
-                                           Finds(Level::kOk, "this host", "there is no folder /run/a"),
-                                           Finds(Level::kOk, "this host", "no daemon listens in /run/b"),
-                                           Finds(Level::kWarn, "this host", "daemon.handle_groups")));
+  EXPECT_THAT(Diagnose(facts),
+              ElementsAre(Finds(Level::kFail, "this host", "nothing listens; start a daemon"),
+                          Finds(Level::kOk, "this host", "there is no folder /run/a"),
+                          Finds(Level::kOk, "this host", "no daemon listens in /run/b"),
+                          Finds(Level::kWarn, "this host", "daemon.handle_groups")));
 }
 
 TEST(Diagnosis, DiskRoom_WarnsBelowATenthAndFailsBelowAHundredth) {

@@ -204,7 +204,7 @@ TEST(ManifestDecode, OtherKind_IsRefusedByNumber) {
 }
 
 TEST(ManifestDecode, FilesKindWithTensors_IsRejected) {
-  ExpectRejected(Patched(7, "01"), "file \"w\": a file must be U8 with one dimension");
+  ExpectRejected(Patched(7, "01"), "file \"w\" of the manifest: a file must be U8 with one dimension");
 }
 
 ImageLayout FilesOf(const std::vector<std::string>& names) {

@@ -148,16 +148,16 @@ TEST(SafetensorsHeader, TensorEntry_NeedsExactlyItsThreeFields) {
 
 TEST(SafetensorsHeader, ValueOfWrongType_IsRefused) {
   for (const char* value : {"null", "true", "1", "'text'", "[]"}) {
-    ExpectRejected(absl::StrCat("{'w':", value, "}"), 0, "tensor \"w\": unexpected");
-    ExpectRejected(absl::StrCat("{'__metadata__':", value, "}"), 0, "__metadata__: unexpected");
+    ExpectRejected(absl::StrCat("{'w':", value, "}"), 0, " is not allowed here");
+    ExpectRejected(absl::StrCat("{'__metadata__':", value, "}"), 0, " is not allowed here");
   }
   for (const char* value : {"null", "true", "1", "1.5", "{}", "[]"}) {
-    ExpectRejected(absl::StrCat("{'__metadata__':{'k':", value, "}}"), 0, "__metadata__: unexpected");
-    ExpectTensorRejected(absl::StrCat("'dtype':", value), "tensor \"w\": unexpected");
+    ExpectRejected(absl::StrCat("{'__metadata__':{'k':", value, "}}"), 0, " is not allowed here");
+    ExpectTensorRejected(absl::StrCat("'dtype':", value), " is not allowed here");
   }
   for (const char* value : {"null", "true", "1", "'2'", "{}"}) {
-    ExpectTensorRejected(absl::StrCat("'shape':", value), "tensor \"w\": unexpected");
-    ExpectTensorRejected(absl::StrCat("'data_offsets':", value), "tensor \"w\": unexpected");
+    ExpectTensorRejected(absl::StrCat("'shape':", value), " is not allowed here");
+    ExpectTensorRejected(absl::StrCat("'data_offsets':", value), " is not allowed here");
   }
 }
 

@@ -53,7 +53,7 @@ TEST_F(Accusations, Accusation_EndsWhenHolderDigestsAgain) {
   EXPECT_THAT(TakeAccused(), ElementsAre("holder/r"));
   EXPECT_THAT(TakeAccused(), IsEmpty());
   const GrantOffer waits = Request("reader", "x");
-  EXPECT_THAT(waits.waiting_for, Contains("a replica that name-holder digests again"));
+  EXPECT_THAT(waits.waiting_for, Contains("a replica that node name-holder digests again"));
   EXPECT_GT(waits.retry_after, absl::ZeroDuration());
   EXPECT_TRUE(Request("accuser", "x", {"holder/r"}).waiting_for.empty())
       << "the node that accused it waits for another";

@@ -156,9 +156,9 @@ TEST_F(DoctorE2e, CertificateThatEndsSoon_Warns) {
   EXPECT_THAT(diagnosis.Of("fail"), IsEmpty());
   EXPECT_THAT(
       diagnosis.findings,
-      AllOf(Contains(
-                Says("warn", "node-1",
-                     "certificate: the certificate of spiffe://test.example/tensorcast/node/node-1 ends in")),
+      AllOf(Contains(Says(
+                "warn", "node-1",
+                "certificate: the certificate of spiffe://test.example/tensorcast/node/node-1 expires in")),
             Contains(Says("ok", "node-0", "certificate: ")),
             Contains(Says("ok", "node-1", "reachability: reached by node-0"))));
 
