@@ -373,7 +373,7 @@ TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
   WriteRaw("m.safetensors", "1234567");
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "only 7 bytes"});
   WriteRaw("m.safetensors", "another format altogether");
-  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "the format allows 100000000"});
+  ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "the format allows at most 100000000"});
   WriteRaw("m.safetensors", std::string("\x20\0\0\0\0\0\0\0{}", 10));
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "truncated"});
   WriteRaw("m.safetensors", std::string(8, '\0'));
