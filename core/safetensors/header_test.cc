@@ -1,5 +1,7 @@
 // The header's rules, one by one; index files too, which share the JSON reader.
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -147,17 +149,29 @@ TEST(SafetensorsHeader, TensorEntry_NeedsExactlyItsThreeFields) {
 }
 
 TEST(SafetensorsHeader, ValueOfWrongType_IsRefused) {
-  for (const char* value : {"null", "true", "1", "'text'", "[]"}) {
-    ExpectRejected(absl::StrCat("{'w':", value, "}"), 0, " is not allowed here");
-    ExpectRejected(absl::StrCat("{'__metadata__':", value, "}"), 0, " is not allowed here");
+  const auto in = [](std::string_view place, std::string_view type) {
+    return absl::StrCat(place, ": ", type, " is not allowed here");
+  };
+  const std::string_view w = "tensor \"w\"";
+  const std::string_view metadata = "__metadata__";
+  for (const auto& [value, type] :
+       {std::pair("null", "null"), std::pair("true", "a boolean"), std::pair("1", "a number"),
+        std::pair("'text'", "a string"), std::pair("[]", "an array")}) {
+    ExpectRejected(absl::StrCat("{'w':", value, "}"), 0, in(w, type));
+    ExpectRejected(absl::StrCat("{'__metadata__':", value, "}"), 0, in(metadata, type));
   }
-  for (const char* value : {"null", "true", "1", "1.5", "{}", "[]"}) {
-    ExpectRejected(absl::StrCat("{'__metadata__':{'k':", value, "}}"), 0, " is not allowed here");
-    ExpectTensorRejected(absl::StrCat("'dtype':", value), " is not allowed here");
+  for (const auto& [value, type] :
+       {std::pair("null", "null"), std::pair("true", "a boolean"), std::pair("1", "a number"),
+        std::pair("1.5", "a number that is not a 64-bit unsigned integer"), std::pair("{}", "an object"),
+        std::pair("[]", "an array")}) {
+    ExpectRejected(absl::StrCat("{'__metadata__':{'k':", value, "}}"), 0, in(metadata, type));
+    ExpectTensorRejected(absl::StrCat("'dtype':", value), in(w, type));
   }
-  for (const char* value : {"null", "true", "1", "'2'", "{}"}) {
-    ExpectTensorRejected(absl::StrCat("'shape':", value), " is not allowed here");
-    ExpectTensorRejected(absl::StrCat("'data_offsets':", value), " is not allowed here");
+  for (const auto& [value, type] :
+       {std::pair("null", "null"), std::pair("true", "a boolean"), std::pair("1", "a number"),
+        std::pair("'2'", "a string"), std::pair("{}", "an object")}) {
+    ExpectTensorRejected(absl::StrCat("'shape':", value), in(w, type));
+    ExpectTensorRejected(absl::StrCat("'data_offsets':", value), in(w, type));
   }
 }
 
