@@ -99,9 +99,10 @@ absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
         "daemon.handle_groups"));
   }
   if (path.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "reach the handle socket of the daemon at ", address_,
-        ": this daemon offers no handle socket; set daemon.local_lane: true in its configuration"));
+    return absl::FailedPreconditionError(absl::StrCat("reach the handle socket of the daemon at ", address_,
+                                                      ": this daemon offers no handle socket; use the daemon "
+                                                      "of this host, and set daemon.local_lane: true in its "
+                                                      "configuration"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("reach the handle socket \"", path, "\" of the daemon at ", address_,

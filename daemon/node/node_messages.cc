@@ -20,11 +20,12 @@ absl::StatusOr<Location> GpuFromProto(const v1::Location& location, const Device
   }
   if (!known) {
     const size_t count = devices->devices().size();
-    const std::string has = count == 0   ? "no GPU"
-                            : count == 1 ? "only the GPU 0"
-                                         : absl::StrCat("the GPUs 0 to ", count - 1);
-    return absl::InvalidArgumentError(
-        absl::StrCat("use gpu:", device, ": this node has ", has, "; name another location"));
+    // No GPU may also mean that the daemon does not use the GPUs of its node.
+    const std::string uses = count == 0 ? "no GPUs; check daemon.device_runtime, or use location cpu or disk"
+                             : count == 1
+                                 ? "only gpu:0; use gpu:0"
+                                 : absl::StrCat("gpu:0 to gpu:", count - 1, "; use one of these GPUs");
+    return absl::InvalidArgumentError(absl::StrCat("use gpu:", device, ": this daemon uses ", uses));
   }
   return Location{LocationKind::kGpu, device};
 }
