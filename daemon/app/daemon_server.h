@@ -38,8 +38,8 @@ class DaemonServer {
   absl::Status WaitRegistered(SteadyTime deadline);
 
   // Refuses new work, tells the global store that this node drains, and waits until `deadline` for running
-  // transfers to and from this node. Does neither if `deadline` has passed. Then stops the servers, and tells
-  // the global store that this node now has no replicas. Idempotent.
+  // transfers to and from this node. If `deadline` has passed, skips the announcement and the wait. Then
+  // stops the servers, and tells the global store that this node now has no replicas. Idempotent.
   void Shutdown(SteadyTime deadline);
 
   // For tests and for the process's own metrics.

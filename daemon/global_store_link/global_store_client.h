@@ -91,7 +91,7 @@ class GlobalStoreClient {
   virtual absl::StatusOr<Copies> FindCopies(const RequestContext& context, std::string_view artifact_id) = 0;
   // Does not retry. `manifest`, if not null, gets the artifact's manifest from the same call: canonical
   // bytes, not yet verified. The bytes are empty if the manifest did not arrive completely; FetchManifest
-  // then returns the reason. Call KnownKeys instead where an answer from memory is good enough.
+  // then returns the reason. Only KnownKeys calls this; other code calls KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
                                              std::string* manifest) = 0;
   // The nodes with these names that the global store knows. REQUIRES: at least one name.

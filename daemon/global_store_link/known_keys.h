@@ -89,7 +89,7 @@ class KnownKeys {
     // revision, or a binding made after `updated`, is newer.
     v1::Key key;
     SteadyTime noted;
-    bool exact = false;  // exactly this revision was deleted: a binding with a higher one is newer
+    bool exact = false;  // exactly this revision was deleted: any higher revision is newer
 
     bool IsBound() const { return !key.artifact_id().empty(); }
   };

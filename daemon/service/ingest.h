@@ -45,8 +45,8 @@ class Ingester {
     Sessions* sessions = nullptr;                    // for memory and files that clients offer
     std::shared_ptr<const ObjectStore> objects;      // what may be imported
     std::shared_ptr<objects::ReadRates> read_rates;  // for reads with a client's credentials; null: no limit
-    // The daemon's. A client's credentials replace all of it except AWS_CA_BUNDLE and the endpoints that it
-    // names: only to these may the daemon connect at a loopback or link-local address.
+    // The daemon's. For an import with a client's credentials only AWS_CA_BUNDLE comes from it, and only an
+    // endpoint that it names may be at a loopback or link-local address.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads
     const Materializer* materializer = nullptr;  // takes the artifact of another import

@@ -1,7 +1,7 @@
 // The grants of one transfer that are offered and not opened yet, the best first. Their sources are opened in
 // this order:
 //
-// - first, in parallel, the sources of which nothing bad is known; a whole replica on this host alone;
+// - first, in parallel, the sources of which nothing bad is known (a whole replica on this host: alone);
 // - if there are none, in parallel, the sources of peers that were overtaken recently (else those end);
 // - if there are none of these either, alone and after a pause, a source that delivered nothing before.
 //
