@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/rate_limit.h"
 #include "base/status.h"
 
 namespace tensorcast::bench {
@@ -114,12 +115,22 @@ Begun ThrottledDisk(double strength, const Running& running) {
   return std::make_unique<Disturbance>();
 }
 
+// A daemon's limit of `rate` lets a burst move first: this one makes the transfer as slow as `rate` alone.
+uint64_t LimitWithBurst(uint64_t rate, uint64_t bytes) {
+  if (rate == 0) return 0;
+  const double seconds = static_cast<double>(bytes) / static_cast<double>(rate);
+  return static_cast<uint64_t>(static_cast<double>(bytes) /
+                               (seconds + absl::ToDoubleSeconds(RateLimit::kBurst)));
+}
+
 void LimitReceiver(double strength, Plan& plan) {
-  plan.taker_settings.push_back(absl::StrCat("daemon.limits.receive=", plan.RateFor(strength)));
+  const uint64_t limit = LimitWithBurst(plan.RateFor(strength), plan.bytes);
+  plan.taker_settings.push_back(absl::StrCat("daemon.limits.receive=", limit));
 }
 
 void LimitSource(double strength, Plan& plan) {
-  plan.giver_settings.push_back(absl::StrCat("daemon.limits.send=", plan.RateFor(strength)));
+  const uint64_t limit = LimitWithBurst(plan.RateFor(strength), plan.bytes);
+  plan.giver_settings.push_back(absl::StrCat("daemon.limits.send=", limit));
 }
 
 void AddOthers(double strength, Plan& plan) {
