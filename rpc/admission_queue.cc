@@ -27,21 +27,24 @@ absl::Status AdmissionQueue::Admit(Line& line, TaskRunner::Task task) {
   const SteadyTime now = options_.clock();
   const bool full = line.waiting_.size() >= options_.max_waiting;
   const bool late = !line.waiting_.empty() && now - line.waiting_.front().since >= options_.max_wait;
-  if (full || late || !executor_->Schedule([this] { RunNext(); }).ok()) return Refuse(line, now);
+  if (full || late) {
+    return Refuse(line, now, absl::StrCat(line.waiting_.size(), " calls of this kind wait; call again later"));
+  }
+  const absl::Status scheduled = executor_->Schedule([this] { RunNext(); });
+  if (!scheduled.ok()) return Refuse(line, now, scheduled.message());
   line.waiting_.push_back({.task = std::move(task), .since = now});
   return absl::OkStatus();
 }
 
 // Callers that are refused are told to return one after the other, a measured task's time apart, so that
 // they do not return together. Both bounds hold whatever was measured.
-absl::Status AdmissionQueue::Refuse(Line& line, SteadyTime now) {
+absl::Status AdmissionQueue::Refuse(Line& line, SteadyTime now, std::string_view why) {
   // TakeLag reports it once, as a server that is behind.
   line.refused_ = true;
   const SteadyTime first = now + options_.min_delay;
   const SteadyTime last = now + options_.max_delay;
   line.next_return_ = std::clamp(line.next_return_ + interval_, first, last);
-  return RetryLater(absl::StrCat("the server is overloaded and did not begin this call: ",
-                                 line.waiting_.size(), " calls of this kind wait; call again later"),
+  return RetryLater(absl::StrCat("the server is overloaded and did not begin this call: ", why),
                     line.next_return_ - now);
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -74,7 +75,8 @@ class AdmissionQueue {
   };
 
   absl::Status Admit(Line& line, TaskRunner::Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Refuse(Line& line, SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Refuse(Line& line, SteadyTime now, std::string_view why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunNext() ABSL_LOCKS_EXCLUDED(mutex_);
   Line& NextLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

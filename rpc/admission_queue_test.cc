@@ -13,6 +13,7 @@ namespace tensorcast::rpc::admission_queue_test {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Class = AdmissionQueue::Class;
 
 // Threads that the test turns by hand.
@@ -111,7 +112,9 @@ TEST_F(AdmissionQueueTest, ManyRefusals_RetryDelayStaysBelowMax) {
 TEST_F(AdmissionQueueTest, FullExecutor_RefusesTaskAndKeepsQueuedOnes) {
   ASSERT_TRUE(Submit(Class::kCall, "first").ok());
   turns_.full = true;
-  EXPECT_TRUE(RetryAfterOf(Submit(Class::kHeartbeat, "refused")).has_value());
+  const absl::Status refused = Submit(Class::kHeartbeat, "refused");
+  EXPECT_TRUE(RetryAfterOf(refused).has_value());
+  EXPECT_THAT(refused.message(), HasSubstr("no thread"));
   turns_.full = false;
   turns_.Run();
   EXPECT_THAT(ran_, ElementsAre("first"));

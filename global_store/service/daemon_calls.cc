@@ -190,6 +190,10 @@ absl::StatusOr<std::string> Ask(const RequestContext& context, v1::ProveRequest 
       v1::ProveResponse answer,
       rpc::CallUnary(*v1::Possession::NewStub(ChannelTo(copy.grpc_address, credentials, copy.node_name)),
                      &Stub::Prove, context, question, Once()));
+  if (answer.digest().empty()) {
+    return absl::InternalError(absl::StrCat("prove a copy: node ", copy.node_name,
+                                            " answered without a digest; look into the log of its daemon"));
+  }
   return std::move(*answer.mutable_digest());
 }
 
@@ -253,7 +257,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
   Proofs proofs;
   for (size_t i = 0; i < copies.copies.size(); ++i) {
     const CopyToProve& copy = copies.copies[i];
-    const bool proven = own.ok() && answers[i].ok() && !own->empty() && *own == *answers[i];
+    const bool proven = own.ok() && answers[i].ok() && *own == *answers[i];
     // A copy that does not answer counts as unproven: an eviction may wait, a last copy may not go.
     (proven ? proofs.proven : proofs.unproven).push_back(copy.replica);
     LOG_IF(WARNING, !proven)
