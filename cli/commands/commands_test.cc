@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/posix/unix_socket.h"
 #include "base/steady_time.h"
 #include "cli/commands/run_for_test.h"
 #include "cli/commands/server_options.h"
@@ -539,6 +540,16 @@ TEST_F(CommandsTest, DaemonAway_EveryCommandFailsAtOnceInOneSentence) {
   const RunResult nonsense = RunBare({"ls", "--daemon", "nonsense"});
   EXPECT_EQ(nonsense.code, 1);
   EXPECT_THAT(nonsense.err, HasSubstr("--daemon: "));
+}
+
+// The daemon's process is suspended: its socket takes connections, and nothing answers.
+TEST_F(CommandsTest, GetFromSilentDaemon_EndsAfterItsTimeout) {
+  const auto silent = UnixListener::Listen(Path("silent.sock"), {});
+  ASSERT_TRUE(silent.ok());
+  const RunResult result = RunBare({"get", "m", "--timeout", "100ms", "--daemon", "unix:" + (*silent)->path(),
+                                    "--set", "client.connect_timeout=1h"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("no answer came within 100ms"));
 }
 
 TEST_F(CommandsTest, ErrorWithJson_IsAnObjectOnStdout) {

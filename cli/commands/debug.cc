@@ -217,7 +217,7 @@ absl::Status Archive(const std::string& folder, const std::string& out) {
   if (error != 0) {
     const absl::Status why = ErrnoStatus(error, "run", "tar");
     return absl::Status(why.code(), absl::StrCat("create the archive ", out, ": ", why.message(),
-                                                 "; install the package tar"));
+                                                 error == ENOENT ? "; install the package tar" : ""));
   }
   if (WIFSIGNALED(status)) {
     return absl::UnknownError(absl::StrCat("create the archive ", out, ": signal ", WTERMSIG(status),

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -190,14 +191,16 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
                                                    flags.device, "; give --device cpu"));
   }
   if (writes) TC_RETURN_IF_ERROR(CheckOut(flags.out));
-  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  // --timeout bounds the connection, the get and the writing together.
+  const RequestContext context = InterruptibleContext(flags.timeout);
+  TC_ASSIGN_OR_RETURN(client::ClientOptions connection, ConfiguredClient(common));
+  connection.connect_timeout = std::min(connection.connect_timeout, flags.timeout);
+  TC_ASSIGN_OR_RETURN(const auto client, client::Client::Connect(connection));
   ProgressBar bar("get");  // with several locations: the one that reported last
   client::GetOptions options = flags.get;
   // Without --out the replica is made and not attached to, so this process does not hold it.
   options.attach = writes;
   options.on_progress = bar.callback();
-  // --timeout bounds the get and the writing together.
-  const RequestContext context = InterruptibleContext(flags.timeout);
   const std::vector<std::string> locations = absl::StrSplit(flags.device, ',');
   TC_ASSIGN_OR_RETURN(const Replicas replicas, client->GetAt(context, flags.artifact, locations, options));
   const auto& replica = replicas.front();
