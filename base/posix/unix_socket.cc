@@ -159,6 +159,10 @@ absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
                                                    path.size(), " bytes; choose a path of 1 to ",
                                                    sizeof(address.sun_path) - 1, " bytes"));
   }
+  // Such a path would name another socket than it says: a pathname ends at its first zero byte.
+  if (path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError("use a unix socket: the path contains a zero byte; remove it");
+  }
   path.copy(address.sun_path, path.size());
   return address;
 }

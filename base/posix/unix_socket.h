@@ -16,7 +16,7 @@
 
 namespace tensorcast {
 
-// INVALID_ARGUMENT for a path that is empty or longer than a socket address holds (107 bytes).
+// INVALID_ARGUMENT for a path that is empty, longer than a socket address holds (107 bytes), or has a zero byte.
 absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path);
 
 // A socket that listens on a path. The destructor removes the socket file. Thread-compatible.

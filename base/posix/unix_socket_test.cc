@@ -20,6 +20,10 @@ struct SocketPair {
   UniqueFd mine, other;
 };
 
+TEST(UnixAddress, PathWithZeroByte_IsRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(UnixAddress(std::string("/run/a\0b", 8)).status()));
+}
+
 TEST(CheckPeer, PeerOfSameUser_IsAccepted) {
   const SocketPair pair;
   EXPECT_EQ(CheckPeer(pair.mine.get(), {}), absl::OkStatus());
