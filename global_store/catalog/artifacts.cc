@@ -135,7 +135,7 @@ absl::StatusOr<PublishPlan> Catalog::PrepareCompared(const std::string& artifact
                                       : "the compared files are no longer an origin of the artifact",
                      "; import the artifact again"));
   }
-  PublishPlan plan{.existed = true};
+  PublishPlan plan{.artifacts = {artifact_id}, .existed = true};
   ArtifactRecord record = known->record;
   if (MergeOrigin(record.origins, origin)) plan.facts.artifacts.push_back(std::move(record));
   return plan;
@@ -210,8 +210,10 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
   record.versioned = versioned;
   for (const Origin& origin : artifact.origins) changed |= MergeOrigin(record.origins, origin);
   if (changed) plan.facts.artifacts.push_back(record);
+  plan.artifacts = {record.artifact_id};
   if (difference.has_value()) {
     TC_RETURN_IF_ERROR(CheckDifference(*difference, record));
+    plan.artifacts.push_back(difference->artifact_id);
     plan.difference_existed = Find(difference->artifact_id) != nullptr;
     if (!plan.difference_existed) {
       ArtifactRecord& added = plan.facts.artifacts.emplace_back(*difference);

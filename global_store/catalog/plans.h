@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "global_store/catalog/facts.h"
 
@@ -21,6 +22,8 @@ struct BindRequest {
 // The effect of a change of durable facts. Commit `facts`, then Apply them.
 struct PublishPlan {
   DurableFacts facts;  // empty if all of them are known already
+  std::vector<std::string>
+      artifacts;  // must exist when the facts are applied: the artifact and the difference
   bool existed = false;
   bool difference_existed = false;  // the given difference was known already
   uint64_t key_revision = 0;

@@ -16,7 +16,7 @@ std::string NodeName(const std::string& id) { return absl::StrCat("node ", id); 
 
 // A change claims what it writes, alone, and shares what it relies on: a key's artifact must not be deleted
 // while the key is bound to it. What it writes it need not share.
-ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
+ClaimedNames NamesOf(const DurableFacts& facts, const std::vector<std::string>& artifacts) {
   ClaimedNames names;
   for (const ArtifactRecord& record : facts.artifacts) {
     names.writes.insert(ArtifactName(record.artifact_id));
@@ -47,7 +47,7 @@ ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
   for (const AnnouncementRecord& record : facts.announcements) {
     names.writes.insert(absl::StrCat("announcement ", record.group, "/", record.key));
   }
-  if (!artifact.empty()) names.reads.insert(ArtifactName(artifact));
+  for (const std::string& artifact : artifacts) names.reads.insert(ArtifactName(artifact));
   std::erase_if(names.reads, [&](const std::string& name) { return names.writes.contains(name); });
   return names;
 }

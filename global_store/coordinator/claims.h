@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "global_store/catalog/facts.h"
@@ -15,9 +16,8 @@ struct ClaimedNames {
   std::set<std::string> reads;
 };
 
-// The names that a change with these facts reads and writes. `artifact`: one more artifact that the change is
-// about; may be empty.
-ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact);
+// The names that a change with these facts reads and writes. `artifacts`: Change::artifacts.
+ClaimedNames NamesOf(const DurableFacts& facts, const std::vector<std::string>& artifacts);
 
 class Claims {
  public:

@@ -12,10 +12,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 ClaimedNames Bind(const std::string& key, const std::string& artifact) {
-  return NamesOf({.keys = {{.name = key, .artifact_id = artifact}}}, "");
+  return NamesOf({.keys = {{.name = key, .artifact_id = artifact}}}, {});
 }
 ClaimedNames Delete(const std::string& artifact) {
-  return NamesOf({.artifacts = {{.artifact_id = artifact, .deleted = true}}}, "");
+  return NamesOf({.artifacts = {{.artifact_id = artifact, .deleted = true}}}, {});
 }
 
 TEST(Claims, NamesOf_ClaimsWrittenAndReferencedNames) {
@@ -24,21 +24,21 @@ TEST(Claims, NamesOf_ClaimsWrittenAndReferencedNames) {
   EXPECT_THAT(bind.reads, ElementsAre("artifact a"));
   // A publication writes the artifact that its key refers to.
   const ClaimedNames publish =
-      NamesOf({.artifacts = {{.artifact_id = "a"}}, .keys = {{.name = "k", .artifact_id = "a"}}}, "a");
+      NamesOf({.artifacts = {{.artifact_id = "a"}}, .keys = {{.name = "k", .artifact_id = "a"}}}, {"a"});
   EXPECT_THAT(publish.writes, ElementsAre("artifact a", "key k"));
   EXPECT_THAT(publish.reads, IsEmpty());
   // One that changes no fact is about an artifact all the same.
-  EXPECT_THAT(NamesOf({}, "a").reads, ElementsAre("artifact a"));
-  const ClaimedNames task = NamesOf({.tasks = {{.artifact_id = "a", .node_id = "n"}}}, "");
+  EXPECT_THAT(NamesOf({}, {"a"}).reads, ElementsAre("artifact a"));
+  const ClaimedNames task = NamesOf({.tasks = {{.artifact_id = "a", .node_id = "n"}}}, {});
   EXPECT_EQ(task.writes.size(), 1u);
   EXPECT_THAT(task.reads, ElementsAre("artifact a", "node n"));
-  EXPECT_THAT(NamesOf({.nodes = {{.node_id = "n", .name = "x"}}}, "").writes,
+  EXPECT_THAT(NamesOf({.nodes = {{.node_id = "n", .name = "x"}}}, {}).writes,
               ElementsAre("name x", "node n"));
 }
 
 TEST(Claims, NewDifference_ClaimsWhatItIsBetween) {
   const ClaimedNames publish = NamesOf(
-      {.artifacts = {{.artifact_id = "a"}, {.artifact_id = "d", .base_id = "b", .target_id = "a"}}}, "a");
+      {.artifacts = {{.artifact_id = "a"}, {.artifact_id = "d", .base_id = "b", .target_id = "a"}}}, {"a"});
   EXPECT_THAT(publish.writes, ElementsAre("artifact a", "artifact d"));
   EXPECT_THAT(publish.reads, ElementsAre("artifact b"));
   Claims claims;

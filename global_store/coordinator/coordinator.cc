@@ -114,7 +114,7 @@ absl::StatusOr<Change> Coordinator::Plan(Prepare prepare, absl::Time wall_now, C
       change = prepare(directory_, wall_now);
     }
     TC_RETURN_IF_ERROR(change.status());
-    names = NamesOf(change->facts, change->artifact);
+    names = NamesOf(change->facts, change->artifacts);
     if (free()) {
       under_way_.Take(names);
       return change;

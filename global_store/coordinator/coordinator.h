@@ -57,8 +57,8 @@ struct Change {
   std::vector<ManifestBlob> manifests;         // of new artifacts
   std::string response;                        // recorded, and returned to every repeated request
   std::function<void(Directory&)> also_apply;  // applies soft state of the change; may be empty
-  std::string artifact;                        // the artifact that the change is about, in case the facts do
-                                               // not name it
+  std::vector<std::string> artifacts;          // must exist when the change is applied, also those that the
+                                               // facts do not name
 };
 
 class Coordinator {

@@ -282,6 +282,53 @@ TEST_F(CoordinatorTest, ConcurrentBindAndDelete_LeaveNoKeyWithoutArtifact) {
   }
 }
 
+// The publication relies on a difference that exists, and which no key kept before.
+TEST_F(CoordinatorTest, DifferenceOfRunningPublication_IsNotDeleted) {
+  Publish("base");
+  ASSERT_TRUE(Bind("", "policy", "base").ok());
+  const ArtifactRecord difference{.artifact_id = "d",
+                                  .kind = ArtifactKind::kDifference,
+                                  .versioned = true,
+                                  .base_id = "base",
+                                  .target_id = "target"};
+  ASSERT_TRUE(
+      coordinator_
+          ->Mutate("",
+                   [&](const Directory&, absl::Time) -> absl::StatusOr<Change> {
+                     return Change{
+                         .facts = {.artifacts = {{.artifact_id = "target", .versioned = true}, difference}}};
+                   })
+          .ok());
+  absl::Notification publishing, deleting;
+  store_.on_commit = [&](const WriteBatch& batch) {
+    if (batch.facts.keys.empty()) return;
+    publishing.Notify();
+    EXPECT_TRUE(deleting.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  };
+  std::thread publishes([&] {
+    const auto published =
+        coordinator_->Mutate("", [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+          const BindRequest bind{.key = "policy", .artifact_id = "target"};
+          auto plan = directory.catalog().PreparePublish({.artifact_id = "target"}, bind, now, difference);
+          if (!plan.ok()) return plan.status();
+          return Change{.facts = plan->facts, .artifacts = plan->artifacts};
+        });
+    EXPECT_TRUE(published.ok()) << published.status();
+  });
+  EXPECT_TRUE(publishing.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  const auto released =
+      coordinator_->Mutate("", [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+        Change change{.facts = directory.PrepareReleases(now_, now)};
+        EXPECT_NE(change.facts.artifacts.empty(), !deleting.HasBeenNotified());
+        if (!deleting.HasBeenNotified()) deleting.Notify();
+        return change;
+      });
+  publishes.join();
+  EXPECT_TRUE(released.ok()) << released.status();
+  EXPECT_TRUE(coordinator_->WithDirectory(
+      [](Directory& directory, SteadyTime) { return DescribeArtifact(directory, "d").ok(); }));
+}
+
 TEST_F(CoordinatorTest, RepeatedRequest_WaitsForTheFirst) {
   Publish("x");
   absl::Notification committing;

@@ -112,7 +112,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
       context, "PublishArtifact", content,
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Publish> {
         TC_ASSIGN_OR_RETURN(PublishPlan plan, directory.PreparePublish(request, now));
-        Publish publish{.change = {.facts = std::move(plan.facts), .artifact = manifest->id()}};
+        Publish publish{.change = {.facts = std::move(plan.facts), .artifacts = std::move(plan.artifacts)}};
         publish.response.set_artifact_id(manifest->id());
         publish.response.set_existed(plan.existed);
         publish.response.set_key_revision(plan.key_revision);
