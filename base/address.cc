@@ -133,7 +133,7 @@ absl::Status CheckServerAddress(std::string_view address) {
   if (IsWildcard(*parsed)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", address,
-        "\" means every address of a host, and clients cannot connect to it; give one address of the "
+        "\": the host is a wildcard, and clients cannot connect to a wildcard; give one address of the "
         "server"));
   }
   return absl::OkStatus();
