@@ -1,6 +1,6 @@
-// Addresses of servers: parses the texts "host:port" and "unix:/path" and gives the form that sockets take.
-// Only ResolveAddresses and InterfaceOf call the system. Stateless; thread-safe. Text that is not an address
-// is INVALID_ARGUMENT; the message says what is expected.
+// Parses and checks addresses of servers: "host:port" and "unix:/path". Only ResolveAddress, ResolveAddresses
+// and InterfaceOf call the system. Stateless; thread-safe. INVALID_ARGUMENT for a text that is not an
+// address; the message says what is expected.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,13 +29,11 @@ bool IsUnixAddress(std::string_view address);
 std::string SocketPath(std::string_view address);
 
 // Parses "10.0.0.1:7000", "node-a:7000" or "[fd00::1]:7000". The port is a decimal number from 0 to 65535.
-// The host has at most kMaxHostBytes bytes, because messages have room for addresses of at most 255 bytes.
-// Checks only the form: the host may not exist.
+// The host has at most kMaxHostBytes bytes. Checks only the form: the host may not exist.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
 std::string FormatHostPort(const HostPort& address);
 
-// Whether the host is a wildcard, which stands for every address of a machine. A server may listen on a
-// wildcard; a client cannot connect to one.
+// Whether the host is a wildcard (every address of a machine). A client cannot connect to a wildcard.
 bool IsWildcard(const HostPort& address);
 // Whether the host is a loopback address or "localhost". Looks up no name.
 bool IsLoopback(const HostPort& address);
@@ -45,8 +43,7 @@ absl::Status CheckSocketPath(std::string_view path);
 
 // Checks an address to listen on: host:port or unix:/path.
 absl::Status CheckListenAddress(std::string_view address);
-// Checks an address to connect to: the form is as for CheckListenAddress, but port 0 and a wildcard host are
-// errors.
+// Checks an address to connect to: as CheckListenAddress, but port 0 and a wildcard host are errors.
 absl::Status CheckServerAddress(std::string_view address);
 
 // An IPv4 or IPv6 address and port, in the form that bind and connect take.
@@ -56,8 +53,8 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// All addresses of the name: at least one, the preferred one first. UNAVAILABLE when the name has no address.
-// May ask a name server and block: do not call it on a thread that others wait for.
+// All addresses of the name, the preferred address first. UNAVAILABLE if the name has no address. May ask a
+// name server and block.
 absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address);
 // The preferred address of the name. Errors and blocking are as for ResolveAddresses.
 absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address);

@@ -1,6 +1,5 @@
-// Runs work that may never end on a separate thread. Work on a file system that another process chose (FUSE,
-// NFS) may hang as long as that process likes, and nothing in this process can end such work. Only the
-// separate thread hangs then; the caller continues when its context ends. Stateless; thread-safe.
+// Runs work that may never end on a separate thread, such as file operations on FUSE or NFS. Only this thread
+// hangs; the caller continues when its context ends. Stateless; thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,8 +16,8 @@
 
 namespace tensorcast {
 
-// AwaitAside calls this on the caller's thread: with true once the work has taken kSlowAside, and then with
-// false once the work or the context has ended.
+// AwaitAside calls this on the caller's thread: with true once the work has taken kSlowAside, and later with
+// false when the work or the context ends.
 using OnSlow = std::function<void(bool slow)>;
 inline constexpr absl::Duration kSlowAside = absl::Seconds(1);
 
@@ -26,10 +25,9 @@ inline constexpr absl::Duration kSlowAside = absl::Seconds(1);
 // returns false and does not run `work`.
 bool RunDetached(absl::AnyInvocable<void() &&> work);
 
-// Runs `work` on a detached thread and waits for it. `work` must own all that it refers to. `what` names the
-// work in messages. OK when the work has ended. CANCELLED or DEADLINE_EXCEEDED when the context ends first;
-// the work then continues without its caller. RESOURCE_EXHAUSTED when too many calls hang already or no
-// thread can be started; the work does not run then.
+// Runs `work` on a detached thread and waits for its end. `work` must own all that it refers to. `what` names
+// the work in messages. CANCELLED or DEADLINE_EXCEEDED if the context ends first; the work then continues.
+// RESOURCE_EXHAUSTED if too many calls hang or no thread can be started; the work then does not run.
 absl::Status AwaitAside(const RequestContext& context, std::string_view what,
                         absl::AnyInvocable<void() &&> work, const OnSlow& on_slow = nullptr);
 

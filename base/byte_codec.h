@@ -1,6 +1,5 @@
-// Writes and reads integers and strings as bytes, for our formats that are not protobuf messages (the
-// FORMAT.md files). The reader never reads past the end. Integers are little-endian by default.
-// Thread-compatible.
+// Writes and reads integers and strings as bytes, for the formats of FORMAT.md files. Integers are
+// little-endian by default. Thread-compatible.
 #pragma once
 
 #include <concepts>
@@ -38,8 +37,8 @@ class ByteWriter {
     }
     return Put(static_cast<Length>(bytes.size())).Put(bytes);
   }
-  // Writes over the integer at `position`, such as a length that becomes known only later. REQUIRES: all its
-  // bytes were written before.
+  // Writes over the integer at `position`, such as a length that becomes known later. REQUIRES: its bytes
+  // were written before.
   template <std::unsigned_integral T>
   void Overwrite(size_t position, T value) {
     OverwriteInteger(position, value, sizeof(T));
@@ -67,9 +66,9 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// Reads fields from the front. The reader keeps its first failure: a field that reaches past the end, or an
-// error that the caller reports with Fail. After a failure every read returns zero or an empty view, so
-// callers may read several fields and then check ok() once.
+// Reads fields from the front. Keeps its first failure: a field that reaches past the end, or a call of Fail.
+// After a failure every read returns zero or an empty view, so a caller may check ok() once after several
+// reads.
 class ByteReader {
  public:
   // `bytes` must outlive the reader and the views that it returns.
@@ -109,8 +108,7 @@ class ByteReader {
   bool ok() const { return failure_ == nullptr; }
   // The text of the failure, for a message; nullptr without a failure.
   const char* failure() const { return failure_; }
-  // The number of bytes read so far. After a failed read: the offset of the field that reaches past the end.
-  // After Fail: the end of the last field that was read.
+  // The number of bytes read so far, without a field that reaches past the end.
   size_t position() const { return position_; }
   size_t remaining() const { return ok() ? bytes_.size() - position_ : 0; }
   // True if all bytes were read without a failure.

@@ -10,8 +10,8 @@
 // - a vector: its size as a u32, then its elements, each of which takes at least one byte;
 // - a record that has a Fields function, or an empty record, which takes no bytes.
 //
-// `Fields` is in the namespace of its record. It must not change the record if kReads of its `io` is false.
-// Thread-compatible.
+// `Fields` is in the namespace of its record. If kReads of its `io` is false, `Fields` must not change the
+// record. Thread-compatible.
 #pragma once
 
 #include <concepts>
@@ -70,8 +70,8 @@ class FieldWriter {
   ByteWriter bytes_;
 };
 
-// Bytes that cannot be read are a failure (ByteReader); every later field is then zero or empty. The texts
-// `unknown`, `other` and `what` describe a failure and must be literals.
+// After bytes that cannot be read, the reader has failed (ByteReader), and all later fields are zero or
+// empty. The texts `unknown`, `other` and `what` describe a failure and must be literals.
 template <std::unsigned_integral Length>
 class FieldReader {
  public:
@@ -117,8 +117,7 @@ class FieldReader {
       Fields(*this, field);
     }
   }
-  // The count comes from outside, so it is checked before memory is allocated: no item is shorter than an
-  // empty one.
+  // The count is checked before memory is allocated: no item is shorter than an empty item.
   template <typename T>
   void Get(std::vector<T>& fields) {
     FieldWriter<Length> shortest;

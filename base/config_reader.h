@@ -14,8 +14,7 @@
 
 namespace tensorcast {
 
-// The faults of a configuration, one line each; a line begins with the key. Two options structs may share a
-// key and report the same line: the line is then added once.
+// The faults of a configuration, one line each; a line begins with the key. Equal lines are added once.
 class Findings {
  public:
   void Add(std::string_view key, std::string_view what);
@@ -31,15 +30,14 @@ class ConfigReader {
  public:
   virtual ~ConfigReader() = default;
 
-  // Each Read sets `value` to the value of a key such as "daemon.host_pool". If the configured text of a
-  // size, rate or duration is empty, `value` does not change and so keeps its default. REQUIRES:
-  // proto/config.proto declares the key with this type.
+  // Each Read sets `value` to the value of a key such as "daemon.host_pool". If the text of a size, rate or
+  // duration is empty, `value` does not change. REQUIRES: proto/config.proto declares the key with this type.
   virtual void Read(std::string_view key, bool& value) = 0;
   virtual void Read(std::string_view key, int& value) = 0;
   virtual void Read(std::string_view key, uint64_t& value) = 0;  // a size or a rate, in bytes
   virtual void Read(std::string_view key, absl::Duration& value) = 0;
   virtual void Read(std::string_view key, std::string& value) = 0;
-  // The texts of a list. For a key that is not a list: its one text, or no text if it is empty.
+  // The texts of a list. For a key that is not a list: its one text, or none if the text is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
   // The faults found while reading, such as a duration that cannot be parsed. Read and FromConfig add them.

@@ -1,6 +1,5 @@
-// Labels describe a node, such as zone=a or rack=r3, so that people and policies can select many nodes at
-// once. Names and values have 1 to 63 letters, digits, '-', '_' and '.' (names also '/') and begin and end
-// with a letter or a digit. A node has at most 16 labels.
+// Labels describe a node, such as zone=a or rack=r3. Names and values have 1 to 63 letters, digits, '-', '_'
+// and '.' (names also '/') and begin and end with a letter or a digit. A node has at most 16 labels.
 //
 // Plain values. Errors: INVALID_ARGUMENT, which names the label and says what is expected.
 #pragma once

@@ -1,5 +1,4 @@
-// Calls one function for many indices on a few threads, to query many nodes or read many ranges. Meant for
-// calls that mostly wait.
+// Calls one function for many indices on a few threads. Meant for calls that mostly wait.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +8,8 @@
 namespace tensorcast {
 
 // Calls `task` once for each index below `count`, on at most `max_threads` threads including the caller's.
-// Each thread takes the next free index, so a slow call delays only its own thread. Returns when all calls
-// have returned. If the system refuses threads, fewer threads do the work. `task` must be thread-safe and
-// must not throw.
+// Returns when all calls have returned. A slow call delays only its own thread. If the system refuses
+// threads, fewer threads do the work. `task` must be thread-safe and must not throw.
 void ForEachInParallel(size_t count, size_t max_threads, absl::FunctionRef<void(size_t index)> task);
 
 }  // namespace tensorcast

@@ -1,9 +1,6 @@
-// A limit on bytes per second, shared by all transfers of one direction. It is a token bucket. Its only state
-// is a time: when the bytes moved so far would have ended if they had moved at exactly the limit's rate.
-//
-// A caller asks when it may move bytes (ReadyAt), moves them, and then reports their number (Spend). One step
-// may therefore exceed the limit; the next step waits longer. In any time T at most rate x (T + burst)
-// bytes move, plus one step of each caller. The caller passes the time. Thread-safe.
+// A limit on bytes per second, shared by all transfers of one direction: a token bucket. A caller asks when
+// it may move bytes (ReadyAt), moves them, and then reports their number (Spend). In any time T at most rate
+// x (T + burst) bytes move, plus one step of each caller. The caller passes the time. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What a request carries through every layer: its deadline, its cancellation, its trace, and the request id
-// that makes it idempotent. A value that each function passes on; nothing is thread-local.
+// that makes it idempotent. A value; nothing is thread-local.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace tensorcast {
 // Signals once that a request is no longer wanted. Copies share one state. Thread-safe.
 class Cancellation {
  public:
-  // Keeps a callback registered. The destructor unregisters the callback and, if it is running on another
-  // thread, waits until it has returned. Movable.
+  // Keeps a callback registered. The destructor unregisters the callback, and waits if another thread is
+  // running the callback. Movable.
   class Registration {
    public:
     Registration() = default;
@@ -51,11 +51,11 @@ struct RequestContext {
   TraceContext trace;
   std::string request_id;  // empty: the call is not a mutation
 
-  // A context with a fresh request id and trace, for work that no call asked for.
+  // A context with a fresh request id and trace, for work without a caller.
   static RequestContext Background(absl::Duration timeout = absl::InfiniteDuration());
 
-  // A copy for a call on behalf of this request; the caller may change it. Spans made from the copy have the
-  // same parent span as spans made from this context.
+  // A copy for a call on behalf of this request. The caller may change the copy. Spans of the copy and of
+  // this context have the same parent.
   RequestContext Child() const;
 
   // OK, CANCELLED or DEADLINE_EXCEEDED; `what` names the work for the message.

@@ -1,5 +1,4 @@
-// Starts a thread. std::thread throws if the process has reached its limit of threads or has no memory for a
-// stack; our code does not throw. Stateless; thread-safe.
+// Starts a thread, and reports a failure as a status: std::thread would throw. Stateless; thread-safe.
 #pragma once
 
 #include <string_view>
@@ -10,9 +9,8 @@
 
 namespace tensorcast {
 
-// Runs `work` on a new thread, which the caller joins. `what` begins the message of an error, and says what
-// the thread is for, such as "serve 127.0.0.1:7400". RESOURCE_EXHAUSTED if no thread can be started; `work`
-// does not run then.
+// Runs `work` on a new thread, which the caller joins. `what` says in errors what the thread is for, such as
+// "serve 127.0.0.1:7400". RESOURCE_EXHAUSTED if no thread can be started; `work` then does not run.
 absl::StatusOr<std::thread> StartThread(std::string_view what, absl::AnyInvocable<void() &&> work);
 
 }  // namespace tensorcast

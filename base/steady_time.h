@@ -1,11 +1,10 @@
 // The time for deadlines, leases and ages. Setting the machine's wall clock does not change this time.
 //
-// SteadyTime is a separate type, so that the compiler refuses to compare it with wall time (absl::Time),
-// which is for durable facts and for people. Only ToWallTime and FromWallTime convert between the two.
+// SteadyTime is a separate type, so that the compiler refuses to compare it with wall time (absl::Time). Only
+// ToWallTime and FromWallTime convert between the two.
 //
-// A SteadyTime is CLOCK_MONOTONIC plus an offset, so that SteadyNow() equals the wall clock when the process
-// first calls it. It has no meaning in another process. Send a duration (a deadline) or wall time (a report)
-// instead.
+// A SteadyTime is CLOCK_MONOTONIC plus an offset. It equals the wall clock at the process's first use, and
+// has no meaning in another process. Send a duration (a deadline) or wall time (a report) instead.
 //
 // To wait until a SteadyTime, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time
 // follow the wall clock. Thread-safe.
@@ -21,7 +20,7 @@ namespace tensorcast {
 
 class SteadyTime {
  public:
-  // Earlier than every time that SteadyNow returns. Tests with a clock of their own start at this value.
+  // Earlier than every time that SteadyNow returns.
   constexpr SteadyTime() = default;
   static constexpr SteadyTime InfinitePast() { return SteadyTime(-absl::InfiniteDuration()); }
   static constexpr SteadyTime InfiniteFuture() { return SteadyTime(absl::InfiniteDuration()); }
@@ -64,8 +63,8 @@ SteadyTime SteadyNow();
 // The time until `deadline`; negative when it has passed.
 inline absl::Duration TimeLeft(SteadyTime deadline) { return deadline - SteadyNow(); }
 
-// The same moment by the wall clock as it is set now. Adjustments of the wall clock below 0.1 s are ignored,
-// so that the distances between the times of one trace stay the same.
+// The same moment by the current wall clock. Ignores adjustments of the wall clock below 0.1 s, so that the
+// distances between the times of one trace stay the same.
 absl::Time ToWallTime(SteadyTime time);
 // For times that other processes report. The inverse of ToWallTime unless the wall clock is set in between.
 SteadyTime FromWallTime(absl::Time time);

@@ -1,16 +1,14 @@
-// One thread that runs tasks and timers; all loops in this code base use it. Its uses: to report from several
-// threads to one place in order, to repeat a task, and to run the connections of a transport.
+// One thread that runs tasks and timers.
 //
-// Threading: Post, Run, Every and OnThread are thread-safe. The timers of `queue` belong to the loop's
-// thread: only tasks touch them. Tasks run one at a time, in the order in which they were posted, with no
-// lock held. A task may block and then delays all later ones.
+// Threading: Post, Run, Every and OnThread are thread-safe. Only tasks may touch the timers of `queue`. Tasks
+// run one at a time, in the order in which they were posted, with no lock held. A task that blocks delays all
+// later tasks.
 //
-// Deadlines: a task has none, and the queue is unbounded. The posting code must limit the number and the
-// duration of its tasks. A timer never runs before its time; it may run later, behind other tasks.
+// Deadlines: a task has no deadline, and the queue is unbounded. The posting code must limit the number and
+// the duration of its tasks. A timer never runs early; it may run late, behind other tasks.
 //
-// Shutdown: Stop (and the destructor) waits until all tasks that were posted before it have run, and joins
-// the thread. A task that is posted later, also by one of the last tasks, may be destroyed without being run.
-// The remaining timers are destroyed without being run.
+// Shutdown: Stop (and the destructor) waits until all tasks that were posted before have run, and joins the
+// thread. Tasks that are posted later, and the remaining timers, may be destroyed without being run.
 #pragma once
 
 #include <memory>
@@ -51,8 +49,8 @@ class TaskLoop {
   TaskLoop& operator=(const TaskLoop&) = delete;
 
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
-  // Runs `task` on the loop's thread and waits for it, and thus for all tasks posted before it. On the loop's
-  // thread it runs `task` at once. REQUIRES: not stopped.
+  // Runs `task` on the loop's thread after all tasks posted before, and waits until `task` has run. On the
+  // loop's thread, runs `task` at once. REQUIRES: not stopped.
   void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 

@@ -1,9 +1,9 @@
-// Tasks for the one thread that owns some state: closures that any thread posts, and timers that the owner
-// sets. A TaskLoop (base/task_loop.h) is a thread that only runs such a queue.
+// Tasks for the one thread that owns some state: any thread posts tasks, and the owner sets timers. A
+// TaskLoop (base/task_loop.h) is a thread that only runs such a queue.
 //
-// Post and PostAndWait are thread-safe; all other functions belong to the owner thread. Tasks run outside the
-// lock, in the order in which they were posted. The owner chooses how it sleeps (a condition variable, a
-// worker's event descriptor): `wake` tells it that a task was posted.
+// Post and PostAndWait are thread-safe; all other functions belong to the owner thread. Tasks run in the
+// order in which they were posted, with no lock held. The owner chooses how it sleeps; `wake` tells the owner
+// that a task was posted.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class TaskQueue {
   ~TaskQueue() = default;
 
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Posts a task and waits until it has run. REQUIRES: not called on the owner thread; the owner thread
-  // continues to run tasks; not closed.
+  // Posts a task and waits until the task has run. REQUIRES: the caller is not on the owner thread; the owner
+  // thread still runs tasks; the queue is not closed.
   void PostAndWait(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
   // Destroys all posted tasks and timers, and every task that is posted later.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);

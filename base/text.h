@@ -1,5 +1,5 @@
 // Checks and quotes text that comes from outside: tensor names, metadata, paths, messages of peers.
-// TensorCast has no other UTF-8 decoder. Thread-safe.
+// Thread-safe.
 //
 // It includes only the standard library, since sources that include OpenTelemetry use it (otel/sdk/README.md,
 // "Two Abseils").
@@ -15,9 +15,9 @@ namespace tensorcast {
 // U+10FFFF.
 bool IsValidUtf8(std::string_view text);
 
-// `text` itself when it is well-formed. Otherwise a view of `storage`, which is set to `text` with each byte
-// that is not UTF-8 replaced by '?'. For text in protobuf messages and JSON: their parsers reject a whole
-// message because of one such byte.
+// `text` itself if it is well-formed. Otherwise a view of `storage`, which is set to `text` with '?' for each
+// byte that is not UTF-8. For protobuf messages and JSON: their parsers reject a whole message because of one
+// such byte.
 std::string_view ValidUtf8(std::string_view text, std::string& storage);
 
 // The longest prefix of `text` that has at most `max_bytes` bytes and does not end within a character.
@@ -27,13 +27,11 @@ std::string_view CutUtf8(std::string_view text, size_t max_bytes);
 // long names are cut.
 std::string QuoteName(std::string_view name);
 
-// Whether the text is well-formed UTF-8 without control characters. These are the ASCII control characters
-// and U+0080 to U+009F, because both may begin a terminal command.
+// Whether the text is well-formed UTF-8 without control characters (of ASCII, and U+0080 to U+009F).
 bool IsPrintable(std::string_view text);
 
-// Makes text that another process wrote safe for a terminal and a log: escapes control characters and bytes
-// that are not UTF-8 as \xHH. `keep_lines` keeps line feeds. All other text is returned unchanged, so
-// escaping twice changes nothing.
+// Makes text of another process safe for a terminal and a log: escapes control characters, and bytes that are
+// not UTF-8, as \xHH. `keep_lines` keeps line feeds. Escaping twice changes nothing.
 std::string Printable(std::string_view text, bool keep_lines = false);
 
 }  // namespace tensorcast

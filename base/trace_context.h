@@ -1,5 +1,5 @@
 // The identity of a span as it travels between processes: W3C Trace Context
-// (https://www.w3.org/TR/trace-context/). A plain value without an SDK, so that every layer can carry one.
+// (https://www.w3.org/TR/trace-context/). A value.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@ struct TraceContext {
 
   static constexpr uint8_t kSampled = 0x01;
 
-  // False for all-zero ids, which W3C declares invalid: the context then means "no trace".
+  // False for all-zero ids, which mean "no trace".
   bool IsValid() const;
   bool IsSampled() const { return (flags & kSampled) != 0; }
   // True if the trace has no span yet: the context is from NewRoot, or was derived from such a context with
   // telemetry off. The first span with this context becomes the root, keeps the trace id, and decides on
-  // sampling. The mark is in trace_state, so it travels to other processes.
+  // sampling. The mark travels in trace_state to other processes.
   bool IsUnstarted() const;
 
   // "00-<32 hex>-<16 hex>-<2 hex>", or "" when not valid.
   std::string ToTraceparent() const;
 
-  // Returns nullopt for a malformed text. The first four fields of versions above 00 are read, as W3C asks.
+  // nullopt for a malformed text. Reads the first four fields of versions above 00, as W3C asks.
   static std::optional<TraceContext> FromTraceparent(std::string_view traceparent,
                                                      std::string_view trace_state = {});
 
@@ -45,12 +45,11 @@ struct TraceContext {
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
 
-// For messages that are string maps. gRPC calls do not need these two functions: their interceptors carry the
-// trace.
+// For messages that are string maps. In gRPC calls, interceptors carry the trace.
 //
 // Writes "traceparent", and "tracestate" unless it is empty. Removes both if `context` is not valid.
 void InjectTrace(const TraceContext& context, std::map<std::string, std::string>& carrier);
-// Reads what InjectTrace wrote; an invalid context when it is missing or malformed. Keys are matched
+// Reads what InjectTrace wrote. Returns an invalid context if it is missing or malformed. Keys are matched
 // case-insensitively, as W3C asks.
 TraceContext ExtractTrace(const std::map<std::string, std::string>& carrier);
 

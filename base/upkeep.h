@@ -1,6 +1,6 @@
-// Marks the traces of upkeep: work that a timer starts, not a request, such as reports to the global store
-// and purges. The mark is in the trace state, so it travels to other processes. A span in such a trace is
-// recorded only if it fails or takes long (otel/api/span.cc).
+// Marks the traces of upkeep: work that a timer starts, such as reports to the global store and purges. The
+// mark travels in the trace state to other processes. A span of such a trace is recorded only if it fails or
+// takes long.
 #pragma once
 
 #include "absl/time/time.h"

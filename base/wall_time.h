@@ -1,4 +1,4 @@
-// How one end of a transfer spent its wall time, as that end saw it. A value; thread-compatible.
+// How one end of a transfer (the receiver or a source) spent its wall time. A value; thread-compatible.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ enum class TimeUse : uint8_t {
 };
 inline constexpr size_t kTimeUses = 6;
 
-// The uses may overlap, so their sum may exceed `whole`. Time that no use covers is time that this end waited
-// for the other end or for the network.
+// The uses may overlap, so their sum may exceed `whole`. In time without a use, this end waited for the other
+// end or for the network.
 struct WallTime {
   absl::Duration whole;  // zero: this end recorded nothing
   std::array<absl::Duration, kTimeUses> uses;
