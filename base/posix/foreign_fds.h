@@ -1,6 +1,6 @@
-// Descriptors that another process passed to this one. close(2) may wait for the file system behind a
-// descriptor (FUSE, NFS), and the peer chose that file system. The destructor therefore closes the
-// descriptors on separate threads. Move-only; thread-compatible.
+// Descriptors that another process passed to this process. close(2) may wait for the file system behind a
+// descriptor (FUSE, NFS), so the destructor closes the descriptors on separate threads. Move-only;
+// thread-compatible.
 #pragma once
 
 #include <cstddef>

@@ -21,9 +21,9 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
 // folder may be missing: a server makes it when it starts.
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
-// Checks a folder that a server, when it starts, makes or makes private. An existing `path` must be a folder
-// that MakePrivateFolder (state_files.h) accepts; `own_entry` is as for MakePrivateFolder. If `path` does not
-// exist, this user must be able to make it. DefaultStateFolder() may always be missing.
+// Checks a folder that a server makes, or makes private, when it starts. An existing `path` must be a folder
+// that MakePrivateFolder (state_files.h) accepts with `own_entry`. If `path` does not exist, this user must
+// be able to make it. DefaultStateFolder() may always be missing.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

@@ -4,9 +4,8 @@
 // A process that serves unauthenticated peers must not run out of file descriptors:
 // - It raises the limit as far as possible (RaiseDescriptorLimit).
 // - It reserves the highest descriptors for its own work. Code that opens a descriptor for a peer's request
-//   (a connection, received memory) closes the descriptor at once if IsReserved is true for it. The kernel
-//   always assigns the lowest free number, so a high number means that all lower ones are in use in the
-//   process.
+//   closes the descriptor at once if IsReserved is true. The kernel assigns the lowest free number, so a high
+//   number means that all lower numbers are in use.
 // - It holds one descriptor back for the moment when none is left (SpareDescriptor).
 #pragma once
 
@@ -28,14 +27,13 @@ struct ProcessNeeds {
 // thread needs the address space of its stack.
 absl::Status CheckProcessLimits(const ProcessNeeds& needs);
 
-// After this call, a failed memory allocation (the limit of address space is reached, or overcommit is off)
-// does not abort the process. The process writes a message to stderr and exits with this code.
+// After a call of ExitWhenOutOfMemory, a failed memory allocation does not abort the process. The process
+// writes a message to stderr and exits with this code.
 inline constexpr int kOutOfMemoryExitCode = 71;
 void ExitWhenOutOfMemory();
 
-// Raises this process's soft limit of descriptors to the hard limit, but to at most 2^20, because some
-// libraries keep a table of all possible descriptors. Call it before creating objects that read the limit,
-// and before starting other processes, which inherit the current limit.
+// Raises this process's soft limit of descriptors to the hard limit, but to at most 2^20. Call it before
+// creating objects that read the limit, and before starting other processes, which inherit the limit.
 absl::Status RaiseDescriptorLimit();
 
 // The process's limit of descriptors now.
@@ -45,8 +43,7 @@ int DescriptorLimit();
 int DescriptorReserve();
 
 // The kind of peer that needs a descriptor. Each kind leaves a sixteenth of the limit, at most 512
-// descriptors, to the kind that is listed before it. So peers on the network cannot use up the descriptors
-// for peers of this host, and other users of this host cannot use up those for the process's own user.
+// descriptors, to the kind listed before it. So network peers cannot use up the descriptors of local peers.
 enum class DescriptorUser { kOwnUser, kLocalUser, kNetwork };
 
 // Whether a descriptor that was just opened belongs to the reserve that this kind of peer may not use.
@@ -57,9 +54,9 @@ class SpareDescriptor {
  public:
   SpareDescriptor() { Restore(); }
 
-  // Gives up the spare descriptor to accept a connection, when the process has no other left. So the peer
-  // gets an answer instead of waiting in the listener's queue. Close the connection, then call Restore.
-  // Returns an empty UniqueFd if there is nothing to accept or another thread took the descriptor first.
+  // When the process has no other descriptor left, accepts a connection with the spare descriptor, so that
+  // the peer gets an answer. Close the connection, then call Restore. Returns an empty UniqueFd if there is
+  // nothing to accept or another thread took the descriptor first.
   UniqueFd Accept(int listener);
   // Opens the spare descriptor again; false if no descriptor is free.
   bool Restore();

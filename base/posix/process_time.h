@@ -1,10 +1,8 @@
 // Measures where this process's time goes while it moves bytes: how long its busiest thread ran and waited
 // for a CPU, how long no thread could run, and how long a rate limit held transfers back.
 //
-// One object per process. Its thread ticks while there is a Watch and sleeps otherwise. The scheduler's
-// figures (/proc/self/task/*/schedstat) distinguish a thread that waits for a CPU from a process that is
-// stopped. In the first case the thread's run delay grows; in the second the tick is late and the run delay
-// does not grow. If the kernel keeps no such figures, the times that depend on them stay zero. Thread-safe.
+// One object per process. Its thread ticks while there is a Watch and sleeps otherwise. If the kernel keeps
+// no scheduler figures (/proc/self/task/*/schedstat), the times that depend on them stay zero. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -56,7 +54,7 @@ class ProcessTime {
     std::shared_ptr<const Threads> baseline_;  // null until the figures were first read
   };
 
-  // Records that a limit makes transfers of this direction wait between `from` and `until`; `until` may be in
+  // Records that a limit makes transfers of this direction wait from `from` until `until`, which may be in
   // the future. Overlapping intervals count once. REQUIRES: `from` is about now.
   void NoteHeld(LimitedDirection direction, SteadyTime from, SteadyTime until) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -20,41 +20,38 @@ std::string ReadEnvironment(const char* name);
 std::string DefaultStateFolder();
 
 // Makes sure that `path` is a folder that only this process's user can use. A missing folder is made; missing
-// folders above it get the mode that the umask allows. In a folder of this user that is new, empty, or
-// contains `own_entry`, other users get exactly the permission bits in `others` (0011: to pass through).
-// There is one exception: if other users may only pass through the folder, they keep this permission, because
-// another process of this user that shares the folder gave it to them. A folder with other content is not
-// changed.
+// folders above it get the mode that the umask allows. A folder of this user is changed if it is new, empty,
+// or contains `own_entry`: other users then get exactly the permission bits in `others` (0011: to pass
+// through). If other users may only pass through the folder, they keep this permission, because another
+// process of this user may need it.
 //
-// PERMISSION_DENIED if a user other than this one or root owns the folder or may write to it, because that
-// user could replace its content. Other errors are from ErrnoStatus.
+// PERMISSION_DENIED if a user other than this user or root owns the folder, or if other users may write to
+// it. Other errors are from ErrnoStatus.
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others = 0);
 
 // Checks whether MakePrivateFolder accepts `path`; OK for a missing folder. Changes nothing.
 absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_entry);
 
 // Makes sure that a file exists at `path` that only its owner can open (0600). A missing file is made empty.
-// A file of another user keeps its mode, which this process cannot change. FAILED_PRECONDITION if `path` is
-// not a file.
+// A file of another user keeps its mode. FAILED_PRECONDITION if `path` is not a file.
 absl::Status MakePrivateFile(const std::string& path);
 
-// Replaces the file at `path` by one with this content and mode (less the umask). A reader of `path` finds
-// either the old or the new content in full, even after a power failure. On success the content is on the
-// disk. On an error the file has the old content in full, or the new one if only its folder could not be
-// synced. REQUIRES: one call for this path at a time.
+// Replaces the file at `path` by a file with this content and mode (less the umask). A reader finds the old
+// or the new content in full, even after a power failure. On success the content is on the disk. After an
+// error the file has the old content, or the new content if only its folder could not be synced. REQUIRES:
+// one call for this path at a time.
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0600);
 
 // Writes the names in the folder to the disk (fsync).
 absl::Status SyncFolder(const std::string& path);
 
-// The next two functions reserve disk space with a padding file. A process that starts releases the space,
-// writes its files, and reserves the space again. Without reserved space a process could not start on a full
-// file system, even if it would only read afterwards.
+// The next two functions reserve disk space with a padding file, so that a process can start on a full file
+// system. A process that starts releases the space, writes its files, and reserves the space again.
 
 // Releases the space that is reserved at `path`; does nothing when there is none.
 void ReleaseSpace(const std::string& path);
-// Reserves `bytes` at `path`. If fewer are free, tries a half, a quarter and so on, down to 4 KiB. Logs if
-// nothing can be reserved.
+// Reserves `bytes` at `path`. If less space is free, tries a half, a quarter and so on, down to 4 KiB. Logs
+// if nothing can be reserved.
 void ReserveSpace(const std::string& path, uint64_t bytes);
 
 }  // namespace tensorcast

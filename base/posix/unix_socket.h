@@ -16,19 +16,20 @@
 
 namespace tensorcast {
 
-// INVALID_ARGUMENT for a path that is empty, longer than a socket address holds (107 bytes), or has a zero byte.
+// INVALID_ARGUMENT for a path that is empty, longer than a socket address holds (107 bytes), or has a zero
+// byte.
 absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path);
 
 // A socket that listens on a path. The destructor removes the socket file. Thread-compatible.
 class UnixListener {
  public:
   // Listens on `path`; the socket is non-blocking. Replaces the socket file of a dead process. ALREADY_EXISTS
-  // if a living process listens on the path, or if the path has a socket to which this user may not connect,
-  // or a file that is not a socket.
+  // if a living process listens on `path`, if this user may not connect to the socket at `path`, or if the
+  // file at `path` is not a socket.
   //
   // Without `groups` only this process's user may connect (0600). With one group that this user belongs to,
-  // the socket file has that group (0660). Otherwise all users may connect (0666), because a file has only
-  // one group; the server must then check each peer (CheckPeer).
+  // the socket file has that group (0660). Otherwise all users may connect (0666), and the server must check
+  // each peer (CheckPeer).
   static absl::StatusOr<std::unique_ptr<UnixListener>> Listen(const std::string& path,
                                                               const std::vector<gid_t>& groups);
   ~UnixListener();
@@ -52,8 +53,8 @@ absl::StatusOr<ucred> PeerCredentials(int socket);
 DescriptorUser DescriptorUserAt(int socket);
 
 // OK if the peer runs as this process's user or as root, or if one of its groups (primary or supplementary)
-// is in `allowed_groups`; else PERMISSION_DENIED. Ids are those of this process's user namespace. An id that
-// this namespace does not map never matches.
+// is in `allowed_groups`; else PERMISSION_DENIED. An id that this process's user namespace does not map never
+// matches.
 absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups);
 
 }  // namespace tensorcast
