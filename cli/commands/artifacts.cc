@@ -272,8 +272,8 @@ Command RemoveCommand() {
 Command GcCommand() {
   return {.name = "gc",
           .help =
-              "Delete artifacts that no key names or keeps as an earlier version, also from the daemon's\n"
-              "archives, and abort unfinished uploads to these archives",
+              "Delete artifacts to which no key is bound, and which no key keeps as an earlier version, also\n"
+              "from the daemon's archives, and abort unfinished uploads to these archives",
           .spanned = true,
           .bind = Bind(AddFlags, Gc)};
 }

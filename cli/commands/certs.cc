@@ -117,7 +117,7 @@ Command CertsCommand() {
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Init)},
                        {.name = "issue",
-                        .help = "Make a certificate and its key, in place of earlier ones with that name",
+                        .help = "Make a certificate and its key, and replace earlier files of that name",
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, Issue)},
                        {.name = "show",

@@ -103,7 +103,7 @@ void AddCommon(CLI::App* command, Role role, CommonFlags& common) {
             "Write this process's spans to a file for Perfetto or chrome://tracing", {.path = true});
   if (role == Role::kClient) {
     flags.Add("--daemon", common.daemon,
-              absl::StrCat("Daemon to talk to: unix:/path, the path of a socket, or host:port. Without it: "
+              absl::StrCat("Daemon to talk to: unix:/path, the path of a socket, or host:port. Default: "
                            "client.daemon of the configuration, else ",
                            client::kDaemonSearch));
   }

@@ -121,7 +121,7 @@ int RunDashboard(const CommonFlags& common, const DashboardFlags& flags) {
 
 void AddFlags(Flags& flags, DashboardFlags& values) {
   flags.Add("token", values.token,
-            "The word token: serve nothing, and print a login address for another browser; this user must "
+            "The word `token`: print a login address for another browser, and serve nothing; this user must "
             "already run a dashboard at --listen",
             {.choices = {"token"}});
   flags.Add("--listen", values.listen,

@@ -228,7 +228,7 @@ int Doctor(const CommonFlags& common, const DoctorFlags& flags) {
 void AddFlags(Flags& flags, DoctorFlags& values) {
   flags.Add(
       "--cluster", values.cluster,
-      "Check up to 256 nodes of the cluster, and the connections between up to 16 of them; without it: only "
+      "Check up to 256 nodes of the cluster, and the connections between up to 16 of them; default: only "
       "the daemon's own node, and the connections from that node");
   flags.Add("--verbose", values.verbose, "Show also the checks that found nothing to change");
 }

@@ -235,7 +235,7 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "--out", values.out,
       "File for the tensors, if its name ends in .safetensors; else folder for the tensors and for the\n"
       "files that the key binds with them (config.json, tokenizer). With an artifact id, only the\n"
-      "tensors are written if several keys bind different other files with the artifact",
+      "tensors are written if several keys bind different files with the artifact",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
             "Wait until the pool has space and, with --advance, until no process uses the earlier\n"

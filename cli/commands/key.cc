@@ -135,7 +135,7 @@ Command KeyCommand() {
                     .bind = Bind(AddResolveFlags, ResolveKey)},
                    {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, ListKeys)},
                    {.name = "watch",
-                    .help = "Print the keys with a prefix, then each change of them",
+                    .help = "Print the keys with a prefix, then each change of these keys",
                     .bind = Bind(AddWatchFlags, WatchKeys)},
                    {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, RemoveKey)}}};
 }

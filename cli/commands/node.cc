@@ -101,8 +101,8 @@ Command NodeCommand() {
           .help = "Work with the nodes of the cluster",
           .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(ListNodes)},
                        {.name = "drain",
-                        .help = "Send no new replicas to a node, and let the node evict its own replica of\n"
-                                "an artifact if another node has a replica too",
+                        .help = "Send no new replicas to a node, and let the node evict replicas of\n"
+                                "artifacts that another node also has",
                         .spanned = true,
                         .bind = Bind(AddNodeFlag, SetDraining<true>)},
                        {.name = "undrain",

@@ -64,9 +64,9 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model,
             "A .safetensors file, a folder with a .safetensors file or with model.safetensors.index.json,\n"
-            "or a URI: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]. With\n"
-            "--key the other files of a folder (config.json, tokenizer) are bound too. The daemon reads a\n"
-            "URI with its own credentials or, if it may not read that URI, with yours (AWS_*, profiles,\n"
+            "or a URI: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION].\n"
+            "--key also binds the other files of a folder (config.json, tokenizer). The daemon reads a\n"
+            "URI with its own credentials or, if these may not read the URI, with yours (AWS_*, profiles,\n"
             "HF_TOKEN)",
             {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
@@ -74,13 +74,13 @@ void AddFlags(Flags& flags, PutFlags& values) {
             "Bind only if the key has this revision (0: the key does not exist)");
   flags.Add("--keep", values.put.keep,
             "Number of versions that the key keeps from now on, including this one; older versions are\n"
-            "evicted when memory is needed. Without it: the number of the previous put or bind, else that\n"
-            "of global_store.keep_versions_by_prefix, else that of global_store.keep_versions",
+            "evicted when memory is needed. Default: the number of the previous put or bind, else\n"
+            "global_store.keep_versions_by_prefix, else global_store.keep_versions",
             {.min = 1, .max = 1000});
   flags.Add(
       "--base", values.put.base,
       "Also publish the difference from an earlier version, so that nodes with that version pull only\n"
-      "what changed: auto (the version that --key names now), a key, an artifact id, or none. Without it:\n"
+      "what changed: auto (the version that --key names now), a key, an artifact id, or none. Default:\n"
       "daemon.difference_base",
       {.not_empty = true});
   flags.Add("--require-difference", values.put.require_difference,

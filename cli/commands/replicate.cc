@@ -332,7 +332,7 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
   flags.Add(
       "--lane", values.lane,
       "nccl: one broadcast to the GPUs of several nodes, which fails if it is not possible; pull: each node "
-      "pulls separately; auto: the way that is expected to be faster",
+      "pulls separately; auto: nccl or pull, whichever TensorCast expects to be faster",
       {.show_default = true});
   flags.Add(
       "--follow", values.follow,

@@ -115,7 +115,7 @@ absl::Status RemoveFollowers(const CommonFlags& common, const PlaceFlags& flags)
                       versions->UnfollowKey(context, flags.artifact, targets));
   if (removed.followers().empty()) {
     return absl::NotFoundError(
-        absl::StrCat("follower rm ", flags.artifact, ": no place", flags.to.empty() ? "" : " of --to",
+        absl::StrCat("follower rm ", flags.artifact, ": no place", flags.to.empty() ? "" : " in --to",
                      " follows the key; `tensorcast follower ls` lists the followers"));
   }
   return Show(common, removed, [&] {
@@ -134,10 +134,10 @@ void AddFollowerListFlags(Flags& flags, FollowerListFlags& values) {
 void AddFollowerPlaceFlags(Flags& flags, PlaceFlags& values) {
   flags.Add("key", values.artifact, "A key", {.required = true, .not_empty = true});
   flags.Add("--to", values.to,
-            "Places as NODE or NODE:LOCATION, separated by commas; without it, every follower of the key",
+            "Places as NODE or NODE:LOCATION, separated by commas; default: all followers of the key",
             {.not_empty = true});
-  flags.Add("--device", values.device, "Location for places without one: gpu:N, gpu:all, cpu or disk",
-            {.show_default = true});
+  flags.Add("--device", values.device,
+            "Location of places that name only a node: gpu:N, gpu:all, cpu or disk", {.show_default = true});
 }
 
 void AddListFlags(Flags& flags, ListFlags& values) {
@@ -151,8 +151,8 @@ void AddPlaceFlags(Flags& flags, PlaceFlags& values) {
   flags.Add("--to", values.to,
             "Targets as NODE or NODE:LOCATION, separated by commas; NODE is a name or an id",
             {.not_empty = true});
-  flags.Add("--device", values.device, "Location for targets without one: gpu:N, gpu:all, cpu or disk",
-            {.show_default = true});
+  flags.Add("--device", values.device,
+            "Location of targets that name only a node: gpu:N, gpu:all, cpu or disk", {.show_default = true});
 }
 
 absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
@@ -266,7 +266,7 @@ Command ReplicationCommand() {
            .bind = Bind(AddListFlags, ListTasks)},
           {.name = "cancel",
            .help =
-               "Cancel unfinished tasks of an artifact and of its files: all, or those of the given targets",
+               "Cancel the unfinished tasks of an artifact and its files, at all targets or at those of --to",
            .spanned = true,
            .bind = Bind(AddPlaceFlags, CancelTasks)}}};
 }
@@ -275,7 +275,7 @@ Command FollowerCommand() {
   return {.name = "follower",
           .help = "Work with followers: places that `replicate --follow` keeps at a key's newest version",
           .commands = {{.name = "ls",
-                        .help = "List the followers of keys and which revision each has",
+                        .help = "List the followers of keys, and each follower's revision",
                         .spanned = true,
                         .bind = Bind(AddFollowerListFlags, ListFollowers)},
                        {.name = "rm",

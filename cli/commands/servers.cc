@@ -50,7 +50,7 @@ void AddDaemonFlags(Flags& flags, DaemonFlags& values) {
   AddFlags(flags, values);
   flags.Add("--discard-kept", values.discard_kept,
             "Start even if daemon.host_pool has no room for all replicas that the keeper holds\n"
-            "(daemon.keep_pool: keeper), and discard those that do not fit");
+            "(daemon.keep_pool: keeper), and discard the replicas that do not fit");
 }
 
 constexpr absl::Duration kDrain = absl::Seconds(15);

@@ -72,7 +72,7 @@ class YamlReader {
     if (node.IsMap() && KeyOf(field).form() == v1::ConfigKey::PAIRS) {
       return ReadPairs(node, path, section, field);
     }
-    if (!node.IsSequence()) return Fail(node, path, "a list is expected here: [a, b]");
+    if (!node.IsSequence()) return Fail(node, path, "a list is expected here, such as [a, b]");
     // A list in the file replaces the default list; items are appended below.
     section.GetReflection()->ClearField(&section, &field);
     for (const auto& item : node) {
@@ -128,7 +128,8 @@ std::vector<std::string> ApplySets(const std::vector<std::string>& sets, v1::Con
     const size_t equals = set.find('=');
     const absl::Status status =
         equals == std::string::npos
-            ? absl::InvalidArgumentError("a key, \"=\" and a value are expected: daemon.host_pool=64GiB")
+            ? absl::InvalidArgumentError(
+                  "a key, \"=\" and a value are expected, as in daemon.host_pool=64GiB")
             : SetByPath(config, std::string_view(set).substr(0, equals), set.substr(equals + 1));
     if (!status.ok()) errors.push_back(absl::StrCat("--set ", set, ": ", status.message()));
   }

@@ -112,7 +112,9 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   for (std::string_view& line : lines) absl::ConsumeSuffix(&line, "\r");
   const std::vector<std::string_view> words = absl::StrSplit(lines.front(), ' ');
   if (words.size() != 3 || !IsValue(lines.front())) {
-    return Refuse(400, "the request line is malformed; write METHOD PATH HTTP/1.1\n", refusal);
+    return Refuse(400,
+                  "the request line is malformed; write METHOD PATH HTTP/1.1, and encode spaces in PATH\n",
+                  refusal);
   }
   if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") {
     return Refuse(505, "the dashboard does not speak this version of HTTP; use HTTP/1.1\n", refusal);
@@ -146,7 +148,7 @@ bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusa
   // differently.
   const std::string_view length = request->Header("content-length");
   if (!request->Header("transfer-encoding").empty() || (!length.empty() && length != "0")) {
-    return Refuse(400, "the request has a body, and the dashboard accepts no body; send none\n", refusal);
+    return Refuse(400, "the dashboard accepts no request body; send the request without a body\n", refusal);
   }
   return true;
 }
