@@ -63,14 +63,14 @@ struct Command {
   std::string name;
   std::string help;  // empty: a command for programs, not shown in --help
   Role role = Role::kClient;
-  // True if the command makes several separate operations: a span of the command makes them one trace.
+  // True: the command makes several operations, and a span of the command joins them in one trace.
   bool spanned = false;
   // For a server: further attributes of its process (otel::ResourceAttributes).
   std::vector<std::pair<std::string, std::string>> (*resource)(const CommonFlags& common) = nullptr;
   std::string config_section;  // --help shows its keys; empty: none
-  std::function<Run(Flags& flags)>
-      bind;  // binds the flags; the returned function runs when the command is chosen
-  // Not empty: a group, of which the user names one command. A group has only a name and these commands.
+  // Binds the flags. The returned function runs when the user has chosen the command.
+  std::function<Run(Flags& flags)> bind;
+  // Not empty: a group of commands, such as `key`. A group has only a name, a help and these commands.
   std::vector<Command> commands;
   // The other program that has this command (OtherProgram); then only name and help are set here. Empty: this
   // program has the command.

@@ -14,9 +14,9 @@ std::string OtherProgram(const std::vector<Command>& commands, int argc, const c
 
 inline constexpr char kAbout[] = "TensorCast: store model weights once and bring them to every node";
 
-// Returns the exit code of the command, or 2 for an invalid command line. Telemetry is on while the command
-// runs, as the configuration says. Messages use the program's name from the line (argv[0]); `about` is the
-// first line of --help. REQUIRES: OtherProgram() is empty, or the line asks for help.
+// Runs the command in `argv` with the configured telemetry. Returns the command's exit code, or 2 for an
+// invalid command line. Messages use the program's name argv[0]; `about` is the first line of --help.
+// REQUIRES: OtherProgram() is empty, or the line asks for help.
 int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv,
                 const char* about = kAbout);
 

@@ -1,5 +1,5 @@
-// All commands of the program, in the order in which --help lists them. To add one, write `Command
-// NameCommand()` in a new source, and add its line here.
+// All commands of the program, in the order of --help. To add a command, write `Command NameCommand()` in a
+// new source, and add its name to the list below.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Makes scripts for shells that complete the command line, from the content of --help. Each script completes
-// commands, options, and values that are paths or one of a list.
+// Makes shell scripts that complete the command line, from the content of --help. A script completes
+// commands, options, paths and values of a fixed list.
 #pragma once
 
 #include <string>

@@ -16,12 +16,12 @@ inline constexpr const char* kConfirmedHelp =
 inline constexpr const char* kPinHelp =
     "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
 
-// Options for connecting to a daemon: the one that --daemon names, else the one of client.daemon in the
-// configuration, else the one that client::FindDaemon finds. A termination signal ends the attempt to
-// connect. INVALID_ARGUMENT names the flag, the key or the variable.
+// Options for connecting to the daemon that --daemon names. Without --daemon: the daemon of the key
+// client.daemon, else the daemon that client::FindDaemon finds. A termination signal ends the attempt to
+// connect. INVALID_ARGUMENT names the wrong flag, key or variable.
 absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags);
-// Connect with the options of ConfiguredClient. Both return PERMISSION_DENIED at once if this user may not
-// use the daemon's socket.
+// Connect with the options of ConfiguredClient. PERMISSION_DENIED at once if this user may not use the
+// daemon's socket.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
 

@@ -1,5 +1,4 @@
-// The programs of the package are in one folder, and each starts the other by its name. Stateless.
-// Thread-compatible, since it reads the environment variable PATH.
+// Finds and starts the other program of the package. Thread-compatible: reads the environment variable PATH.
 #pragma once
 
 #include <string>
@@ -14,12 +13,12 @@ inline constexpr char kTensorcast[] = "tensorcast";
 inline constexpr char kWorkshop[] = "tensorcast-bench";
 
 // The path of the program with this name: in the folder of the running program, else in an absolute folder of
-// PATH. NOT_FOUND names the places that were searched.
+// PATH. NOT_FOUND names the searched folders.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
-// Replaces this process with the other program, which gets `argv` unchanged, including argv[0], and keeps the
-// process id, descriptors and environment. Returns only on error. REQUIRES: no other thread has work to
-// finish; no signal is blocked, since the other program would inherit the blocked signals.
+// Replaces this process with the other program (exec), and passes `argv` unchanged, including argv[0].
+// Returns only on error. REQUIRES: no other thread has work to finish; no signal is blocked, since the other
+// program would inherit the blocked signals.
 absl::Status BecomeProgram(const std::string& name, char* const* argv);
 
 }  // namespace tensorcast::cli

@@ -19,7 +19,7 @@ namespace tensorcast::cli {
 using ReplicationTarget = v1::ReplicateArtifactRequest::Target;
 using ReplicationTargets = google::protobuf::RepeatedPtrField<ReplicationTarget>;
 
-// Written instead of a location: each GPU of a node.
+// A location on the command line: each GPU of a node.
 inline constexpr std::string_view kAllGpus = "gpu:all";
 
 struct PlaceFlags {

@@ -1,6 +1,6 @@
-// Makes the options of the servers from the configuration. A server's start and `config check` call the same
-// function, so that both report the same errors. The function does not check the limits of the process: a
-// shell has other limits than the unit that starts a server.
+// Makes the options of the servers from the configuration. Servers and `config check` use the same function,
+// and so report the same errors. Limits of the process are not checked: a shell has other limits than a
+// systemd unit.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace tensorcast::cli {
 
-// The servers to start. A configuration file that several hosts share also has sections for other servers.
+// The servers to read options for.
 enum class Roles { kAll, kGlobalStore, kDaemon };
 
 // Options of a server that `roles` leaves out have their defaults.
@@ -28,7 +28,8 @@ struct ServerOptions {
 // a name server for host names. Thread-safe.
 absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles roles);
 
-// Restricts SQLite's file and its folder to this process's user. Makes both where they are missing.
+// Restricts SQLite's file and its folder to this process's user. Creates the file and the folder if they are
+// missing.
 absl::Status MakeMetadataPrivate(const std::string& metadata_path);
 
 // Starts the global store of a daemon without daemon.global_store. It runs in this process, on a socket in

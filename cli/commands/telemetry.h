@@ -17,21 +17,21 @@ class LogConfig;
 
 namespace tensorcast::cli {
 
-// Lives as long as the command. Its destructor flushes within observability.otel.shutdown_timeout; a command
-// that is not a server waits at most half a second for a collector.
+// The telemetry of a running command. The destructor flushes within observability.otel.shutdown_timeout. A
+// command that is not a server waits at most half a second for a collector.
 struct CommandTelemetry {
   std::unique_ptr<otel::Telemetry> telemetry;
   std::unique_ptr<otel::TraceFile> trace_file;     // null: none was requested
   std::unique_ptr<otel::FlightRecorder> recorder;  // null: it is off
 };
 
-// `role` and `resource`: see otel::InitTelemetry. With role "client", only traces and logs are sent: each run
-// is a new process, so its metrics would be new series that end at once.
+// `role` and `resource`: see otel::InitTelemetry. Role "client" sends only traces and logs: metrics of each
+// run would be new series.
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role,
                                                 const otel::ResourceAttributes& resource = {});
 
 // Ends telemetry. If spans or log lines of a command did not reach the collector, prints one line on stderr
-// with their number and the cause: nothing else shows this, since a command's log lines are not shown.
+// with their number and the cause.
 void EndCommandTelemetry(CommandTelemetry& started);
 
 // Applies log.level and log.format, for the servers.

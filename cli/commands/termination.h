@@ -20,18 +20,18 @@ Cancellation OnTerminationSignal();
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
 // Registers a file, such as a server's socket, that is removed when a second signal ends the process.
 void RemoveWhenTerminatedAgain(const std::string& path);
-// Registers a clean-up for more than one file. On the second signal `clean_up` runs on the signal thread,
-// while other threads still run. The process ends when `clean_up` returns.
+// Registers a clean-up. On the second signal `clean_up` runs on the signal thread, while other threads still
+// run. The process ends when `clean_up` returns.
 void CallWhenTerminatedAgain(std::function<void()> clean_up);
 
 // Sets whether Fail also prints the error on stdout: {"error": {"code", "message", "details"}}, where the
 // details are the types of the error's payloads. Call this before another thread can fail.
 void PrintErrorsAsJson(bool as_json);
-// Prints the error on stderr and returns its exit code: 1, or 130 when the user interrupted.
+// Prints the error on stderr and returns its exit code: 130 if the user interrupted the command, else 1.
 int Fail(const absl::Status& status);
 int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
 inline int ExitCode(int code) { return code; }
-// ExitCode for a command that runs until it is interrupted: the interruption gives 130 without an error.
+// ExitCode for a command that runs until it is interrupted: an interruption prints no error and gives 130.
 int EndlessExitCode(const absl::Status& status);
 
 }  // namespace tensorcast::cli

@@ -1,5 +1,5 @@
-// The user commands of the program tensorcast-bench (tools/workshop). The program `tensorcast` does not link
-// the clusters and models that they need. Both programs list these names.
+// The user commands of the program tensorcast-bench (tools/workshop). The help of `tensorcast` also lists
+// these commands.
 #pragma once
 
 namespace tensorcast::cli {

@@ -1,6 +1,5 @@
-// The configuration: one YAML file overrides the defaults, and single keys override both. Keys are the fields
-// of proto/config.proto, which declares them completely. This code finds them by reflection, so a new key
-// needs no code here.
+// The configuration: a YAML file overrides the defaults, and --set overrides both. The keys are the fields of
+// proto/config.proto. A new key needs no code here.
 //
 // Errors are INVALID_ARGUMENT, one line for each fault: "file:line: key: what, did you mean ...?". Stateless;
 // thread-safe.

@@ -1,6 +1,5 @@
-// Reads what proto/config.proto declares for a key beyond its type (proto/config_key.proto): the default, the
-// limits and the help. The code uses reflection. Writes valid values into a configuration. No key is named in
-// this code. Private to this folder.
+// Reads the default, the limits and the help of each key from proto/config.proto (proto/config_key.proto).
+// Writes checked values into a configuration. A new key needs no code here. Private to this folder.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -19,8 +18,8 @@ namespace tensorcast::config {
 
 const v1::ConfigKey& KeyOf(const google::protobuf::FieldDescriptor& field);
 
-// INVALID_ARGUMENT, with the expected form, if `text` is not a valid value of the key, or of an item of its
-// list. An empty text is valid if the default is empty; the key's help explains its meaning.
+// INVALID_ARGUMENT, with the expected form, if `text` is not a valid value of the key or, for a list, of an
+// item. An empty text is valid if the default is empty.
 absl::Status CheckText(const google::protobuf::FieldDescriptor& field, std::string_view text);
 
 // The help of a key with the form of its value: "... the daemon's buffers [a size, such as 64GiB]".

@@ -1,6 +1,6 @@
-// Decides which requests the dashboard answers. The browser must have presented a one-time token of this
-// host's user, and the request must be to one of the server's own names. Every local user and every web page
-// can reach a loopback port, so the address proves nothing.
+// Decides which requests the dashboard answers. A browser logs in with a one-time token of this host's user.
+// The Host header of a request must name this server. Both checks are needed because every local user and
+// every web page can reach a loopback port.
 //
 // Thread-safe. The memory is bounded: the oldest tokens and sessions are dropped.
 #pragma once
@@ -39,10 +39,10 @@ class Access {
     std::string text;
     SteadyTime until;
   };
-  // Adds a secret. Drops the expired ones first and, if there are `max`, the oldest.
+  // Adds a secret. First drops the expired secrets and, if `max` secrets are left, the oldest.
   std::string Add(absl::Duration life, size_t max, std::vector<Secret>* secrets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The position of `text`, or the end. Compares with every secret, each in constant time.
+  // The position of `text`, or secrets->end(). Compares with every secret, each in constant time.
   std::vector<Secret>::iterator Find(std::string_view text, std::vector<Secret>* secrets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -52,9 +52,9 @@ class Access {
   std::vector<Secret> sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The allowed values of a request's Host, "host:port" in lower case; with port 80, or 443 with TLS, also
-// without the port. A page of another site sends that site's name, even if that name resolves to this host
-// (DNS rebinding).
+// The allowed values of the Host header: "host:port" in lower case. Also "host" for port 80 without TLS, or
+// 443 with TLS. A page of another site sends that site's name, even if the name resolves to this host (DNS
+// rebinding).
 std::vector<std::string> AllowedHosts(const std::vector<std::string>& names, uint16_t port, bool tls);
 
 // The path to which a login redirects: `wanted` if it is a path of this server, else "/". A browser would

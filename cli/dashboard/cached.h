@@ -1,4 +1,4 @@
-// An answer that many tabs share. One thread at a time fetches it, and only if it is old. Thread-safe.
+// A server's answer that many tabs share. One thread at a time fetches a new answer. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@ class Cached {
  public:
   using Value = absl::StatusOr<std::shared_ptr<const T>>;
 
-  // Returns the last answer if it is still valid, else the result of `fetch`. An answer that took long is
-  // valid for longer, so that its server spends only about 5 % of its time on it. An error is valid for the
-  // shortest time, 0.9 s, so that the tabs do not all wait for the same server in turn.
+  // Returns the last answer if it is still valid, else the result of `fetch`. An answer is valid for 20 times
+  // as long as `fetch` took, within 0.9 s and 30 s. So `fetch` usually takes at most about 5 % of a
+  // server's time. An error is valid for 0.9 s.
   Value Get(absl::FunctionRef<absl::StatusOr<T>()> fetch) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       const absl::MutexLock lock(&mutex_);

@@ -1,8 +1,6 @@
-// One accepted connection, unencrypted or with TLS. Reads and writes block until a deadline. The descriptor
-// itself is non-blocking and each wait is a poll, so a slow or stalled peer cannot hold a thread past the
-// deadline.
+// One accepted connection, unencrypted or with TLS. Reads and writes block, at most until their deadline.
 //
-// One owner thread; only Interrupt may be called on any thread. Functions return false for errors of the
+// Belongs to one thread, except Interrupt, which is thread-safe. Functions return false for errors of the
 // peer.
 #pragma once
 
@@ -56,16 +54,17 @@ class Connection {
   // Whether the peer presented a certificate of a trusted authority.
   bool HasClientCertificate() const;
 
-  // Returns the number of bytes read, at least one; 0 when the peer closed, failed, or let the deadline pass.
+  // Returns the number of bytes read. 0 if the peer closed the connection or failed, or if the deadline
+  // passed.
   size_t Read(std::span<char> buffer, SteadyTime deadline);
   // Writes all bytes, or returns false.
   bool Write(std::string_view bytes, SteadyTime deadline);
   // Whether the peer may still read: it has neither closed nor failed.
   bool IsOpen() const;
-  // Ends the answer, and reads the peer's remaining bytes until the peer closes. Closing with unread bytes
-  // would reset the connection, and the peer would lose the answer.
+  // Ends the answer, and reads the peer's remaining bytes until the peer closes. Without this the peer could
+  // lose the answer.
   void Finish(SteadyTime deadline);
-  // Ends running and later reads and writes.
+  // Makes running and later reads and writes fail.
   void Interrupt();
 
  private:

@@ -27,8 +27,7 @@ namespace tensorcast::dashboard {
 
 inline constexpr absl::Duration kDocumentTimeout = absl::Seconds(8);  // max for the calls of one document
 
-// The message in protobuf's JSON mapping, as the commands print it, parsed so that documents can be joined
-// and compared.
+// The message in protobuf's JSON mapping.
 template <class Message>
 nlohmann::json ToDocument(const Message& message) {
   return nlohmann::json::parse(cli::ToJson(message), nullptr, /*allow_exceptions=*/false);
@@ -41,11 +40,10 @@ std::string LabelOf(const v1::Node& node, const char* name);
 bool IsLate(const v1::Node& node);
 // Whether the node has the zone and rack in the query; a parameter that the query lacks matches every node.
 bool IsIn(const Query& query, const v1::Node& node);
-// The node as the global store describes it, without times that change at each poll although nothing
-// happened.
+// The node as the global store describes it, without times that change at each poll.
 nlohmann::json NodeRow(v1::Node node);
-// A node's status. Older entries of recent_transfers and servings are left out until the message fits. Leaves
-// out facts of the host that change at each poll although nothing happened.
+// A node's status, without facts of the host that change at each poll. Leaves out the oldest recent_transfers
+// and servings if the message is too long.
 nlohmann::json StatusRow(v1::GetStatusResponse status);
 // The rate between two readings of a byte counter, in bytes per second.
 double RateOf(uint64_t now, uint64_t before, absl::Duration between);
@@ -62,8 +60,8 @@ class Documents::Maker {
 
   absl::StatusOr<std::shared_ptr<client::AdminClient>> Own();
 
-  // Makes a call to the server (daemon or global store) of this dashboard. If the server is away, the next
-  // call looks up the address again, since the server's successor may have another address.
+  // Calls the server (daemon or global store) of this dashboard. After UNAVAILABLE the next call looks up the
+  // server's address again.
   template <class Call>
   auto Ask(Call call)
       -> decltype(call(std::declval<client::AdminClient&>(), std::declval<const RequestContext&>())) {
@@ -77,8 +75,7 @@ class Documents::Maker {
     return answer;
   }
 
-  // The daemon's status. Asks a global store only once per connection: a global store does not serve
-  // GetStatus, and would log each such call.
+  // The daemon's status. UNIMPLEMENTED if the dashboard is connected to a global store.
   Shared<v1::GetStatusResponse> Daemon();
   // The cluster, with the nodes sorted by name.
   Shared<v1::GetClusterStatusResponse> Cluster();
@@ -86,7 +83,7 @@ class Documents::Maker {
   Shared<v1::ListKeysResponse> AllKeys();
   Shared<v1::ListReplicationTasksResponse> AllTasks();
 
-  // The registered nodes. If the global store does not answer, only the daemon's own node; `problems` then
+  // The registered nodes. If the global store does not answer: only the daemon's own node, and `problems`
   // gets the error.
   absl::StatusOr<std::vector<v1::Node>> KnownNodes(nlohmann::json* problems);
   // Finds a node by its name or id; an id takes precedence over an equal name of another node.
@@ -112,8 +109,8 @@ class Documents::Maker {
   NodeStatuses nodes_;
   absl::Mutex mutex_;
   std::shared_ptr<client::AdminClient> own_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<client::AdminClient> store_alone_
-      ABSL_GUARDED_BY(mutex_);  // the connection, if it leads to a global store and not to a daemon
+  // own_, if it is connected to a global store and not to a daemon.
+  std::shared_ptr<client::AdminClient> store_alone_ ABSL_GUARDED_BY(mutex_);
   Cached<v1::GetStatusResponse> daemon_;
   Cached<v1::GetClusterStatusResponse> cluster_;
   Cached<std::vector<v1::Artifact>> artifacts_;

@@ -1,9 +1,8 @@
 // The JSON documents of the dashboard, made from the answers of daemons and the global store. They contain
-// the messages that commands print with --json, paged and joined. README.md describes each.
+// the messages that commands print with --json. README.md describes each document.
 //
-// Thread-safe. Every call takes a bounded time. Data that several views need is requested once. Errors:
-// NOT_FOUND for a view, node, artifact or key that does not exist, INVALID_ARGUMENT for a parameter,
-// otherwise the error of a server.
+// Thread-safe. Every call takes a bounded time. Errors: NOT_FOUND for a view, node, artifact or key that does
+// not exist; INVALID_ARGUMENT for a wrong parameter; otherwise the error of a server.
 #pragma once
 
 #include <functional>
@@ -23,7 +22,7 @@ class Documents {
  public:
   struct Options {
     // The options for connecting to the daemon or global store of the dashboard. Called for each new
-    // connection, because no server needs to run when the dashboard starts.
+    // connection.
     std::function<absl::StatusOr<client::ClientOptions>()> connect;
     std::string version;  // of this program
   };

@@ -1,8 +1,8 @@
-// The changes of documents, for any number of tabs. Tabs with the same view and parameters share one poller,
-// which runs on its own thread while at least one of them watches. So 64 tabs cost as much as one.
+// Sends the changes of documents to any number of tabs. Tabs with the same view and parameters share one
+// poller thread, which runs while a tab watches. A slow tab gets the newest document and misses earlier
+// documents.
 //
-// A tab has no queue, only the number of its current document. So a tab that reads slowly gets the newest
-// document and misses earlier ones. Thread-safe; a Tab has one owner thread and must not outlive its hub.
+// Thread-safe. A Tab has one owner thread and must not outlive its hub.
 #pragma once
 
 #include <functional>
@@ -30,9 +30,8 @@ std::string ToText(const nlohmann::json& document);
 
 class EventHub {
  public:
-  // `interval` gives the time between two polls of a view. If a poll takes longer than a twentieth of the
-  // interval, the view is polled less often, so that no view keeps a server busy for more than about 5 % of
-  // the time.
+  // `interval` returns the time between two polls of a view. A view with slow polls is polled less often: its
+  // polls take at most about 5 % of the time.
   EventHub(DocumentSource source, std::function<absl::Duration(const std::string& view)> interval);
   ~EventHub();
   EventHub(const EventHub&) = delete;
@@ -59,7 +58,7 @@ class EventHub::Tab {
   Tab(const Tab&) = delete;
   Tab& operator=(const Tab&) = delete;
 
-  // The next event in the format of Server-Sent Events; empty when none came within `timeout`.
+  // The next event in the format of Server-Sent Events; empty if no event came within `timeout`.
   std::string Next(absl::Duration timeout);
 
  private:

@@ -31,7 +31,7 @@ struct HttpRequest {
   std::string Cookie(std::string_view name) const;
 };
 
-// Writes a response that has no fixed end.
+// Writes a response of unknown length.
 class ResponseStream {
  public:
   virtual ~ResponseStream() = default;
@@ -45,15 +45,15 @@ struct HttpResponse {
   int status = 200;
   std::string content_type;
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // in addition to those of every answer
+  std::vector<std::pair<std::string, std::string>> headers;  // in addition to the headers of every answer
   std::function<void(ResponseStream&)> stream;               // if not empty: writes the bytes after `body`
 };
 
 // An answer with `text` as text/plain.
 HttpResponse PlainResponse(int status, std::string text);
 
-// Parses a head that ends with the empty line. Returns false if it refuses the head, and sets `refusal`: 400,
-// 405, 414, 431 or 505.
+// Parses a head, which ends with an empty line. If the head is refused, returns false and sets `refusal`,
+// with status 400, 405, 414, 431 or 505.
 bool ParseHead(std::string_view head, HttpRequest* request, HttpResponse* refusal);
 
 // Decodes "%2F" to "/", and with `plus` also "+" to " ". INVALID_ARGUMENT for a text that is not well

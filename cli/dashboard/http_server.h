@@ -1,6 +1,5 @@
-// A small HTTP/1.1 server for GET: one request per connection and one thread per connection, with a max
-// number of both. It refuses a head that is too long or too slow. So an unauthenticated peer can only use a
-// bounded number of threads, with kMaxHeadBytes of memory each.
+// A small HTTP/1.1 server for GET and HEAD, with one request and one thread per connection. The number of
+// connections, and the length and time of a head, are limited.
 //
 // Thread-safe. The handler is called on many threads at once. The destructor ends all connections and waits
 // for their threads.
@@ -32,10 +31,10 @@ namespace tensorcast::dashboard {
 struct HttpServerOptions {
   HostPort listen;  // port 0: the system chooses one
   TlsFiles tls;
-  size_t max_requests = 16;  // max requests answered at a time; others get 503
+  size_t max_requests = 16;  // max requests at a time; further requests get 503
   size_t max_streams = 64;
-  size_t max_refusals = 16;  // max further connections that get a refusal; others are closed
-  absl::Duration head_timeout = absl::Seconds(5);    // for the handshake and the head
+  size_t max_refusals = 16;  // max further connections that get a refusal; connections beyond that are closed
+  absl::Duration head_timeout = absl::Seconds(5);    // for the handshake, and again for the head
   absl::Duration write_timeout = absl::Seconds(20);  // for a body, or for one event
 };
 
@@ -71,8 +70,8 @@ class HttpServer {
   void Accept();
   void StartClient(UniqueFd socket) ABSL_LOCKS_EXCLUDED(mutex_);
   void ServeClient(Connection& connection);
-  // Reads the head, up to its empty line. False without a whole head; `refusal` is set if the peer should
-  // get one.
+  // Reads the head, up to its empty line. Returns false if the whole head did not arrive; sets `refusal` if
+  // the peer should get a refusal.
   bool ReadHead(Connection& connection, std::string* head, HttpResponse* refusal);
   void Answer(Connection& connection, const HttpRequest& request);
   void Write(Connection& connection, const HttpResponse& response, bool with_body);

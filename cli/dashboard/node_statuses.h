@@ -1,7 +1,7 @@
-// The status of each node of a cluster. Keeps one connection per node from one poll to the next. Keeps the
-// last two answers of each node, to compute rates.
+// Asks the nodes of a cluster for their statuses. Keeps a connection to each node, and each node's last two
+// answers for rates.
 //
-// Thread-safe. A node that does not answer in time costs one timeout, and its status is an error.
+// Thread-safe. If a node does not answer within kNodeTimeout, its status is an error.
 #pragma once
 
 #include <cstddef>

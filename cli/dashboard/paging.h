@@ -21,9 +21,9 @@ inline constexpr size_t kMaxPageBytes = 1 << 20;  // of the rows of one list
 std::string ParameterOf(const Query& query, std::string_view name);
 
 // Adds a page of a list to (*document)[list]. The list has `count` rows, sorted by `key`. The page begins
-// after the page token and has as many rows as the page size and kMaxPageBytes allow, but at least one. Sets
-// `total`, and `next_page_token` if more rows follow. The token is the key of the last row, so it stays valid
-// when rows are added or removed. INVALID_ARGUMENT for a page size out of bounds.
+// after the query's page_token, the key of a row. The page has at most page_size rows and kMaxPageBytes
+// bytes; a page with one row may be longer. Sets `total`, and `next_page_token` if more rows follow.
+// INVALID_ARGUMENT if page_size is out of bounds.
 absl::Status AddPage(const Query& query, const char* list, size_t count,
                      absl::FunctionRef<std::string(size_t)> key,
                      absl::FunctionRef<nlohmann::json(size_t)> row, nlohmann::json* document);

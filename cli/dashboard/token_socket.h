@@ -1,5 +1,5 @@
 // The unix socket by which `tensorcast dashboard token` gets a one-time address from this user's dashboard.
-// The socket is in the user's socket folder, and no other user may open it. The token is never in a file.
+// No other user may open the socket.
 //
 // Thread-safe. Errors name the socket.
 #pragma once
@@ -16,15 +16,14 @@
 
 namespace tensorcast::dashboard {
 
-// The socket of the dashboard on this port. It is in a separate folder below DefaultSocketFolder
-// (base/posix/socket_folders.h), since root's DefaultSocketFolder may belong to the system service's user.
+// The socket of the dashboard on this port, in a separate folder below DefaultSocketFolder
+// (base/posix/socket_folders.h).
 std::string TokenSocketPath(uint16_t port);
 
 class TokenSocket {
  public:
-  // Sends the result of `new_address` to each process of this user that connects. A thread that ends with
-  // this object does this. ALREADY_EXISTS if another process listens there. RESOURCE_EXHAUSTED if no thread
-  // can be started.
+  // Starts a thread that sends the result of `new_address` to each process of this user that connects.
+  // ALREADY_EXISTS if another process listens on `path`. RESOURCE_EXHAUSTED if the thread cannot be started.
   static absl::StatusOr<std::unique_ptr<TokenSocket>> Listen(const std::string& path,
                                                              std::function<std::string()> new_address);
   ~TokenSocket();
@@ -42,8 +41,8 @@ class TokenSocket {
   std::thread thread_;
 };
 
-// Connects to the socket and returns the address from the dashboard. UNAVAILABLE when no dashboard listens
-// there.
+// Connects to the socket and returns the address from the dashboard. UNAVAILABLE if no dashboard listens on
+// `path`, or if the dashboard does not answer.
 absl::StatusOr<std::string> AskForAddress(const std::string& path);
 
 }  // namespace tensorcast::dashboard

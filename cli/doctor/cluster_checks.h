@@ -6,15 +6,15 @@
 
 namespace tensorcast::doctor {
 
-// Checks the global store's view of a node: draining, unreachable, not listed. The store removes a silent
-// node from its list.
+// Checks the global store's view of a node: draining, unreachable, not listed. The global store removes a
+// silent node from its list.
 void CheckListing(const NodeFacts& node, FindingList& out);
-// Checks that the nodes answered this program. If a node does not answer, but other nodes reach it, this is
-// not a failure: the user's machine need not reach every node.
+// Checks that the nodes answered this program. A node that only other nodes reach is not a failure: the
+// user's machine need not reach every node.
 void CheckAnswers(const Facts& facts, FindingList& out);
 // Checks that the nodes reach each other, in both directions.
 void CheckReachability(const Facts& facts, FindingList& out);
-// Checks that software and protocol versions are equal everywhere.
+// Checks that all nodes have the same software and protocol versions.
 void CheckVersions(const Facts& facts, FindingList& out);
 void CheckGlobalStore(const Facts& facts, FindingList& out);
 

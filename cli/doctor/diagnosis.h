@@ -1,4 +1,4 @@
-// Everything that `tensorcast doctor` checks, and the checks of this host. Pure functions.
+// Runs all checks of `tensorcast doctor`, and has the checks of this host. Pure functions.
 #pragma once
 
 #include "cli/doctor/facts.h"
