@@ -14,14 +14,14 @@
 
 namespace tensorcast::explain {
 
-// The wall time from the request to the end, split into parts. The parts add up to total().
+// The wall time of a transfer, from the request to the end, split into parts. The parts add up to total().
 struct TransferParts {
   SteadyTime begin;  // start of the time axis: when the transfer was queued
   SteadyTime end;
-  absl::Duration queue;   // until its turn came
-  absl::Duration start;   // from then until the first byte: waiting for space and a source
+  absl::Duration queue;   // in the queue
+  absl::Duration start;   // from the end of the queue to the first byte: waiting for space and a source
   absl::Duration moving;  // at least one stage worked
-  // Between the first chunk and the last, with no chunk in any stage: no source had a missing chunk.
+  // Between the first chunk and the last, no chunk was in a stage: no source had a chunk that was needed.
   absl::Duration starved;
   absl::Duration gaps;    // between stages: searching for another source
   absl::Duration finish;  // after the last stage
@@ -46,14 +46,14 @@ double AtOnce(const StageReport& stage);
 // "gaps" or "finish"; "nothing" if the transfer took no measurable time.
 struct Bound {
   std::string part;
-  double share = 0;  // share of the wall time, 0 to 1: the cause's if there is a cause, else the part's
-  Cause cause;       // why the stage was slow, if the ends recorded it
+  double share = 0;  // fraction (0 to 1) of the wall time that `cause` took; without a cause, `part`
+  Cause cause;       // why the stage was slow; empty: not recorded
   std::string why;   // sentences for people
 };
 // `details`: the reports of the sources, for a transfer that is bound by fetching.
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
-// For a failed transfer, the part "failed" and the place of the failure. For any other transfer, its bound.
+// For a failed transfer, the part "failed", and how far the transfer came. For any other transfer, its bound.
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
 }  // namespace tensorcast::explain

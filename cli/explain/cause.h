@@ -1,11 +1,9 @@
-// Finds why the fetching of a transfer was slow, from the records of both ends (base/wall_time.h). Pure
-// functions. They accept any report, even of malicious nodes.
+// Finds why the fetching of a transfer was slow, from the records of the receiver and the sources
+// (base/wall_time.h). Pure functions. They accept any report, even of malicious nodes.
 //
-// Each end only knows its own side. The weight of a cause is the time that the transfer would have saved
-// without it, with the other causes unchanged. For example, a source that was stopped for a share f of its
-// time would otherwise have sent bytes x f / (1 - f) more. Time that neither end accounts for was spent
-// between them. If the two ends contradict each other, or the source with the most bytes has no report, the
-// cause is "unknown".
+// The weight of a cause is the time that the transfer would have saved without this cause. Time that neither
+// the receiver nor the source accounts for was spent in the network. The cause is "unknown" if their records
+// contradict each other, or if the source with the most bytes has no report.
 #pragma once
 
 #include <vector>
@@ -17,14 +15,14 @@
 
 namespace tensorcast::explain {
 
-// The cause with the largest share of `total`, the transfer's wall time; `moving`: the part of `total` in
-// which a stage worked. `stage`: the stage that bounds the transfer; for stages other than kFetch, only
-// causes that kept a node from running are found.
+// Finds the cause with the largest share of `total`, the transfer's wall time. `moving`: the time in which a
+// stage worked. `stage`: the stage that bounds the transfer. For other stages than kFetch, finds only causes
+// that kept a node from running.
 Cause FindCause(const TransferReport& report, absl::Duration total, absl::Duration moving, Stage stage,
                 const std::vector<SourceDetails>& details);
 
-// Why the time before the first byte was long: `start`, a part of `total`. An empty cause: no recorded cause
-// took the largest part of `start`.
+// Finds why `start`, the time before the first byte, was long. `total`: the transfer's wall time. An empty
+// cause: no recorded cause took the largest part of `start`.
 Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start);
 
 }  // namespace tensorcast::explain

@@ -13,7 +13,7 @@ namespace tensorcast::explain {
 
 // Facts that are not in the report.
 struct Beyond {
-  bool under_way = false;  // the transfer is still running, and the report is of the time until now
+  bool under_way = false;  // the transfer is still running; the report ends now
   std::vector<SourceDetails> sources;
   Route route;
 };

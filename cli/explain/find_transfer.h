@@ -13,10 +13,10 @@ struct FoundTransfer {
   bool under_way = false;
 };
 
-// `wanted` is "last" (the transfer that ended last or, if none has ended, the one that began last), the first
-// characters of a transfer's or a replica's id, or the whole id of an artifact. If several transfers made the
-// replica or artifact, returns the newest. NOT_FOUND, with a list of the known transfers, if none matches;
-// INVALID_ARGUMENT if several ids begin with `wanted`.
+// `wanted`: the first characters of a transfer's or a replica's id, the whole id of an artifact, or "last".
+// "last" is the transfer that ended last; if no transfer has ended, the transfer that began last. If several
+// transfers made the replica or artifact, returns the newest transfer. NOT_FOUND, with a list of the known
+// transfers, if no transfer matches. INVALID_ARGUMENT if several ids begin with `wanted`.
 absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, std::string_view wanted);
 
 }  // namespace tensorcast::explain

@@ -1,8 +1,8 @@
-// The route of a transfer's bytes, and the hop that limits the transfer. This hop is the receiver itself, the
-// link to one of its sources, or a hop further up the route, if a source was itself being filled.
+// The route of a transfer's bytes through the nodes, and the hop that limits the transfer. This hop is the
+// receiver itself, the link to a source, or a hop to a source that was still being filled.
 //
-// The clocks of two nodes are never compared. Hops are compared by their rates, and by the time in which they
-// had nothing to request. Pure functions. They accept any answer, even of malicious nodes.
+// Pure functions. They accept any answer, even of malicious nodes. They never compare the clocks of two
+// nodes.
 #pragma once
 
 #include <optional>
@@ -20,11 +20,11 @@ namespace tensorcast::explain {
 struct Hop {
   std::string node;
   std::string replica_id;
-  std::optional<TransferReport> transfer;  // the one that made the replica; nullopt: unknown or none
+  std::optional<TransferReport> transfer;  // the transfer that made the replica; nullopt: unknown or none
   bool under_way = false;
   std::vector<v1::ServeReport> servings;
   v1::Limits limits;
-  std::string problem;  // why it has no report
+  std::string problem;  // why there is no report
 };
 
 struct Route {
@@ -34,20 +34,22 @@ struct Route {
 
 Route RouteOf(const v1::ExplainTransferResponse& response);
 
-// The reports of the sources of a transfer to a node of the route, or why they are missing.
+// The reports of the transfer's sources, or why the reports are missing. `report`: a transfer to a node of
+// `route`.
 std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& report);
 
-// Bytes per second, over the time from the search for sources to the last byte; 0: there was no such time.
+// Bytes per second, from the search for sources to the last byte; 0 if this time is 0.
 double RateOf(const TransferReport& report);
 
 struct BoundingHop {
-  std::string from;  // the hop is the link from here to `to`; empty: the hop is `to` itself
+  std::string from;  // the hop is the link from this node to `to`; empty: the hop is the node `to` itself
   std::string to;
   std::string lane;
   std::string part;        // Bound::part of the transfer to `to`
   std::string cause = {};  // the name of Bound::cause
   std::string why;         // further facts for people; may be empty
-  // A source that was being filled but sent no report: its own sources may be the limit. Empty: none.
+  // A source that was being filled and sent no report: the limit may be one of its sources. Empty: no such
+  // source.
   std::string silent;
   // One line per node, from the receiver up the route: its rate, and the node that it read from.
   std::vector<std::string> steps;
@@ -55,10 +57,10 @@ struct BoundingHop {
 // nullopt: the transfer had no source on another node, or failed.
 std::optional<BoundingHop> FindBoundingHop(const Route& route);
 
-// The text of the steps and the hop; empty if FindBoundingHop finds none.
+// The text of the steps and the hop; empty if FindBoundingHop returns nullopt.
 std::string RouteText(const Route& route);
 
-// For a failed transfer: the nodes on its route that failed themselves, and those that did not answer.
+// For a failed transfer: the nodes on its route that failed to fetch, and the nodes that did not answer.
 std::string FailuresText(const Route& route);
 
 }  // namespace tensorcast::explain

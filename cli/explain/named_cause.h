@@ -1,7 +1,5 @@
-// The causes of a slow transfer, and the choice of the one that is named. Pure functions, no errors.
-//
-// Shares overlap, and some causes are inferred rather than recorded, so the largest share alone does not
-// decide: README.md, "How the cause is found".
+// The causes of a slow transfer, and the choice of the cause to name. Pure functions, no errors. The cause
+// with the largest share is not always named: README.md, "How the cause is found".
 #pragma once
 
 #include <string>
@@ -22,8 +20,8 @@ struct Cause {
 // The cause to name, if `causes` has all possible causes. The result has no name if `causes` is empty.
 Cause CauseToName(const std::vector<Cause>& causes);
 
-// The cause to name, if there may be causes that are not in `causes`: only a cause that took more than half
-// of the time is sure to be the largest. Without such a cause, the result has no name.
+// The cause to name, if `causes` may be incomplete: the cause that took more than half of the time. The
+// result has no name if there is no such cause.
 Cause MajorityOf(const std::vector<Cause>& causes);
 
 }  // namespace tensorcast::explain

@@ -1,5 +1,5 @@
 // Shows how an artifact reached the fleet, as text: the tree of its receivers, the path to the last receiver,
-// the slowest receivers with their causes, and the hop that delayed the end most. Pure functions.
+// the slowest receivers with their causes, and the hop that delayed the last receiver most. Pure functions.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ struct SlowCause {
 // Reads the cause from a daemon's answer for the receiver's transfer.
 SlowCause CauseOf(const v1::ExplainTransferResponse& response);
 
-// `wanted`: the key or artifact id in the request. `causes`: those of the slowest receivers, in the order of
-// rollout's list of them.
+// `wanted`: the key or artifact id in the request. `causes`: the causes of the slowest receivers, in the
+// order of the list in `rollout`.
 std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResponse& rollout,
                            const std::vector<SlowCause>& causes);
 // For programs: {"rollout": the message, "causes": [{"node", "cause", "at", "why", "problem"}]}.

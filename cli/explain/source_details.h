@@ -1,6 +1,5 @@
-// The reports of the daemons that a transfer read from. The receiver's report only has the receiver's side;
-// only the source knows whether the source or the network made a fetch slow. Pure functions;
-// cli/commands/explain.cc asks the daemons.
+// The reports of the daemons that a transfer read from. They show whether a source or the network made a
+// fetch slow. Pure functions; cli/commands/explain.cc asks the daemons.
 #pragma once
 
 #include <optional>
@@ -24,9 +23,8 @@ struct SourceDetails {
 // One entry for each grant under which the transfer fetched. `served` is not set: hops.h adds the reports.
 std::vector<SourceDetails> SourcesOf(const TransferReport& report);
 
-// The share of its serving time that the source spent reading a GPU or a disk. The serving time is from the
-// first request to the last byte. 0 if it sent from host memory, or has no report; above 1 if reads
-// overlapped.
+// The source's time for reading a GPU or a disk, divided by its time from the first request to the last byte.
+// 0 if the source sent from host memory, or has no report. Above 1 if reads overlapped.
 double ReadingShare(const SourceDetails& detail);
 
 // One line for each source.
