@@ -1,6 +1,6 @@
-// AdminClient: the daemon's calls with the messages of proto/ as their results. The command line, Python and
-// the tests use it beside Client, and Client is built on it. Not part of the installed package. Thread-safe.
-// tensorcast/client.h describes the errors and clocks.
+// AdminClient: the daemon's calls, with the messages of proto/ as their results. For the command line,
+// Python, the tests and Client; not part of the installed package. Thread-safe. tensorcast/client.h describes
+// the errors and clocks.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // Connects like Client::Connect. `daemon` may also be the address of a global store, which serves only some
-  // of these calls; the others then return UNIMPLEMENTED.
+  // Connects like Client::Connect. `daemon` may also be the address of a global store. A global store serves
+  // some of these calls, and returns UNIMPLEMENTED for all others.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const ClientOptions& options);
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const std::string& daemon) {
     return Connect(ClientOptions{.daemon = daemon});
@@ -65,9 +65,9 @@ class AdminClient {
   // Deletes the artifact on all nodes. FAILED_PRECONDITION while a key names it.
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
-  // Cleans this cluster's archives: deletes packs and manifests of artifacts that the global store no longer
-  // knows, and ends interrupted uploads. Keeps everything younger than `min_age`. An older upload counts as
-  // interrupted, even if another node still runs it. With `dry_run`, only lists what it would delete.
+  // Deletes packs and manifests from this cluster's archives if the global store no longer knows their
+  // artifact. Ends uploads that began more than `min_age` ago, even if another node still runs the upload.
+  // Keeps everything younger than `min_age`. With `dry_run`, only lists what a call would delete.
   absl::StatusOr<v1::CollectArchivesResponse> CollectArchives(const RequestContext& context,
                                                               absl::Duration min_age, bool dry_run);
 
@@ -77,8 +77,8 @@ class AdminClient {
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
   // `replica` names replicas as in Client::SetPinned. A leased replica is removed when its last lease ends.
-  // FAILED_PRECONDITION for a replica that is pinned or still being made. Without `force` also
-  // FAILED_PRECONDITION for a last copy, and UNAVAILABLE if the daemon cannot ask the global store.
+  // FAILED_PRECONDITION if a replica is pinned or still being made. Without `force`, also FAILED_PRECONDITION
+  // for a last copy, and UNAVAILABLE if the daemon cannot ask the global store.
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
@@ -88,8 +88,7 @@ class AdminClient {
   // Whether the daemon's node reaches another node. An unreachable node is a result, not an error. Needs the
   // operator role.
   absl::StatusOr<v1::ProbeNodeResponse> ProbeNode(const RequestContext& context, const std::string& node_id);
-  // One transfer to this daemon's node. The daemon asks the transfer's sources for their reports and adds
-  // them.
+  // One transfer to this daemon's node. The daemon adds the reports of the transfer's sources.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);
   // How an artifact reached the nodes of the cluster. A global store serves this call, too.
@@ -102,15 +101,14 @@ class AdminClient {
   // Returns all pages in one response; the counts are those of the last page.
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context);
 
-  // Makes replication tasks and returns at once; the global store carries them out later.
+  // Makes replication tasks and returns at once. The global store carries out the tasks later.
   absl::StatusOr<v1::ReplicateArtifactResponse> Replicate(const RequestContext& context,
                                                           const v1::ReplicateArtifactRequest& request);
   // The tasks of one artifact, or all tasks if `artifact_id` is empty. Returns all pages in one response.
   absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(const RequestContext& context,
                                                                         std::string_view artifact_id);
   // Calls `on_news` with the existing tasks, then with a message that has `listed` set, then with each
-  // change. Ends when the context ends, the connection ends, or `on_news` returns false. Does not reconnect:
-  // if the global store went away, the caller must call WatchReplicationTasks again.
+  // change. Ends when the context ends, the connection ends, or `on_news` returns false. Does not reconnect.
   absl::Status WatchReplicationTasks(
       const RequestContext& context, std::string_view artifact_id,
       const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news);

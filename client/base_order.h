@@ -10,11 +10,10 @@
 
 namespace tensorcast::client {
 
-// Returns `tensors` in the order of the base's tensors, if options.base names a base that has tensors with
-// the same names, dtypes and shapes. A difference compares chunks at the same place of both images, so the
-// same order keeps the difference small. In all other cases the tensors keep their order. An unknown base is
-// not an error here: the daemon later reports why it did not publish a difference. Asks the daemon only if
-// the options name a base.
+// Returns `tensors` in the base's order if options.base names a base that has tensors with the same names,
+// dtypes and shapes. In all other cases, such as an unknown base, returns `tensors` in their own order. A
+// difference compares equal offsets of both images, so the base's order keeps the difference small. Calls the
+// daemon only if the options name a base.
 std::vector<PutTensor> InOrderOfBase(Session& session, const RequestContext& operation,
                                      std::span<const PutTensor> tensors, const PutOptions& options);
 

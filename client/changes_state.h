@@ -1,6 +1,5 @@
-// The state of Changes: the parts of the target's image in which elements may have changed, and the
-// differences or base bytes that show which elements changed. Private to this folder. Immutable after Find,
-// except for `idle`, the memory that calls of Changes::Of reuse. `mutex` guards `idle`.
+// The state of Changes. Private to this folder. Immutable after Find, except for `idle`, which `mutex`
+// guards.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +36,7 @@ struct ChangesReader {
   std::vector<uint32_t> offsets;
 };
 
-// The changed elements of the part that was read last. They are kept, because many small tensors may lie in
-// one part.
+// The changed elements of the part that was read last. Many small tensors may lie in one part.
 struct ReadPart {
   ChangesReader reader;
   const ChangedPart* part = nullptr;
@@ -51,8 +49,8 @@ struct Changes::Target {
   // Calls visit(tensor, overlap) for each tensor that shares bytes with `range` of the image. `tensor` is an
   // index into `places`.
   void ForOverlaps(ByteRange range, absl::FunctionRef<void(size_t, ByteRange)> visit) const;
-  // INVALID_ARGUMENT if `memory` does not have one entry per tensor, or if an entry that is not empty has
-  // another size than its tensor.
+  // INVALID_ARGUMENT unless `memory` has one entry per tensor, and each non-empty entry has its tensor's
+  // size.
   absl::Status Check(std::span<const std::span<std::byte>> memory) const;
 
   std::string artifact_id;
@@ -64,14 +62,14 @@ struct Changes::Target {
 };
 
 struct Changes::State {
-  // Calls `visit` with the changed elements of `part`, some thousands at a time, as byte offsets in the part.
-  // False: the changed elements are not known, and the whole part counts as changed. Then `visit` may already
-  // have been called for some elements.
+  // Calls `visit` with the changed elements of `part`, as byte offsets in the part, some thousands per call.
+  // Returns false if the changed elements are unknown: the whole part then counts as changed. Calls of
+  // `visit` may precede a false result.
   bool Visit(const ChangedPart& part, ChangesReader& reader,
              absl::FunctionRef<void(const ChangedElements&)> visit) const;
   // Reads the changed elements of `part` into `read`, unless `read` already has them.
   void Read(const ChangedPart& part, ReadPart& read) const;
-  // Takes an unused ReadPart, if possible the one that read `part` last.
+  // Returns an unused ReadPart, if possible the ReadPart that read `part` last.
   std::unique_ptr<ReadPart> Take(const ChangedPart* part);
   void GiveBack(std::unique_ptr<ReadPart> read);
 

@@ -1,5 +1,5 @@
-// Finds the address of the daemon that a program of this host should use, and tells whether a process listens
-// there. Stateless; thread-safe.
+// Finds the address of the daemon that a program of this host should use, and checks whether a process
+// listens at an address. Stateless; thread-safe.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@
 namespace tensorcast::client {
 
 inline constexpr char kDaemonVariable[] = "TENSORCAST_DAEMON";
-// For the help of commands: where the daemon is searched for when no argument names one.
+// For the help of commands: where a client searches for the daemon if no argument names an address.
 inline constexpr char kDaemonSearch[] =
     "TENSORCAST_DAEMON, else the first daemon in $XDG_RUNTIME_DIR/tensorcast, the user's state folder and "
     "/run/tensorcast";
@@ -23,21 +23,19 @@ inline constexpr char kDaemonSearch[] =
 std::string ToDaemonAddress(std::string_view named);
 
 // The first socket in these folders at which a daemon listens and to which this user may connect. In each
-// folder, the daemon's own user gets the operator's socket, and every other user gets the client's socket.
-// PERMISSION_DENIED if a daemon refuses this user and no other daemon accepts this user. UNAVAILABLE if no
-// daemon listens; the message lists the places that were tried.
+// folder, the daemon's own user gets the operator's socket. All other users get the client's socket.
+// PERMISSION_DENIED if every daemon that listens refuses this user. UNAVAILABLE if no daemon listens; the
+// message lists the sockets that were tried.
 absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 
-// The address of the daemon that `named` names. If `named` is empty, the daemon in TENSORCAST_DAEMON, else
-// the first one in SocketFolders() (base/posix/socket_folders.h). Every client of a host uses this function
-// to find its daemon.
+// The address of the daemon that `named` names. If `named` is empty: the address in TENSORCAST_DAEMON, else
+// the first socket in SocketFolders() (base/posix/socket_folders.h).
 absl::StatusOr<std::string> FindDaemon(std::string_view named);
 
-// Checks that a process listens at `address` (unix:/path or host:port), by a plain connection before any RPC.
-// So if no daemon runs, the caller gets an error at once, with the cause. UNAVAILABLE when nothing listens
-// there, PERMISSION_DENIED when this user may not connect, CANCELLED and DEADLINE_EXCEEDED as the context
-// says. If a host name has several addresses, one that listens is enough. Resolving a host name may ask a
-// name server and then takes as long as the server needs.
+// Checks, with a plain connection, that a process listens at `address` (unix:/path or host:port). UNAVAILABLE
+// if no process listens at `address`. PERMISSION_DENIED if this user may not connect. CANCELLED or
+// DEADLINE_EXCEEDED when the context ends. A host name may have several addresses: one that listens is
+// enough. The look-up of a host name may last longer than the deadline.
 absl::Status CheckListener(const std::string& address, const RequestContext& context);
 
 }  // namespace tensorcast::client

@@ -33,11 +33,11 @@ class DaemonLink {
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const std::string& address() const { return address_; }
 
-  // FAILED_PRECONDITION when the daemon's handle socket is not on this host: this process can manage the
-  // daemon, but cannot reach its bytes. PERMISSION_DENIED when this user may not reach the socket.
+  // FAILED_PRECONDITION if the daemon has no handle socket on this host: this process can then manage the
+  // daemon, but cannot reach its memory. PERMISSION_DENIED if this user may not use the socket.
   absl::Status CheckHandleSocket(const std::string& path) const;
-  // The handle socket's path. Asks the daemon the first time, and again when the known path no longer exists.
-  // Errors as CheckHandleSocket.
+  // The handle socket's path. Asks the daemon at the first call, and again if the known path no longer
+  // exists. Errors are those of CheckHandleSocket.
   absl::StatusOr<std::string> HandleSocket(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -54,12 +54,10 @@ class DaemonLink {
   std::string handle_socket_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The context of one operation of the library: the caller's context, plus a request id and a trace if it has
-// none.
+// The caller's context, with a new request id and a new trace if the context has none.
 RequestContext OperationContext(const RequestContext& context);
 
-// Reads all pages of a list into one message. Pages are read one after another, so a change that happens
-// meanwhile may be missing from the result.
+// Reads all pages of a list into one message. The result may miss changes that happen during the call.
 template <class Stub, class Request, class Response>
 absl::StatusOr<Response> AllPages(Stub& stub,
                                   grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -76,7 +74,7 @@ absl::StatusOr<Response> AllPages(Stub& stub,
   return all;
 }
 
-// Runs an operation in its own span, which is the parent of the calls that the operation makes.
+// Runs an operation in a span of its own. The span is the parent of the operation's calls.
 template <class Work>
 auto InSpan(std::string_view name, const RequestContext& context, Work work) {
   RequestContext operation = OperationContext(context);

@@ -1,5 +1,5 @@
-// Converts DLPack's element types to DType, for arrays of other libraries; Replica::Dlpack converts the other
-// way. The Python package uses it, too. Pure functions.
+// Converts DLPack's element types to DType, for arrays of other libraries. Replica::Dlpack converts DType to
+// DLPack. Pure functions.
 #pragma once
 
 #include <cstdint>

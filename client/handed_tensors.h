@@ -1,5 +1,5 @@
-// Finds the tensors of a put that the daemon can copy directly, because the daemon can reach their memory and
-// no process can change that memory. Such tensors are handed over instead of streamed. Private to this
+// Finds the tensors of a put that the daemon can copy directly: the daemon can reach their memory, and no
+// process can change that memory. The put hands these tensors over instead of streaming them. Private to this
 // folder.
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace tensorcast::client {
 
-// Returns the tensors of at least 64 KiB in either kind of memory: a sealed memfd that this process has
-// mapped and still has open, or a host replica that this process holds, at a place that it did not write to.
-// For a smaller tensor, streaming costs less. REQUIRES: layout.tensors describes `tensors`, in the same
-// order.
+// Returns the tensors of at least 64 KiB in one of two kinds of memory:
+// - a sealed memfd that this process has mapped and still has open;
+// - a host replica that this process holds, at a place that this process did not write to.
+// REQUIRES: layout.tensors describes `tensors`, in the same order.
 std::vector<HandedMemory> FindHandedTensors(std::span<const PutTensor> tensors, const ImageLayout& layout);
 
 }  // namespace tensorcast::client

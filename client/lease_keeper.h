@@ -1,5 +1,5 @@
-// Takes the leases of a client's host replicas again after the daemon was restarted, if the daemon still has
-// the same memory that this process has mapped (daemon/keeper). Private to this folder.
+// Takes the leases of a client's host replicas again after a restart of the daemon (daemon/keeper). This
+// works if the daemon still has the memory that this process has mapped. Private to this folder.
 //
 // Runs a thread from the first Watch on. Thread-safe. While the daemon cannot be reached, the keeper retries
 // for as long as the replica lives. After any other error the replica stays lost.
@@ -29,15 +29,15 @@ class LeaseKeeper {
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  // Watches the lease of `claimed`, a replica in host memory. The keeper holds only a weak pointer.
+  // Watches the lease of `claimed`, a replica in host memory. Holds only a weak pointer to `claimed`.
   void Watch(const std::shared_ptr<ClaimedReplica>& claimed);
 
  private:
   void Run();
-  // Whether the keeper can forget the replica: its owner released it, or its lease is lost for good.
+  // True if the owner has released the replica, or if the lease is lost for good.
   bool IsOver(const std::weak_ptr<ClaimedReplica>& watched);
-  // Tries once to take the lease on `artifact_id` again. An error means that the keeper should retry. OK
-  // means that the keeper should stop: the lease was taken, or can never be taken again.
+  // Tries once to take the lease on `artifact_id` again. OK: stop, because the lease was taken or can never
+  // be taken again. An error: retry.
   absl::Status TakeAgain(const std::string& artifact_id, const std::weak_ptr<ClaimedReplica>& watched);
 
   DaemonLink* const link_;

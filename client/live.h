@@ -1,6 +1,6 @@
-// LiveClient: the calls about live leases (proto/live.proto). A replica in host memory or on a GPU becomes a
-// later version at the same addresses while this process is attached to it. For Python and the tests; not
-// part of the installed package. Thread-safe. tensorcast/client.h describes the errors and clocks.
+// LiveClient: the calls of proto/live.proto. With a live lease, an attached replica in host memory or on a
+// GPU becomes a later version at the same addresses. For Python and the tests; not part of the installed
+// package. Thread-safe. tensorcast/client.h describes the errors and clocks.
 #pragma once
 
 #include <memory>
@@ -32,12 +32,12 @@ class LiveClient {
   LiveClient(const LiveClient&) = delete;
   LiveClient& operator=(const LiveClient&) = delete;
 
-  // Makes the replica's lease a live one. Returns the hold, the token that names the lease in the calls
-  // below. FAILED_PRECONDITION if this process is not attached to the whole replica, or if the replica's GPU
-  // runs no kernels of the daemon.
+  // Makes the replica's lease a live lease. Returns the hold: a token that names the lease in the calls
+  // below. FAILED_PRECONDITION if this process is not attached to the whole replica, or if the daemon cannot
+  // run kernels on the replica's GPU.
   absl::StatusOr<std::string> MakeLive(const RequestContext& context, const Replica& replica);
-  // Stages a version for the replica; the replica does not change. Also fetches the version's manifest, so
-  // that Commit need not fetch it.
+  // Stages a version for the replica. The replica does not change. Also fetches the version's manifest for
+  // Commit.
   absl::Status Prepare(const RequestContext& context, const std::string& hold,
                        const std::string& artifact_id);
 
@@ -47,19 +47,21 @@ class LiveClient {
     v1::Replica replica;
     std::shared_ptr<const Manifest> manifest;
   };
-  // Waits at most `wait` until all holders of the replica commit; then the daemon writes the version. The
-  // context's deadline must be later than the end of `wait`, because the daemon decides whether the holders
-  // were in time. After an error from the daemon, the replica is unchanged, with two exceptions. INTERNAL:
-  // a GPU failed during the write, the replica is lost, and the message says so. UNAVAILABLE, or no answer:
-  // the replica may be rewritten already or soon, so commit again. If Replica::lost() is true, the bytes may
-  // be of both versions.
+  // Waits at most `wait` until all holders of the replica have called Commit. The daemon then writes the
+  // version. The context's deadline must be later than now plus `wait`.
   //
-  // REQUIRES: no work of this process uses the memory meanwhile. On a GPU its kernels and copies run
-  // asynchronously, and the daemon cannot see them: synchronise their streams before this call.
+  // After an error of the daemon the replica is unchanged, except after:
+  // - INTERNAL: a GPU failed during the write, and the replica is lost. The message says so.
+  // - UNAVAILABLE, or no answer: the daemon may have written the version, or may still write the version.
+  //   Call Commit again.
+  // If Replica::lost() is true, the replica may hold bytes of both versions.
+  //
+  // REQUIRES: no work of this process uses the memory during the call. The daemon cannot see this process's
+  // GPU kernels and copies: synchronise their streams before the call.
   absl::StatusOr<Committed> Commit(const RequestContext& context, const std::string& hold,
                                    const std::string& artifact_id, absl::Duration wait,
                                    const Replica& replica);
-  // Makes the replica describe itself as the new version. REQUIRES: no other thread uses `replica` meanwhile.
+  // Makes `replica` describe the new version. REQUIRES: no other thread uses `replica` during the call.
   static void Adopt(const Committed& committed, const Replica& replica);
 
  private:
@@ -73,7 +75,7 @@ class LiveClient {
   const std::unique_ptr<DaemonLink> link_;
   const std::unique_ptr<Stubs> stubs_;
   absl::Mutex mutex_;
-  std::shared_ptr<const Manifest> manifest_ ABSL_GUARDED_BY(mutex_);  // the one fetched last; may be null
+  std::shared_ptr<const Manifest> manifest_ ABSL_GUARDED_BY(mutex_);  // fetched last; may be null
 };
 
 }  // namespace tensorcast::client

@@ -1,6 +1,5 @@
-// The addresses at which this process has mapped host replicas. A put need not stream a tensor in such a
-// mapping, because the daemon that owns the memory already has the bytes. Private to this folder.
-// Thread-safe.
+// The addresses at which this process has mapped host replicas. A put does not stream a tensor in such a
+// mapping, because the daemon already has the bytes. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@ namespace tensorcast::client {
 
 class MappedImages {
  public:
-  // A place in a replica. The pool's id names one run of one daemon.
+  // A place in a replica's image. `pool_id` identifies one run of one daemon.
   struct Place {
     std::string pool_id;
     std::string replica_id;
@@ -28,7 +27,7 @@ class MappedImages {
   // The mappings of all clients in this process.
   static MappedImages& OfProcess();
 
-  // Records that `image` maps the replica of `place`, until Remove.
+  // Records, until Remove, that `image` maps the replica from `place` on.
   void Add(std::span<const std::byte> image, Place place);
   void Remove(std::span<const std::byte> image);
   // nullopt unless all of `bytes` lie within one mapping.

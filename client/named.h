@@ -1,6 +1,6 @@
-// Resolves the names that callers give. A call that takes an artifact accepts a key or an artifact id. A call
-// that takes a replica id also accepts a key or an artifact id, which stands for this node's replicas of the
-// artifact. Private to this folder. Thread-safe.
+// Resolves the names of artifacts and replicas. An artifact's name is a key or an artifact id. A replica's
+// name is a replica id, a key or an artifact id; a key or an artifact id stands for this node's replicas of
+// the artifact. Private to this folder. Thread-safe.
 #pragma once
 
 #include <string>
@@ -17,18 +17,17 @@ namespace tensorcast::client {
 // INVALID_ARGUMENT for an empty name.
 absl::Status CheckNamed(std::string_view artifact);
 
-// `artifact` is a key or an artifact id. For a key, returns its binding, with its files; for an artifact id,
-// returns a binding with only that id. NOT_FOUND for a key that does not exist; UNAVAILABLE if the global
-// store does not confirm the key.
+// `artifact` is a key or an artifact id. Returns the binding of a key, with its files. For an artifact id,
+// returns a binding with only the id. NOT_FOUND if the key does not exist. UNAVAILABLE if the global store
+// does not confirm the key.
 absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
                                   std::string_view artifact);
 // The artifact id of BindingOf.
 absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
                                          std::string_view artifact);
 
-// Calls `call` with the id of each replica of this node that `name` stands for. `name` is a replica id, a key
-// or an artifact id. NOT_FOUND if the node has no such replica. Stops at the first error of `call` and
-// returns it.
+// Calls `call` with the id of each replica of this node that `name` stands for. Stops at the first error of
+// `call` and returns this error. NOT_FOUND if the node has no such replica.
 absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,
                               absl::FunctionRef<absl::Status(const std::string& replica_id)> call);
 

@@ -20,8 +20,8 @@ using OnPutResponse = absl::FunctionRef<absl::Status(v1::PutArtifactResponse&&)>
 absl::Status SetPutOptions(const PutOptions& options, v1::PutArtifactRequest& request);
 absl::Status SetPutOptions(const PutOptions& options, v1::ImportArtifactRequest& request);
 
-// Runs a put or an import: follows its events and returns its result. `once` makes one attempt. While the
-// daemon is unavailable the whole operation is retried, since a restarted daemon has forgotten the earlier
+// Runs a put or an import, follows its events and returns its result. `once` makes one attempt. While the
+// daemon is unavailable, repeats the whole attempt, because a restarted daemon has forgotten the previous
 // attempt.
 absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestContext& operation,
                                                 const PutOptions& options, const std::string& what,
@@ -29,8 +29,8 @@ absl::StatusOr<v1::PutArtifactResult> FollowPut(otel::Span& span, const RequestC
 
 absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message);
 
-// One attempt of an import. `files` are descriptors that the daemon receives; if there are none, the daemon
-// opens the path itself.
+// Makes one attempt of an import. The daemon receives the descriptors `files`. If `files` is empty, the
+// daemon opens the path itself.
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
                         v1::ImportArtifactRequest& request, OnPutResponse on_response);
 

@@ -1,5 +1,5 @@
-// The image of a put's tensors. Write produces any piece of it, so the client never needs memory for the
-// whole image. Private to this folder.
+// The image of a put's tensors. Write makes any piece of the image, so the client never holds the whole
+// image. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@
 
 namespace tensorcast::client {
 
-// Thread-safe, except that only one thread at a time may use the same `thread` number.
+// Thread-safe, but only one thread at a time may pass the same `thread` to Write.
 class PutImage {
  public:
-  // Borrows the tensors. `devices` may be null if no tensor is in GPU memory (else FAILED_PRECONDITION). Up
-  // to `threads` threads call Write. INVALID_ARGUMENT, with the tensor's name, if a tensor has both host and
-  // GPU memory. Other errors are those of AssignOffsets.
+  // Borrows the tensors. At most `threads` threads call Write. FAILED_PRECONDITION if `devices` is null and a
+  // tensor is in GPU memory. INVALID_ARGUMENT, with the tensor's name, if a tensor has both host and GPU
+  // memory. Other errors are those of AssignOffsets.
   static absl::StatusOr<PutImage> Create(std::span<const PutTensor> tensors, DeviceRuntime* devices,
                                          int threads);
 
   const ImageLayout& layout() const { return layout_; }
   bool on_devices() const { return on_devices_; }
-  // Fills `to` with the image's bytes from `offset` on: bytes of tensors, and zeros between them. `thread` is
-  // below `threads`. Returns after copies from GPUs have ended. REQUIRES: the image has these bytes.
+  // Fills `to` with the image's bytes from `offset` on, and waits for copies from GPUs. REQUIRES: `thread` is
+  // below `threads`, and the image has these bytes.
   absl::Status Write(int thread, uint64_t offset, HostSpan to) const;
 
  private:

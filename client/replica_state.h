@@ -1,6 +1,5 @@
 // The state of a Replica: the daemon's answer, the manifest and, for an attached replica, its lease and its
-// memory. Private to this folder. One thread makes it; after that it is only read, except in
-// LiveClient::Adopt.
+// memory. Private to this folder. Only LiveClient::Adopt changes a State after it is made.
 #pragma once
 
 #include <memory>
@@ -21,8 +20,8 @@
 namespace tensorcast::client {
 
 struct Replica::State {
-  // Unmaps the memory. For GPU memory, first closes the handle and then acknowledges this to the daemon,
-  // which needs this order.
+  // Unmaps the memory. For GPU memory, first closes the handle and then tells the daemon, which needs this
+  // order.
   ~State();
 
   // INVALID_ARGUMENT for a result with enum values that this library does not know.
@@ -35,7 +34,7 @@ struct Replica::State {
                       bool copy_on_write);
   // For errors: why this process cannot use the replica's bytes, and the remedy.
   std::string_view WhyNotMapped() const;
-  // Lists the chosen tensors, with their addresses where the replica is attached.
+  // Lists the chosen tensors, with their addresses if the replica is attached.
   void MakeViews();
 
   v1::MaterializeReplicaResult result;
@@ -45,8 +44,8 @@ struct Replica::State {
   std::shared_ptr<const Manifest> manifest;
   TensorSelection chosen;
   std::vector<TensorView> tensors;  // as chosen.tensors
-  // The manifest that owns the names and shapes of `tensors`. After LiveClient::Adopt, `manifest` is a later
-  // one.
+  // Owns the names and shapes of `tensors`. After LiveClient::Adopt, `manifest` is the manifest of a later
+  // version.
   std::shared_ptr<const Manifest> manifest_of_views;
 
   std::shared_ptr<ClaimedReplica> claimed;  // null: not attached

@@ -1,6 +1,6 @@
-// Reads from /proc/self which memory of this process maps a memfd that is sealed against changes. A tensor in
-// such memory can be handed to the daemon by descriptor. A SealedMappings is a snapshot from the moment of
-// Read. Private to this folder. Thread-compatible.
+// Finds memory of this process that maps a memfd sealed against changes (from /proc/self). The client hands a
+// tensor in such memory to the daemon by descriptor. A SealedMappings is a snapshot from the moment of Read.
+// Private to this folder. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace tensorcast::client {
 
-// Whether `bytes`, in a private mapping, include pages that this process has written to. True if the kernel
-// does not tell.
+// Whether this process has written to pages of `bytes`, which lie in a private mapping. Also true if the
+// kernel does not tell.
 bool HasOwnPages(std::span<const std::byte> bytes);
 
 class SealedMappings {
@@ -31,7 +31,7 @@ class SealedMappings {
   static SealedMappings Read();
 
   // The place of `bytes` in a memfd that is sealed WRITE | SHRINK | GROW and holds exactly these bytes.
-  // nullopt if `bytes` do not lie in such memory, or if this process no longer has a descriptor of the memfd.
+  // nullopt if there is no such memfd, or if this process no longer has its descriptor.
   std::optional<Place> Find(std::span<const std::byte> bytes) const;
   // The descriptor of a file that Find returned. This object owns it.
   int fd(const FileId& file) const { return files_.at(file).get(); }

@@ -27,7 +27,7 @@ class ManifestCache {
     absl::MutexLock lock(&mutex_);
     return kept_;
   }
-  // Adds the manifest as the last used one, and drops the oldest if there are too many.
+  // Adds the manifest as the last used one. Drops the oldest manifest if the cache is full.
   void Keep(const std::shared_ptr<const Manifest>& manifest) {
     absl::MutexLock lock(&mutex_);
     kept_.remove_if([&manifest](const auto& kept) { return kept->id() == manifest->id(); });

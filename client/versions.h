@@ -1,6 +1,6 @@
-// VersionsClient: the calls of proto/versions.proto with its messages as their results, for the command line,
-// Python and the tests. AdminClient has the other calls. Not part of the installed package. Thread-safe.
-// tensorcast/client.h describes the errors and clocks.
+// VersionsClient: the calls of proto/versions.proto, with its messages as their results. For the command
+// line, Python and the tests; not part of the installed package. Thread-safe. tensorcast/client.h describes
+// the errors and clocks.
 #pragma once
 
 #include <memory>
@@ -30,19 +30,19 @@ class VersionsClient {
   // A node's id or name, and the location there.
   using Targets = std::vector<std::pair<std::string, Location>>;
   // From now on the global store keeps the targets at the key's newest version. Accepts any number of
-  // targets. An error that concerns one target is in that target's result.
+  // targets. Each target's result has the error of this target.
   absl::StatusOr<v1::FollowKeyResponse> FollowKey(const RequestContext& context, std::string_view key,
                                                   const Targets& targets);
   // The followers of one key, or of all keys if `key` is empty. Returns all pages in one response.
   absl::StatusOr<v1::ListFollowersResponse> ListFollowers(const RequestContext& context,
                                                           std::string_view key);
-  // Ends the following of the key at these targets, or at all targets if `targets` is empty. Existing
-  // replicas stay.
+  // Ends the following of the key at these targets, or at all targets if `targets` is empty. Keeps existing
+  // replicas.
   absl::StatusOr<v1::UnfollowKeyResponse> UnfollowKey(const RequestContext& context, std::string_view key,
                                                       const Targets& targets);
 
-  // One poll by a member of a version group. While the daemon or the global store cannot be reached, retries
-  // until the context ends.
+  // Polls once as a member of a version group. Retries until the context ends while the daemon or the global
+  // store cannot be reached.
   absl::StatusOr<v1::AgreeOnVersionResponse> AgreeOnVersion(const RequestContext& context,
                                                             const v1::AgreeOnVersionRequest& request);
 
