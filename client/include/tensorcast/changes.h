@@ -1,6 +1,5 @@
-// Finds the elements that differ between two versions of a model, and writes only those into memory that a
-// program owns. It serves an engine that keeps its weights at their addresses, a module in training, or an
-// export to another system.
+// Finds the elements that differ between two versions of a model, and writes only these elements into the
+// caller's memory.
 //
 //   auto target = client->Get(context, "policy");                       // version N+1, whole, in host memory
 //   auto changes = Changes::Find(*client, context, version_n, **target);
@@ -8,16 +7,16 @@
 //   // `my_tensors` hold version N, or version N and parts of version N+1.
 //   auto written = (*changes)->WriteTo(context, my_tensors);
 //
-// The differences that the store has (PutOptions::base) tell which elements changed. If the store has none,
-// both images are compared. The values always come from the target's image, which the daemon has verified. So
-// a write may be repeated, also after a write that ended early. Once a write has succeeded, the memory holds
-// the target's elements.
+// The store's differences (PutOptions::base) show which elements changed. Without differences, Changes
+// compares both images. The values always come from the target's image, which the daemon has verified. A
+// write may be repeated, also after an error. After a successful write the memory holds the target's
+// elements.
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.
 //
-// Errors: those of the Client calls that this class makes. A difference that the store cannot deliver is not
-// an error: Find then compares the images. A difference that cannot be decoded is not an error either: the
-// chunks that it describes are then written whole.
+// Errors: those of the Client calls that this class makes. If the store cannot deliver a difference, Find
+// compares the images instead. If a difference cannot be decoded, the chunks that it describes are written
+// whole.
 #pragma once
 
 #include <cstddef>
@@ -46,9 +45,8 @@ std::string_view ChangesSourceName(ChangesSource source);  // "same", "differenc
 
 // The changes of one tensor.
 struct TensorChanges {
-  // True: the caller should take the whole tensor; both lists are empty. This is so if more than a quarter of
-  // the elements changed, if elements smaller than a byte changed (F4, F6), or if the changed elements are
-  // not known.
+  // True: take the whole tensor; both lists are empty. This happens if more than a quarter of the elements
+  // changed, if elements smaller than a byte changed (F4, F6), or if the changed elements are unknown.
   bool whole = false;
   std::vector<int64_t> indices = {};   // flat row-major indices of the changed elements, ascending
   std::vector<std::byte> values = {};  // the target's values of those elements, packed
@@ -61,16 +59,16 @@ struct WrittenChanges {
 
 struct ChangesOptions {
   // If no differences connect the base and the target, get the base and compare both images. False: every
-  // element then counts as changed (kWhole). Writing everything takes no longer than comparing.
+  // element counts as changed (kWhole).
   bool compare = true;
 };
 
 class Changes {
  public:
   // `base` is a key or an artifact id; empty: unknown (kWhole). `target` must be attached in host memory,
-  // whole or in part (GetOptions::tensors). Gets the differences, or the base to compare with, at "cpu".
-  // FAILED_PRECONDITION if `target` is not in host memory. NOT_FOUND if the key does not exist, or if the
-  // store has neither differences nor the base to compare with.
+  // whole or in part (GetOptions::tensors). Gets the differences or the base at "cpu". FAILED_PRECONDITION if
+  // `target` is not in host memory. NOT_FOUND if the key does not exist, or if the store has neither the
+  // differences nor the base.
   static absl::StatusOr<std::unique_ptr<Changes>> Find(Client& client, const RequestContext& context,
                                                        std::string_view base, const Replica& target,
                                                        const ChangesOptions& options = {});
@@ -82,20 +80,20 @@ class Changes {
   const std::string& base_id() const;  // empty if Find named no base
   size_t differences() const;          // number of differences in use (kDifferences); else 0
 
-  // The changes of target.tensors()[tensor]. REQUIRES: tensor < target.tensors().size(). Calls are cheapest
-  // in ascending order of tensors, because a chunk that two tensors share is then decoded once.
+  // The changes of target.tensors()[tensor]. REQUIRES: tensor < target.tensors().size(). Calls in ascending
+  // order of tensors are fastest, because two tensors may share a chunk.
   TensorChanges Of(size_t tensor) const;
 
   // Writes the changed elements into `tensors`: the caller's memory for each of target.tensors(), in the same
   // order. Each span has as many bytes as the packed tensor; an empty span leaves its tensor out. Unless
   // source() is kWhole, the memory must hold elements of the base or the target. Uses up to eight threads.
-  // After an error (CANCELLED, DEADLINE_EXCEEDED) some elements may not be written; each written element has
-  // the target's value. INVALID_ARGUMENT if the number of spans, or the size of a span, is wrong.
+  // INVALID_ARGUMENT if the number of spans, or the size of a span, is wrong. After CANCELLED or
+  // DEADLINE_EXCEEDED only some elements may be written; each written element has the target's value.
   absl::StatusOr<WrittenChanges> WriteTo(const RequestContext& context,
                                          std::span<const std::span<std::byte>> tensors) const;
 
-  // Compares `tensors`, given as for WriteTo, with the digests of the target's manifest. Returns the indices
-  // into target.tensors() of the tensors that differ. DATA_LOSS if the target's own memory does not match the
+  // Compares `tensors`, given as for WriteTo, with the digests of the target's manifest. Returns the indices,
+  // in target.tensors(), of the tensors that differ. DATA_LOSS if the target's own memory does not match the
   // digests. Other errors are those of WriteTo.
   static absl::StatusOr<std::vector<size_t>> Differing(const RequestContext& context, const Replica& target,
                                                        std::span<const std::span<std::byte>> tensors);

@@ -1,6 +1,6 @@
-// The client library of TensorCast: what a serving engine or a trainer links to store models and to attach to
-// them. The library talks to the store daemon of its own host. It never copies weights into the client.
-// Programs include only this header: it includes the others that they need.
+// The client library of TensorCast: programs use it to store models and to attach to stored models. The
+// library talks to the store daemon of its own host, and never copies weights into the client. Include only
+// this header: it includes all others that a program needs.
 //
 //   auto client = Client::Connect({.daemon = "unix:/run/tensorcast/client.sock"});
 //   if (!client.ok()) return client.status();
@@ -12,28 +12,28 @@
 //               << tensor.host.data() << "\n";
 //   }
 //
-// Ownership: a Replica is a lease, and may outlive the Client that made it. Arguments of a call are borrowed
-// until the call returns.
+// Ownership: a Replica is a lease, and may outlive its Client. A call borrows its arguments until it returns.
 //
-// Threading: Client is thread-safe. All calls block, except StartGet. A callback runs on the caller's thread;
-// the callbacks of StartGet and GetAt may run on other threads. The library holds no lock meanwhile.
+// Threading: Client is thread-safe. All calls block, except StartGet. Callbacks of StartGet and GetAt may run
+// on other threads. All other callbacks run on the caller's thread. The library holds no lock during a
+// callback.
 //
-// Time: every deadline (RequestContext::deadline, PendingGet::Wait) is on the steady clock: SteadyNow() plus
-// a duration. Setting the machine's clock does not move a deadline. KeyInfo::updated is wall time, for
-// people.
+// Time: every deadline (RequestContext::deadline, PendingGet::Wait) is SteadyNow() plus a duration. Setting
+// the machine's clock does not move a deadline. KeyInfo::updated is wall time.
 //
 // Errors:
-// - UNAVAILABLE: the daemon cannot be reached, or the daemon needs the global store and cannot reach it.
+// - UNAVAILABLE: the daemon cannot be reached.
+// - UNAVAILABLE: the call needs the global store, and the daemon cannot reach the global store.
 // - NOT_FOUND: an unknown key, artifact or replica.
 // - RESOURCE_EXHAUSTED: a pool is full.
-// - FAILED_PRECONDITION: the daemon runs on another host, so that this process cannot reach the bytes.
+// - FAILED_PRECONDITION: the daemon runs on another host, and this process cannot reach its memory.
 // - FAILED_PRECONDITION: no device runtime was given for a GPU replica.
 // - FAILED_PRECONDITION: a compare-and-swap found another revision.
 // - DATA_LOSS: no source has intact bytes.
 // - DEADLINE_EXCEEDED, CANCELLED: the context's deadline passed, or the context was cancelled.
 //
 // The client retries only UNAVAILABLE, within the deadline and for at most ten seconds. It does not retry if
-// the daemon reports that the global store has been away for longer than a restart or a failover takes.
+// the daemon reports a long outage of the global store.
 #pragma once
 
 #include <cstddef>
@@ -61,28 +61,28 @@ namespace tensorcast::client {
 // The state that all calls of one client share; private to the library.
 struct Session;
 
-// PEM files for mutual TLS on connections to host:port; if all are empty, the connection is unencrypted. The
-// client reads the files again when they change.
+// PEM files for mutual TLS on connections to host:port. If all are empty, the connection is unencrypted. The
+// client reads a file again when the file changes.
 struct ClientCertificates {
   std::string ca;            // the authorities that are trusted
-  std::string certificate;   // this program's: an operator's or a client's
+  std::string certificate;   // this program's, with the operator or the client role
   std::string key;           // private key of `certificate`; must not be readable by every user
-  std::string trust_domain;  // of the peers that are accepted; empty: the domain of `certificate`
+  std::string trust_domain;  // of accepted peers; empty: the domain of `certificate`
 };
 
 struct ClientOptions {
   // unix:/path, /path or host:port. Empty: TENSORCAST_DAEMON, else the first daemon that listens in
-  // $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast. In such a folder the
-  // daemon's own user connects to the operator's socket (daemon.sock), every other user to client.sock.
+  // $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast. In these folders the
+  // daemon's own user connects to daemon.sock, and every other user connects to client.sock.
   std::string daemon;
   ClientCertificates certificates = {};
   absl::Duration connect_timeout = absl::Seconds(5);  // max wait for the answer of a daemon that listens
-  // How long to wait until a daemon listens, for a program that is started at the same time as the daemon.
+  // Max time until a daemon listens, for programs that start together with the daemon.
   absl::Duration wait_for_daemon = absl::ZeroDuration();
   Cancellation cancellation;         // of Connect only; each call has a context of its own
   DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
-  // What StartTelemetry (tensorcast/telemetry.h) returned; the client and its background calls keep it alive.
-  // Null: telemetry is off, or the program exports it by itself.
+  // The result of StartTelemetry (tensorcast/telemetry.h). The client and its background calls keep it alive.
+  // Null: this client keeps no telemetry alive.
   std::shared_ptr<void> telemetry = nullptr;
 };
 
@@ -90,55 +90,54 @@ struct GetOptions {
   std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
   std::string lane;              // use only "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
   bool wait_for_space = false;   // if replicas in use fill the pool, wait for space until the deadline
-  bool attach = true;            // false: make the replica on the daemon's node, and only describe it
-  // Only these tensors; empty: all. Each entry is a name, or a pattern of names: `*` matches any text, `?`
-  // any character, `[a-z]` one of the listed characters, `[!a-z]` any other character. The daemon
-  // brings only missing chunks that hold these tensors. Works only for "cpu", since only host memory can hold
-  // a part of an image. INVALID_ARGUMENT for a name or pattern that matches no tensor.
+  bool attach = true;            // false: make and describe the replica, but do not map its memory
+  // Get only these tensors; empty: all. An entry is a name or a pattern: `*` matches any text, `?` any
+  // character, `[a-z]` a listed character, `[!a-z]` any other character. The daemon brings only the missing
+  // chunks that hold these tensors. Works only for "cpu". INVALID_ARGUMENT for an entry that matches no
+  // tensor.
   std::vector<std::string> tensors = {};
-  // Map host memory so that this process may write to it, for libraries with tensors that cannot be
-  // read-only. Written pages are private copies, which no other process sees. If the pool uses reserved huge
-  // pages, the host must have enough free ones for a second copy; otherwise the mapping is read-only
-  // (Replica::writable).
+  // Map host memory as writable, for libraries without read-only tensors. Written pages are private copies,
+  // which no other process sees. If the pool uses reserved huge pages, the host must have enough free huge
+  // pages for a second copy. Otherwise the mapping is read-only (Replica::writable).
   bool copy_on_write = false;
-  // If true, the global store must resolve the key now: UNAVAILABLE when the store does not answer. If false,
-  // and the store does not answer, the daemon uses the binding that it remembers, and marks the answer as
-  // unconfirmed.
+  // True: the global store must resolve the key now. UNAVAILABLE if the global store does not answer. False:
+  // if the global store does not answer, the daemon uses the binding that it remembers, and marks the result
+  // as unconfirmed.
   bool confirmed = false;
-  // The replica stays on the daemon's node, leased or not, until an operator unpins it.
+  // Keep the replica on the daemon's node until an operator unpins the replica.
   bool pin = false;
-  // Write this version over a replica of an earlier version at `location` ("cpu" or "gpu:N"), so that memory
-  // for one image is enough. The earlier replica is then gone. The daemon chooses the replica from which the
-  // store's differences lead to this version; without such differences, the least recently used idle replica
-  // at `location` that has the same tensors, under any key. FAILED_PRECONDITION, with the reason, if the
-  // chosen replica is in use, is pinned, is a last copy, or is in memory that cannot be written to. With
-  // wait_for_space, the get waits until the replica's readers end. If `location` has no such replica, the get
-  // is an ordinary one. Cannot be combined with `tensors`, `lane` or "disk".
+  // Write this version over a replica of an earlier version at `location` ("cpu" or "gpu:N"). Memory for one
+  // image is then enough, and the earlier replica is gone. The daemon chooses the replica from which the
+  // store's differences lead to this version. Without such differences, the daemon chooses the least recently
+  // used idle replica at `location` that has the same tensors, under any key. FAILED_PRECONDITION, with the
+  // reason, if the chosen replica is in use, pinned, a last copy, or in memory that cannot be written to.
+  // With wait_for_space, the get waits until the replica's readers end. If no replica at `location` fits, the
+  // get is an ordinary get. Cannot be combined with `tensors`, `lane` or "disk".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
 
-// A tensor to be put, borrowed for the call.
+// A tensor to put, borrowed for the call.
 struct PutTensor {
   std::string name;
   DType dtype = DType::kU8;
   std::vector<uint64_t> shape;       // empty: a scalar
   std::span<const std::byte> bytes;  // in host memory
-  // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. The put
-  // waits for no stream: all writes to the tensor must have ended before the put.
+  // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. All writes
+  // to the tensor must have ended before the put: the put waits for no stream.
   DevicePtr device = {};
 };
 
 struct PutOptions {
   std::optional<std::string> key;
   std::optional<uint64_t> expected_revision;  // compare-and-swap; 0: the key must not exist yet
-  // How many versions the key keeps from now on, including the current one: 1 to 1000. Unset: the number
-  // that an earlier put gave, else the number in the global store's configuration.
+  // The number of versions that the key keeps from now on, with the current version: 1 to 1000. Unset: the
+  // number of an earlier put, else the number in the global store's configuration.
   std::optional<uint32_t> keep;
   bool durable = false;  // write the artifact to disk before Put returns
-  // One of the daemon's daemon.archives ("s3://bucket/prefix"). Put returns after the daemon has also written
-  // the artifact there, with the daemon's credentials. If only that step fails, the artifact is stored, and
-  // the error says so. Empty: no archive.
+  // Also write the artifact to this archive before Put returns: one of daemon.archives
+  // ("s3://bucket/prefix"). The daemon uses its own credentials. If only this step fails, the artifact is
+  // stored, and the error says so. Empty: no archive.
   std::string archive;
   bool manifest_beside = false;  // import only: write the manifest beside the model
   std::string location = "cpu";
@@ -146,17 +145,17 @@ struct PutOptions {
   bool verify = false;          // import only: read the files twice; ABORTED if they changed meanwhile
   bool pin = false;             // as GetOptions::pin
   // Only for the import of a folder with a key: also bind the files beside the tensors (config.json,
-  // tokenizer). If false, only the tensors are put. The key then keeps its previous files, provided that
-  // names, dtypes and shapes of the tensors are unchanged.
+  // tokenizer). False: put only the tensors. The key then keeps its previous files if the tensors' names,
+  // dtypes and shapes are unchanged.
   bool files = true;
   // Only for a put of tensors with a key: paths of files and folders on this host. The key binds them with
-  // the tensors, as one more revision. A file keeps its name; of a folder, the key binds the files that an
+  // the tensors, as one more revision. A file keeps its name. Of a folder, the key binds the files that an
   // import of the folder would bind.
   std::vector<std::string> files_at;
-  // Also publish the difference from an earlier version (the base), so that a node that holds the base pulls
-  // few bytes. "auto": the artifact that the key names before the put. A key or an artifact id: that
-  // artifact. "none": no difference. Empty: the daemon's setting daemon.difference_base decides. If the
-  // tensors have the names, dtypes and shapes of the base's tensors, they are put in the base's order.
+  // Also publish the difference from an earlier version (the base). A node that holds the base then pulls few
+  // bytes. "auto": the base is the artifact that the key names before the put. A key or an artifact id: the
+  // base is this artifact. "none": no difference. Empty: daemon.difference_base decides. If the tensors have
+  // the names, dtypes and shapes of the base's tensors, the put takes the base's order.
   std::string base;
   bool require_difference = false;  // without a difference the put fails and publishes nothing
   std::function<void(const TransferProgress&)> on_progress;
@@ -181,10 +180,10 @@ struct PutResult {
   std::string no_difference;                 // for people: why a requested difference was not made
 };
 
-// The artifact that a file of this host was imported as.
+// The artifact that contains an imported file.
 struct ImportedFile {
   std::string artifact_id;
-  size_t files = 1;  // files of that import; if more than one, this file is only a shard of the artifact
+  size_t files = 1;  // files of that import; above 1: the file is a shard of the artifact
 };
 
 struct KeyInfo {
@@ -204,19 +203,19 @@ struct KeyInfo {
   std::vector<Version> earlier = {};  // earlier versions that the key still keeps, the newest first
 };
 
-// A snapshot of the daemon, for programs that use it.
+// A snapshot of the daemon.
 struct NodeStatus {
   struct Pool {
     Location location;
     uint64_t capacity_bytes = 0;
     uint64_t used_bytes = 0;
-    uint64_t pinned_bytes = 0;  // in leased and pinned replicas, which are not evicted
+    uint64_t pinned_bytes = 0;  // in leased or pinned replicas, which are not evicted
   };
   std::string node_id;
   std::string name;
   bool draining = false;
   bool global_store_reachable = false;
-  std::string global_store_error;  // why the store is not reachable, or does not accept this node
+  std::string global_store_error;  // why the global store cannot be reached or refuses this node
   std::vector<Pool> pools;
   uint32_t replicas = 0;
   uint32_t active_transfers = 0;
@@ -224,69 +223,68 @@ struct NodeStatus {
 
 class Client {
  public:
-  // Connects, and returns after the daemon has answered the handshake. UNAVAILABLE when no daemon listens at
-  // the address (at once, or after wait_for_daemon), or when the daemon does not answer within
-  // connect_timeout; PERMISSION_DENIED when this user may not connect, or when every user can read the
-  // private key; CANCELLED by options.cancellation; INVALID_ARGUMENT for a text that is not an address, or
-  // certificates that do not fit together.
+  // Connects, and returns after the daemon has answered the handshake.
+  // - UNAVAILABLE: no daemon listens at the address, at once or after wait_for_daemon.
+  // - UNAVAILABLE: the daemon does not answer within connect_timeout.
+  // - PERMISSION_DENIED: this user may not connect, or every user can read the private key.
+  // - CANCELLED: options.cancellation was cancelled.
+  // - INVALID_ARGUMENT: the text is not an address, or the certificates do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
-  // The address of the daemon that this client is connected to: unix:/path or host:port.
+  // The daemon's address: unix:/path or host:port.
   const std::string& daemon() const;
 
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // `artifact` is a key or an artifact id. Attaches to its replica at options.location. If there is none yet,
-  // the daemon first makes one from the nearest source.
+  // Attaches to the replica of `artifact`, a key or an artifact id, at options.location. If there is no
+  // replica yet, the daemon first makes one from the nearest source.
   absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options = {});
   // Gets at several locations at once: returns a replica for each of `locations`, in their order. "gpu:all"
-  // stands for every GPU of the daemon, by ordinal. Missing chunks come to the node once; the daemon copies
-  // them from the first location to the others as they arrive. If one get fails, the others are cancelled,
-  // and GetAt returns the first error, which names its location. `options.location` is ignored. Several
-  // threads call `on_progress`, possibly at the same time.
+  // stands for every GPU of the daemon, by ordinal. The node receives missing chunks once. The daemon copies
+  // the chunks from the first location to the others as they arrive. If a get fails, GetAt cancels the others
+  // and returns the first error, which names its location. GetAt ignores `options.location`. Several threads
+  // may call `on_progress` at the same time.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
                                                               const GetOptions& options = {});
-  // The files that the key binds with its tensors (config.json, tokenizer), as a replica in which each file
-  // is a tensor of bytes, named by its path. NOT_FOUND if the key binds no files. To get the files of the
-  // same revision as a Replica of tensors, get the artifact Replica::files_id() instead.
+  // The files that the key binds with its tensors (config.json, tokenizer). In the returned replica each file
+  // is a tensor of bytes, named by the file's path. NOT_FOUND if the key binds no files. For the files of an
+  // earlier Get, pass Replica::files_id() to Get instead.
   absl::StatusOr<std::unique_ptr<Replica>> GetFiles(const RequestContext& context, std::string_view key,
                                                     const GetOptions& options = {});
   // Starts a get in the background and returns. The client may be destroyed before the get ends.
   std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
                                        const GetOptions& options = {});
 
-  // Streams the tensors, from host or GPU memory, to the daemon through a small ring of shared memory, so
-  // that no second image is needed. The daemon copies tensors directly if they are in a memfd that is sealed
-  // WRITE | SHRINK | GROW, or in a replica that this process holds. Tensors must not change until Put
-  // returns: the daemon stores each byte with the value that the byte has when the daemon reads it.
-  // INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape, if its name repeats,
-  // or if its address is not on the GPU that PutTensor::device names.
+  // Sends the tensors, from host or GPU memory, to the daemon through a small ring of shared memory. The
+  // daemon copies a tensor directly if the tensor is in a memfd that is sealed WRITE | SHRINK | GROW, or in a
+  // replica that this process holds. Tensors must not change until Put returns: the daemon stores each byte
+  // as it reads the byte. INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape,
+  // if its name repeats, or if its address is not on the GPU that PutTensor::device names.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
-  // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
-  // its own permissions apply, and hands them to the daemon of its host, which reads them. A daemon at
-  // host:port opens the path itself, on its own host and below its daemon.import_roots. `path` may also be a
-  // URI ("s3://bucket/prefix"). The daemon reads a URI below its daemon.origins with its own credentials. It
-  // reads any other URI with the credentials of this process (AWS_*, profiles, HF_TOKEN; see
-  // objects/client_credentials.h), for this import only, and only if the daemon runs on this host. NOT_FOUND
-  // or PERMISSION_DENIED if the files cannot be opened, INVALID_ARGUMENT if they are not a model or not
-  // regular files.
+  // Stores a .safetensors file, or a folder of shards with their index.
+  // - Over a unix socket, this process opens the files with its own permissions and passes them on.
+  // - A daemon at host:port opens the path itself, on its own host and below its daemon.import_roots.
+  // - `path` may be a URI ("s3://bucket/prefix"). The daemon reads a URI below its daemon.origins with its
+  //   own credentials. The daemon reads any other URI only for a client on its host, with the credentials of
+  //   the client's process (AWS_*, profiles, HF_TOKEN; see objects/client_credentials.h), for this import
+  //   only.
+  // NOT_FOUND or PERMISSION_DENIED if the files cannot be opened. INVALID_ARGUMENT if the files are not a
+  // model or not regular files.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
   // The latest artifact that this daemon's node imported from the file. NOT_FOUND if the node did not import
-  // the file, or if the file's size or mtime has changed since. Also NOT_FOUND if the file lies outside the
-  // daemon's import_roots: the daemon remembers only files that it can open again by itself.
+  // the file, if the file's size or mtime has changed since, or if the file lies outside daemon.import_roots.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
-  // Binds the key to `artifact`, under the next revision. `artifact` is an artifact id or another key. For
-  // another key, binds the artifact and the files that the other key names now; later changes of the other
-  // key have no effect. FAILED_PRECONDITION if the key has another revision than `expected_revision` (0: if
-  // the key exists).
+  // Binds the key to `artifact`, an artifact id or another key, under the next revision. For another key,
+  // binds the artifact and the files that the other key names now. FAILED_PRECONDITION if the key has another
+  // revision than `expected_revision` (0: if the key exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
@@ -294,23 +292,22 @@ class Client {
   // For `confirmed`, see GetOptions.
   absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key,
                                      bool confirmed = false);
-  // Deletes the key; the artifact stays. NOT_FOUND if the key does not exist, FAILED_PRECONDITION if the key
+  // Deletes the key; the artifact stays. NOT_FOUND if the key does not exist. FAILED_PRECONDITION if the key
   // has another revision than `expected_revision`.
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision = std::nullopt);
   // The keys that begin with `prefix`, sorted by name.
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
   // Calls `on_key`, on this thread, for each existing key that begins with `prefix`, then for each change.
-  // Returns the context's error when the context ends, and OK when `on_key` returns false. Reconnects
-  // automatically, and then reports only what changed meanwhile. Of several quick changes of one key, a slow
-  // `on_key` may get only the last.
+  // Returns OK when `on_key` returns false, and the context's error when the context ends. Reconnects
+  // automatically. After a reconnect, reports only the changes since. Of several quick changes of one key, a
+  // slow `on_key` may get only the last change.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 
-  // Pins or unpins replicas of this node. A pinned replica is not evicted, leased or not. `replica` is a
-  // replica id; a key or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND
-  // if the node has none. Needs the operator role. A client without this role uses GetOptions::pin or
-  // PutOptions::pin.
+  // Pins or unpins replicas of this node. A pinned replica is not evicted. `replica` is a replica id. A key
+  // or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND if the node has
+  // no such replica. Needs the operator role; a client uses GetOptions::pin or PutOptions::pin.
   absl::Status SetPinned(const RequestContext& context, std::string_view replica, bool pinned);
 
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);

@@ -1,13 +1,13 @@
-// A Replica is the result of a get. It attaches this process to a replica of an artifact, and gives the
+// A Replica is the result of a get: it attaches this process to a replica of an artifact. A Replica gives the
 // tensors in place, without a copy.
 //
 //   for (const TensorView& tensor : replica->tensors()) Use(tensor.name, tensor.shape, tensor.host);
 //   const absl::StatusOr<TensorView> embedding = replica->Find("model.embed_tokens.weight");
 //
-// Ownership: a Replica is a lease. While it lives, the daemon neither evicts nor rewrites the replica's
-// bytes. The destructor unmaps the memory (for a GPU: closes the handle, then tells the daemon) and ends the
-// lease. Views and everything else that was borrowed from a Replica must not be used after it is destroyed. A
-// Replica may outlive the Client that made it, but not the DeviceRuntime that opened it.
+// Ownership: a Replica is a lease. While a Replica lives, the daemon neither evicts nor rewrites the
+// replica's bytes. The destructor unmaps the memory and ends the lease. Views and spans of a Replica are
+// valid while the Replica lives. A Replica may outlive its Client, but not the DeviceRuntime that opened its
+// memory.
 //
 // Thread-safe: only the results of lost() and Check() change.
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace tensorcast::client {
 
-// One tensor of a replica, without a copy. Borrowed: valid while its Replica lives.
+// One tensor of a replica. Borrowed: valid while its Replica lives.
 struct TensorView {
   std::string_view name;
   DType dtype = DType::kU8;
@@ -41,8 +41,8 @@ struct TensorView {
   DevicePtr device;                 // the address in this process if the replica is on a GPU; else null
 };
 
-// The fields of a DLTensor of DLPack 1.1 and later (https://github.com/dmlc/dlpack). `data` is borrowed like
-// a TensorView; the DlpackView owns `shape` and `strides`. The tensor is read-only: a consumer must set
+// The fields of a DLTensor of DLPack 1.1 and later (https://github.com/dmlc/dlpack). `data` is valid while
+// the Replica lives; the DlpackView owns `shape` and `strides`. The tensor is read-only: a consumer must set
 // DLPACK_FLAG_BITMASK_READ_ONLY in its DLManagedTensorVersioned. `byte_offset` is 0. The strides count
 // elements of a packed row-major tensor; elements smaller than a byte are packed too.
 struct DlpackView {
@@ -67,49 +67,49 @@ class Replica {
   const Location& location() const;
 
   // The requested tensors (GetOptions::tensors), in the image's order. If the replica is not attached
-  // (GetOptions::attach), `host` and `device` of each are empty.
+  // (GetOptions::attach), `host` and `device` of each tensor are empty.
   const std::vector<TensorView>& tensors() const;
-  // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when that tensor was not
-  // requested.
+  // NOT_FOUND if the artifact has no tensor of that name. FAILED_PRECONDITION if the get did not request that
+  // tensor.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
-  // FAILED_PRECONDITION for a replica that is not attached, or that is on a fake GPU: no other library can
-  // use its addresses. OUT_OF_RANGE for a dimension or stride above the maximum of int64_t. REQUIRES:
-  // `tensor` belongs to this replica.
+  // FAILED_PRECONDITION if the replica is not attached, or if it is on a fake GPU. OUT_OF_RANGE if a
+  // dimension or stride is above the maximum of int64_t. REQUIRES: `tensor` belongs to this replica.
   absl::StatusOr<DlpackView> Dlpack(const TensorView& tensor) const;
   // The whole image: all tensors, each at a multiple of 256 bytes, with zeros between them. Empty unless the
   // replica is attached in host memory and all tensors were requested.
   std::span<const std::byte> image() const;
   // Whether this process may write to the tensors in host memory: see GetOptions::copy_on_write.
   bool writable() const;
-  // image_bytes and tensor_count describe the whole artifact, also when only some tensors were requested.
+  // Both numbers describe the whole artifact, also if the get requested only some tensors.
   uint64_t image_bytes() const;
   size_t tensor_count() const;
-  // The metadata that the artifact was put with, or that its imported files carry: "format" for example.
+  // The metadata of the put, or of the imported files: "format" for example.
   const std::map<std::string, std::string>& metadata() const;
 
-  // The artifact of the files (config.json, tokenizer) that the key bound with these tensors, for
-  // Client::Get. Empty if the key binds no files, or if the get named an artifact id.
+  // The artifact id of the files (config.json, tokenizer) that the key bound with these tensors. Pass this id
+  // to Client::Get. Empty if the key binds no files, or if the get named an artifact id.
   const std::string& files_id() const;
   // The revision of the key that the get named; 0 if the get named an artifact id.
   uint64_t key_revision() const;
-  // True if the global store did not answer the get: the daemon used the binding that it remembers, and the
+  // True if the global store did not answer the get, and the daemon used the binding that it remembers. The
   // key may name another artifact by now.
   bool key_unconfirmed() const;
   // How the bytes came to this node; nullopt when the replica already existed.
   const std::optional<TransferReport>& transfer() const;
   // True after the connection to the daemon ended. The bytes stay readable, but the lease is over: call Get
-  // for a new lease. Becomes false again if a restarted daemon still has this memory (daemon.keep_pool): the
-  // client then takes the lease again automatically, as long as the Client lives.
+  // for a new lease. If a restarted daemon still has this memory (daemon.keep_pool), a living Client takes
+  // the lease again automatically, and lost() becomes false.
   bool lost() const;
-  // OK: no damage is known, or the replica is not attached. UNAVAILABLE: the replica is lost().
-  // DATA_LOSS, with the place: the daemon found that the bytes no longer match their digests (bad memory).
-  // The daemon then gives this replica to no other client, and bytes that were read recently may be wrong.
-  // The memory stays mapped and leased while this object lives. Another Get returns another replica, which
-  // the daemon fills from a good source. Check reads what the daemon last reported and makes no call.
+  // Returns what the daemon last reported, without a call:
+  // - OK: no damage is known, or the replica is not attached.
+  // - UNAVAILABLE: the replica is lost().
+  // - DATA_LOSS, with the place: the daemon found bytes that no longer match their digests (bad memory).
+  //   Bytes that were read recently may be wrong. The memory stays mapped while this object lives, but no
+  //   other client gets this replica. Call Get again: the daemon fills another replica from a good source.
   absl::Status Check() const;
-  // Computes the digests of every chunk that holds a requested tensor, at the speed of memory, and compares
-  // them with the manifest. DATA_LOSS, with the chunk, where they differ. FAILED_PRECONDITION for a replica
-  // that is not attached in host memory.
+  // Compares every chunk that holds a requested tensor with the manifest's digests, at the speed of memory.
+  // DATA_LOSS, with the chunk, if a chunk differs. FAILED_PRECONDITION if the replica is not attached in host
+  // memory.
   absl::Status Verify() const;
 
  private:
@@ -123,16 +123,16 @@ class Replica {
   const std::unique_ptr<State> state_;
 };
 
-// A get that runs in the background (Client::StartGet). Destroying it cancels the get and waits until the get
-// has ended. Thread-safe.
+// A get that runs in the background (Client::StartGet). The destructor cancels the get and waits until the
+// get has ended. Thread-safe.
 class PendingGet {
  public:
   ~PendingGet();
   PendingGet(const PendingGet&) = delete;
   PendingGet& operator=(const PendingGet&) = delete;
 
-  // Blocks until the get ends. DEADLINE_EXCEEDED at the deadline: the get goes on, and Wait may be called
-  // again. Returns the result once; FAILED_PRECONDITION after that.
+  // Blocks until the get ends. DEADLINE_EXCEEDED at the deadline: the get continues, and Wait may be called
+  // again. Returns the result once; later calls return FAILED_PRECONDITION.
   absl::StatusOr<std::unique_ptr<Replica>> Wait(SteadyTime deadline);
   void Cancel();
 

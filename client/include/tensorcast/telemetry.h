@@ -27,7 +27,7 @@ struct TelemetryOptions {
 
 // Turns telemetry on for this process. When the last copy of the returned pointer is destroyed, telemetry
 // sends the remaining records within five seconds and turns off. INVALID_ARGUMENT names the wrong value in
-// the options or the environment; FAILED_PRECONDITION when telemetry is on already. Thread-safe.
+// the options or the environment. FAILED_PRECONDITION if telemetry is on already. Thread-safe.
 absl::StatusOr<std::shared_ptr<void>> StartTelemetry(const TelemetryOptions& options);
 
 }  // namespace tensorcast::client
