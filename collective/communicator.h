@@ -1,8 +1,8 @@
 // Broadcasts between GPUs. A group has ranks, one for each GPU, in one or several processes. All ranks take
 // part in the same broadcasts. The only backend is NCCL, loaded at run time.
 //
-// A collective library can hang or abort its process (NCCL's issues #863 and #1777). It therefore runs only
-// in a process that may be killed: the node's helper, never the daemon.
+// A collective library can hang or abort its process (NCCL's issues #863 and #1777). Use it only in a process
+// that may be killed: the node's helper, never the daemon.
 //
 // Threading: a CollectiveLibrary is thread-safe. One thread at a time uses a Communicator, except for Abort.
 // A library must outlive its communicators; the device runtime must outlive both.
@@ -37,11 +37,11 @@ struct RankDevice {
   int device = 0;
 };
 
-// This process's ranks of a communicator. The communicator is aborted by an error (except for refused
-// arguments), or when a context ends during a wait. After an abort the buffers are no longer accessed, and
-// every later call fails with FAILED_PRECONDITION. The other ranks then fail or time out. The destructor of
-// an idle communicator leaves the group without an error at the other ranks, and waits at most a few seconds
-// until the other ranks leave too. The destructor of a communicator with unfinished broadcasts aborts it.
+// This process's ranks of a communicator. Any error except refused arguments aborts the communicator; so does
+// a context that ends during a wait. After an abort the buffers are no longer accessed, every later call
+// fails with FAILED_PRECONDITION, and the other ranks fail or time out. The destructor aborts unfinished
+// broadcasts. The destructor of an idle communicator causes no error at the other ranks, and waits at most a
+// few seconds until the other ranks leave too.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -50,8 +50,8 @@ class Communicator {
   // `buffers[i]` is the buffer of the i-th rank passed to Join. It must be on that rank's GPU, and must stay
   // allocated and must not be accessed until Await has returned. Every process must enqueue the same
   // broadcasts in the same order; NCCL does not detect a difference. A call with refused arguments
-  // (INVALID_ARGUMENT) enqueues nothing. Does not wait for the transfer. The first call may wait until all
-  // ranks have called Broadcast, because the ranks connect then.
+  // (INVALID_ARGUMENT) enqueues nothing. Does not wait for the bytes. But the first call, which connects the
+  // ranks, may wait until all ranks have called Broadcast.
   virtual absl::Status Broadcast(const RequestContext& context, int root, absl::Span<const DevicePtr> buffers,
                                  uint64_t bytes) = 0;
 
@@ -59,8 +59,7 @@ class Communicator {
   // if the context ends first.
   virtual absl::Status Await(const RequestContext& context) = 0;
 
-  // Aborts the communicator: calls in progress return CANCELLED. Any thread may call it, also during other
-  // calls.
+  // Aborts the communicator: calls in progress return CANCELLED. Thread-safe.
   virtual void Abort() = 0;
 };
 

@@ -23,8 +23,7 @@ namespace tensorcast::helper {
 class ChildProcess {
  public:
   // Runs this program (/proc/self/exe) again, with the arguments `argv` (its name first) and then "--fd=3":
-  // descriptor 3 is the child's end of the socket. Uses posix_spawn, because CUDA does not survive a fork: no
-  // code of this process runs in the child. RESOURCE_EXHAUSTED if no thread can be started.
+  // descriptor 3 is the child's end of the socket. RESOURCE_EXHAUSTED if no thread can be started.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(std::vector<std::string> argv);
   ~ChildProcess() { Kill(); }
   ChildProcess(const ChildProcess&) = delete;
@@ -42,8 +41,8 @@ class ChildProcess {
 
   // Kills the process and does not wait for its end. A waiting Receive then returns. Thread-safe.
   void Interrupt();
-  // Kills the process, even a stopped one, and blocks until it has ended. Then the kernel has released all
-  // resources of the process, also its mappings of device memory. Idempotent.
+  // Kills the process, even if it is stopped, and blocks until the process has ended. The kernel has then
+  // released all resources of the process, also mappings of device memory. Idempotent.
   void Kill();
 
  private:

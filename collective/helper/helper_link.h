@@ -1,10 +1,8 @@
-// The daemon's conversation with one helper process: starts the process, sends it one request at a time, and
-// keeps the communicators of this node's GPUs that it has formed. If an answer is late, is an error or cannot
-// be read, the process is killed: requests have no numbers, and a library that failed may hang. When a
-// function returns an error of the process, the process has ended and no longer maps memory of the daemon.
+// Starts a helper process, sends it one request at a time, and keeps the communicators that the process has
+// formed from this node's GPUs. If an answer is late, is an error or cannot be read, the link kills the
+// process. When a request returns such an error, the process no longer maps memory of the daemon.
 //
-// Thread-compatible: one thread at a time uses the link. Interrupt alone may be called during another call.
-// The destructor kills the process.
+// Thread-compatible, but Interrupt may be called during another call. The destructor kills the process.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
 // The daemon's end of its helper process. The helper broadcasts between the GPUs of this node, or of several
 // nodes, with a library that may hang or abort the process that it runs in.
 //
-// The constructor starts the process. If the process has ended, the next group starts another one. After a
-// timeout or an error the daemon kills the process. When a method returns an error of the process, the
-// process has ended and no longer maps memory of the daemon. The process keeps the eight communicators that
-// were used last, one for each set of GPUs. A communicator with ranks on other nodes ends with its group.
-// Only one group is open at a time, because two groups on the same GPUs could wait for each other.
+// The constructor starts the process. If the process has ended, the next group starts another process. After
+// a timeout or an error the daemon kills the process. When a method returns an error of the process, the
+// process has ended and no longer maps memory of the daemon. The process keeps the eight communicators of
+// this node's GPUs that were used last. A communicator with ranks on other nodes ends with its group. Only
+// one group is open at a time.
 //
-// Thread-safe; a group is used by one thread at a time. Groups must be destroyed before this object. The
-// destructor kills the process. If a started process ends before that, its end is logged and counted.
+// Thread-safe, but one thread at a time may use a group. Groups must be destroyed before this object. The
+// destructor kills the process. An earlier end of the process is logged and counted.
 #pragma once
 
 #include <memory>
@@ -42,12 +42,10 @@ struct HelperOptions {
   // Max time for any other answer. One request broadcasts at most 2,048 ranges; callers must keep their total
   // size small enough for this time.
   absl::Duration progress_timeout = absl::Seconds(10);
-  // Max time to form or leave a communicator with ranks on other nodes. This time is shorter, since another
-  // node may be lost.
+  // Max time to form or leave a communicator with ranks on other nodes.
   absl::Duration wide_forming_timeout = absl::Seconds(20);
-  // After a group of this node's GPUs could not form, the daemon tries no group of any kind for this time. A
-  // driver or library that does not work will not work for the next request either, and each attempt would
-  // cost its caller up to forming_timeout.
+  // After a group of this node's GPUs could not form, the daemon tries no group of any kind for this time,
+  // because each attempt costs its caller up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
 
   void FromConfig(ConfigReader& config);
