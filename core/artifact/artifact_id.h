@@ -1,6 +1,6 @@
 // The id of an artifact: a text made of the SHA-256 of its manifest's canonical bytes (FORMAT.md).
 //
-// Pure functions, so they are thread-safe. They accept any text and return no errors.
+// Pure functions; thread-safe. All accept any text.
 #pragma once
 
 #include <array>

@@ -66,14 +66,14 @@ class DigestBuilder {
 
 // Copies `source` to `destination`; the two ranges must not overlap. Use it for bytes that this process does
 // not read again soon, such as tensor bytes for a pool. On x86-64 the copy uses non-temporal stores, which
-// bypass the caches and do not read the destination first. After the return, ordinary synchronisation makes
-// the bytes visible to other threads. Thread-safe.
+// bypass the caches. After the return, ordinary synchronisation makes the bytes visible to other threads.
+// Thread-safe.
 void StreamingCopy(std::byte* destination, std::span<const std::byte> source);
 
 // One step of a copy that changes the bytes. Reads `next` into `buffer`, which stays in the cache. Meanwhile
-// writes `made`, the result of the previous step, to `destination` as StreamingCopy does. So memory is read
-// and written at the same time, as in a plain copy. None of the four ranges overlap. Other threads can see
-// the bytes at `destination` only after a later call of StreamingCopy on the same thread.
+// writes `made`, the result of the previous step, to `destination` as StreamingCopy does. The four ranges
+// must not overlap. Other threads can see the bytes at `destination` only after a later call of
+// StreamingCopy on the same thread.
 void ReadAndStream(std::byte* buffer, std::span<const std::byte> next, std::byte* destination,
                    std::span<const std::byte> made);
 

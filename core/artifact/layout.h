@@ -19,8 +19,7 @@ inline constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
 
 // The chunk size of an image of `image_bytes`: 2^floor(log2(image_bytes / 256)), at least kMinChunkBytes and
-// at most kMaxChunkBytes. Because it depends only on the image size, every process makes the same artifact
-// from the same tensors. An image of 256 MiB or more has at least 256 chunks.
+// at most kMaxChunkBytes.
 uint64_t ChunkBytesOf(uint64_t image_bytes);
 
 // The number of chunks of `chunk_bytes` in an image; the last one may be shorter. REQUIRES: chunk_bytes > 0.
@@ -46,15 +45,14 @@ struct ImageLayout {
 // than 2^32-1 chunks; the layout is then unchanged.
 absl::Status AssignOffsets(ImageLayout& layout);
 
-// Makes the checks of AssignOffsets, and checks that AssignOffsets would set the same offsets and image size.
-// The chunk size may be any positive multiple of 4096; the manifest checks the exact size.
+// Makes the checks of AssignOffsets, and checks offsets and image size: AssignOffsets would set the same
+// values. The chunk size may be any positive multiple of 4096; the manifest checks the exact size.
 absl::Status ValidateLayout(const ImageLayout& layout);
 
 // Whether both describe the same image; chunk sizes may differ.
 bool SameImage(const ImageLayout& a, const ImageLayout& b);
 
-// Padding: the bytes of an image that belong to no tensor. They must be zero. A first ingest checks this,
-// because its digests also cover the padding.
+// Padding: the bytes of an image that belong to no tensor. They must be zero.
 
 // The parts of `range` between tensors and behind the last tensor, in order. REQUIRES: a valid layout.
 std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range);

@@ -22,8 +22,7 @@ struct ObjectIdentity {
   friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
 };
 
-// The attributes of a file that change with every write. A user may set a file's mtime back; the kernel then
-// sets the ctime, which shows the change.
+// The attributes of a file that change with every write. A user can set the mtime back, but not the ctime.
 struct FileVersion {
   uint64_t device = 0;  // the number of the file system's device on this node
   uint64_t inode = 0;

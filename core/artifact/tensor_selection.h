@@ -1,5 +1,5 @@
 // Selects the tensors that a request names, and the chunks of the image that hold them. Pure functions. The
-// client and the daemon both use these functions, so that both select the same tensors.
+// client and the daemon both use these functions.
 //
 // A pattern that equals the name of a tensor selects that tensor. Any other pattern is a shell pattern
 // (glob(7)) for the whole name. `*` matches any text, `?` one character, `[a-z]` one of the listed

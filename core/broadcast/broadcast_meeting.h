@@ -48,8 +48,8 @@ struct WideRoot {
 class BroadcastMeeting {
  public:
   virtual ~BroadcastMeeting() = default;
-  // Reports that this node is ready, and blocks until all nodes are ready. Any error means that the group is
-  // over. `root` is set on the root's node.
+  // Reports that this node is ready, and blocks until all nodes are ready. After an error the group is over.
+  // `root` is set only on the root's node.
   virtual absl::StatusOr<WideRoot> Meet(const RequestContext& context, const WideGroupPlan& plan,
                                         const std::optional<WideRoot>& root) = 0;
   // Reports that this node does not take part, or has stopped taking part. Blocks only briefly.

@@ -12,19 +12,19 @@
 
 namespace tensorcast {
 
-// An ingest that may take part, and the memory of the replica that it makes.
+// An ingest that may take part in a broadcast.
 struct BroadcastReceiver {
   std::string artifact_id;
   Location location;
   std::string replica_id;
-  DevicePtr memory;     // the whole allocation; null: the ingest takes part in no broadcast
+  DevicePtr memory;     // the replica's whole allocation; null: the ingest takes part in no broadcast
   TraceContext ingest;  // the ingest's span
 };
 
 struct BroadcastMember {
   SourceInfo source;
-  // The chunks that arrived in the receiver's memory. They are not verified: the receiver must verify them.
-  // Ends when the group is over.
+  // The chunks that have arrived in the receiver's memory; the receiver must verify these chunks. The
+  // availability ends when the group is over.
   std::shared_ptr<const Availability> arrived;
   // The release of this pointer leaves the group, and ends the broadcast for all members. The release blocks
   // until the last write to the receiver's memory has ended, at most until the broadcaster's timeout.

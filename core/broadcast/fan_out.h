@@ -2,16 +2,15 @@
 // be filling.
 //
 // The ingests for the other GPUs join a group, which forms for at most about a second. Then the group's
-// thread broadcasts the chunks of the first replica (the root) into the memory of these GPUs, and each ingest
-// verifies the chunks that arrive in its GPU's memory. If a member leaves, or on any error, the group ends
-// for all members. The members then continue with copies, and keep the chunks that they have verified.
+// thread broadcasts the chunks of the first replica (the root) into the memory of these GPUs. Each ingest
+// verifies the chunks in its GPU's memory. If a member leaves, or on an error, the group ends for all
+// members. The members then keep their verified chunks, and copy the missing chunks.
 //
 //   Join ... Join ─► forming ─► broadcasting ─► over: all chunks arrived, the root's ingest failed, a
 //                       │                              member left, or the broadcaster failed
 //                       '─► dissolved: fewer than two joined
 //
-// Thread-safe. Only Join and the release of a membership block. No lock is held while the broadcaster or the
-// table is called, or while an availability is ended.
+// Thread-safe. Only Join and the release of a membership block.
 #pragma once
 
 #include <list>
@@ -39,9 +38,9 @@ class FanOut {
   FanOut(const FanOut&) = delete;
   FanOut& operator=(const FanOut&) = delete;
 
-  // Joins the group of `root`, a ready or filling replica on a GPU, and blocks while the group forms: until
-  // all ingests of the artifact that the table knows have joined, but at most about a second. nullopt without
-  // a broadcaster, or with fewer than two receivers. The group holds `root` until the group is over.
+  // Joins the group of `root`, a ready or filling replica on a GPU. Blocks until all the artifact's ingests
+  // in the table have joined, but at most about a second. nullopt without a broadcaster, or with fewer than
+  // two receivers. The group holds `root` until the group is over.
   std::optional<BroadcastMember> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                       const BroadcastReceiver& receiver);
 

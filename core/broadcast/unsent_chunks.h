@@ -28,7 +28,7 @@ class UnsentChunks {
   // chunk. DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
   // availability ended. REQUIRES: !empty().
   absl::StatusOr<std::vector<uint32_t>> Take(SteadyTime deadline);
-  // A running Take and all later ones return UNAVAILABLE.
+  // Running and later calls of Take return UNAVAILABLE.
   void Stop();
 
  private:

@@ -1,19 +1,17 @@
 // This node's part in broadcasts of an artifact from one GPU to a group of GPUs on several nodes.
 //
 // The engine's owner names the GPUs of this node that take part. The ingest for each such GPU joins when the
-// ingest has memory. When all have joined and the broadcaster is free, the group's thread waits for the other
-// nodes. It then broadcasts the root's chunks (also while the root fills), or receives them, for all GPUs of
-// this node at once. Each receiver verifies the chunks in its memory. The ingest of the root continues as if
-// there were no group.
+// ingest has memory. When all these ingests have joined and the broadcaster is free, the group's thread waits
+// for the other nodes. The thread then sends or receives the root's chunks, for all GPUs of this node at
+// once. The root may still be filling. Each receiver verifies the chunks in its memory.
 //
 //   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all chunks arrived, a member left, or an error
 //               '────────────┴────► over: too late, another node gave up, a member left
 //
-// A group makes one attempt. When it is over, its members continue with other sources, and keep the chunks
-// that they have verified.
+// A group makes one attempt. Afterwards its members keep their verified chunks, and continue with other
+// sources.
 //
-// Thread-safe. Only Stop, Join, the release of a membership and, briefly, Begin block. No lock is held while
-// the broadcaster, the table or the meeting is called, or while an availability is ended.
+// Thread-safe. Only Stop, Join, the release of a membership and, briefly, Begin block.
 #pragma once
 
 #include <list>
@@ -72,7 +70,7 @@ class WideBroadcasts {
   // Ends the group and blocks until it is over.
   void Leave(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(Group& group);
-  // Blocks until all ranks of this node have memory. If the root is on this node, takes a lease on it.
+  // Blocks until all ranks of this node have memory. If the root is on this node, takes a lease on the root.
   absl::Status Gather(Group& group);
   absl::Status Broadcast(Group& group);
   absl::Status Send(Group& group, WideBroadcastGroup& wide);

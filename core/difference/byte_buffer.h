@@ -1,5 +1,5 @@
-// A growing buffer of bytes. Clear keeps the buffer's memory for the next use. Unlike a vector, it does not
-// set new bytes to zero. Thread-compatible.
+// A growing buffer of bytes. New bytes are not set to zero. Clear keeps the memory for the next use.
+// Thread-compatible.
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 //               a list of the elements that change by a step, and the steps
 //               a list of the elements with an escaped step, and their values
 //
-// Next returns the lists of a path difference by difference. The lists of one call can be applied in any
-// order. The lists of a later call may depend on the lists of earlier calls.
+// Next returns the lists of a path difference by difference. Apply the lists of one call in any order, but
+// before the lists of later calls.
 #pragma once
 
 #include <cstddef>

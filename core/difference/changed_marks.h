@@ -1,5 +1,5 @@
-// Compares two rows of bytes and sets a bit for each element that differs. This is the main loop of the
-// encoder, and uses the widest instructions of the processor. Stateless; thread-safe.
+// Compares two rows of bytes and sets a bit for each element that differs. Uses AVX2 if the
+// processor has it. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
-// Makes the record of a chunk: compares the chunk with the base's chunk, and encodes what changed in the mode
-// with the smallest size. The record goes to a DifferenceEncoder, which makes a difference from all records.
+// Makes the record of a chunk: compares the chunk with the base's chunk, and encodes what changed in the
+// mode with the smallest size. A DifferenceEncoder collects the records.
 //
-// Thread-compatible: use one for each thread. If there is no memory for a record, the whole difference is
-// given up (DifferenceEncoder::NoteNoMemory).
+// If there is no memory for a record, the DifferenceEncoder gives up the whole difference
+// (DifferenceEncoder::NoteNoMemory).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace tensorcast {
 
-// Encodes one chunk after another. It reuses its working memory (at most a few chunks) and writes records to
+// Encodes one chunk after another. Reuses its working memory (at most a few chunks), and writes records to
 // the encoder's memory. Thread-compatible: use one for each thread.
 class ChunkEncoder {
  public:
@@ -28,9 +28,8 @@ class ChunkEncoder {
               std::span<const std::span<std::byte>> target);
   void Encode(uint32_t chunk, std::span<const std::byte> base, std::span<const std::byte> target);
 
-  // Encodes a chunk in steps, front to back, for a put that compares bytes while they are still in the cache.
-  // REQUIRES: both spans of a step have the same size, a multiple of kTensorAlignment, and the steps together
-  // are the whole chunk.
+  // Encodes a chunk in steps, front to back. REQUIRES: both spans of a step have the same size, a multiple
+  // of kTensorAlignment, and the steps together are the whole chunk.
   void Start(uint32_t chunk);
   void Append(std::span<const std::byte> base, std::span<const std::byte> target);
   // Stores the record in the DifferenceEncoder.

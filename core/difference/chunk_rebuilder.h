@@ -1,6 +1,6 @@
-// Makes chunks of the target from chunks of the base, and tells which elements changed. The difference may
+// Makes chunks of the target from chunks of the base, and lists the changed elements. The difference may
 // come from a peer. A damaged difference gives INVALID_ARGUMENT, or wrong bytes that the target's digests
-// reveal. Decoding never takes more memory than a few chunks.
+// reveal. Decoding needs memory for at most a few chunks.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class ChunkRebuilder {
   //
   // `base` and `target` are pieces that have the chunk's bytes in order. Their sizes are multiples of
   // kTensorAlignment, and may differ between base and target. Base and target may be the same memory; the
-  // target then overwrites the base. Otherwise they must not overlap.
+  // target then overwrites the base. Different memory must not overlap.
   //
   // INVALID_ARGUMENT for a damaged record, FAILED_PRECONDITION if ModeOf is kWhole. After an error the
   // target's bytes are undefined.

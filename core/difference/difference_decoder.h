@@ -1,5 +1,5 @@
-// Opens a difference, and finds the record of a chunk in the difference's image. The difference may come from
-// a peer. If it is damaged, opening it or reading a record gives INVALID_ARGUMENT.
+// Opens a difference, and finds the record of a chunk in the difference's image. The difference may come
+// from a peer. A damaged difference or record gives INVALID_ARGUMENT.
 #pragma once
 
 #include <cstddef>

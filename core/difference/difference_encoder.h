@@ -73,7 +73,7 @@ class DifferenceEncoder {
   // Stores the record of a chunk; the record's bytes are in memory(). Thread-safe for different chunks.
   // REQUIRES: chunk < geometry().chunk_count(), and each chunk is stored only once.
   void Store(uint32_t chunk, RecordMode mode, EncodedDifference::Record record);
-  // Gives the difference up after a failed allocation for a record. Thread-safe.
+  // Gives up the difference because memory for a record could not be allocated. Thread-safe.
   void NoteNoMemory(const absl::Status& why);
   // REQUIRES: no thread is storing this chunk.
   bool IsStored(uint32_t chunk) const { return records_[chunk].stored; }

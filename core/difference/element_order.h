@@ -1,6 +1,6 @@
-// Steps between values of an element (FORMAT.md). ToOrder maps the bits of an IEEE 754 float of any width and
-// format to an integer that grows with the value: it reverses the order of negative values. Two adjacent
-// representable values are then one step apart. Pure functions on unsigned integers of the element's width.
+// Steps between values of an element (FORMAT.md). ToOrder maps the bits of an IEEE 754 float of any width
+// and format to an integer that grows with the value. Adjacent representable values are one step apart. Pure
+// functions on unsigned integers of the element's width.
 #pragma once
 
 #include <concepts>

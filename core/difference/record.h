@@ -1,5 +1,5 @@
-// The bytes of a record (FORMAT.md): a header and three streams, each compressed (zstd, RFC 8878) if this
-// makes it shorter. Both classes reuse their memory and are thread-compatible.
+// The bytes of a record (FORMAT.md): a header and three streams, each compressed (zstd, RFC 8878) if
+// compression makes the stream shorter. Both classes reuse their memory and are thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,7 @@ struct RecordStreams {
 };
 
 // Returns the number of unchanged elements up to the next change, and moves `gap` past this gap. REQUIRES:
-// `gap` points to a gap in the positions of a sparse record that RecordReader has checked. (Such positions do
-// not end with a long gap.)
+// `gap` points to a gap in the positions of a sparse record that RecordReader has checked.
 inline uint64_t TakeGap(const uint8_t*& gap) {
   uint64_t elements = 0;
   for (; *gap == kLongGap; ++gap) elements += kLongGap;

@@ -58,8 +58,7 @@ struct DiskUsage {
   uint64_t free_bytes = 0;  // free on their file system
 };
 
-// A damaged packed file. The file stays on disk until the same artifact is written again or removed, so that
-// people can examine the file.
+// A damaged packed file. The file stays on disk until the same artifact is written again or removed.
 struct DamagedFile {
   std::string path;
   std::string artifact_id;
@@ -93,8 +92,8 @@ class ArtifactStore {
                                                                uint64_t manifest_bytes_max) = 0;
   // Removes the artifact's file and its entry, even if the file is damaged.
   virtual absl::Status Remove(std::string_view artifact_id) = 0;
-  // Closes the artifact's file if another process removed or replaced it; closing frees the file's space. A
-  // new file with the same name is not removed.
+  // Closes the artifact's file if another process removed or replaced the file. Closing frees the file's
+  // space. A new file with the same name is not removed.
   virtual void CloseLost(std::string_view artifact_id) = 0;
   // Forgets the damaged files that another process removed.
   virtual void ForgetRemovedDamage() = 0;

@@ -31,8 +31,8 @@ class FileIo {
   static FileIo* System();  // the kernel's; never destroyed
 };
 
-// As ErrnoStatus, but UNAVAILABLE if the error does not concern the file itself: a mount that went away
-// (ESTALE, ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may be available again later, with all its files.
+// As ErrnoStatus, but UNAVAILABLE if the mount went away (ESTALE, ENOTCONN, ENODEV) or does not answer
+// (ETIMEDOUT): the file may be available again later.
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path);
 
 }  // namespace tensorcast

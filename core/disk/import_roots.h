@@ -1,14 +1,12 @@
-// The folders (roots) beneath which a daemon may open files for clients. All such files are opened here.
+// The folders (roots) beneath which a daemon may open files for clients.
 //
-// First a path is resolved with all its links, and the real path must lie beneath a root. Then the file is
-// opened by the real path, one component after the other; a link in the real path is an error. So a process
-// that swaps folders and links between the two steps gains nothing: the opened file lies at the real path.
-// (openat2 with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS does the same, but some sandboxes forbid it.)
-// Afterwards only the descriptor is used, never the path. If a root is mounted or replaced later, the new
-// folder is used.
+// First ImportRoots resolves a path with all its links; the real path must lie beneath a root. Then
+// ImportRoots opens the real path, one component after the other; a link in the real path is an error. So a
+// process that swaps folders and links between the two steps cannot reach a file outside the roots. The
+// reader uses only the descriptor, never the path. If a root is mounted or replaced later, the new folder is
+// used.
 //
-// Only regular files are opened for reading: opening a FIFO could block, and opening a device could have
-// effects.
+// Only regular files are opened for reading.
 //
 // Immutable; thread-safe.
 #pragma once
@@ -29,9 +27,9 @@ class ImportRoots final : public ObjectStore {
  public:
   // Without folders, no file may be opened. An error if one of the folders does not exist.
   //
-  // All refusals are the same PERMISSION_DENIED, for a file that is outside the roots, missing, or not
-  // readable. So a client learns nothing about such files; the log has the reason. UNAVAILABLE, also without
-  // the reason, if a mount went away or does not answer.
+  // A file that is outside the roots, missing, or not readable always gives the same PERMISSION_DENIED, so
+  // that a client learns nothing about the file; the log has the reason. UNAVAILABLE, also without the
+  // reason, if a mount went away or does not answer.
   static absl::StatusOr<ImportRoots> Beneath(const std::vector<std::string>& folders);
 
   // Allows all files that this process may read, for tools that run with their caller's rights. Errors have
@@ -48,8 +46,8 @@ class ImportRoots final : public ObjectStore {
   // links from <model>/snapshots/<revision>/ into <model>/blobs/ are followed.
   //
   // Find first writes out stores to the file through mappings (WriteOutMappedPages), which may wait for the
-  // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends before that. Open of a returned folder does the
-  // same for its file.
+  // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends first. Open of a returned folder does the same
+  // for the opened file.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
   // Opens, by its real path, a file that was opened before. FAILED_PRECONDITION if the file has changed

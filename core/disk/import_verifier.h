@@ -1,9 +1,8 @@
-// Compares bytes with a manifest and drops the bytes. An import uses this to read its files a second time,
-// and to compare each chunk with the first reading.
+// Compares bytes with a manifest and drops the bytes. An import uses this to compare a second reading of its
+// files with the first reading.
 //
-// A file's times show every write(2) that ends before the last chunk was read, but not all stores to a mapped
-// file (README.md has the details). If all chunks are equal in both passes, the import has the file's content
-// of one moment between the passes.
+// A file's times do not show all stores to a mapped file (README.md). If all chunks are equal in both
+// readings, the import has the file's content of one moment between the readings.
 //
 // Stateless; thread-safe.
 #pragma once

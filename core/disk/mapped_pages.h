@@ -1,5 +1,5 @@
-// Makes stores through mappings visible in a file's times. Tells on which file systems this is impossible,
-// and which file systems may hang. Stateless; thread-safe.
+// Makes stores through mappings visible in a file's times, and classifies file systems: some never show such
+// stores, some may hang. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,8 @@ namespace tensorcast {
 absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file);
 
 // The name of a type of file system (statfs's f_type) that may leave a file's times unchanged after a store
-// through a mapping. On such a file system an unchanged identity proves nothing. Empty for other types: on
-// these the first store to a page after WriteOutMappedPages changes the times, or reaches the file together
-// with the file's new times (network file systems). README.md has the reasons.
+// through a mapping. On such a file system an unchanged identity proves nothing. Empty for other types.
+// README.md has the reasons.
 std::string_view UntraceableFileSystem(uint64_t type);
 
 // As UntraceableFileSystem, for the file's own file system. "unknown" if its type cannot be read.

@@ -1,7 +1,6 @@
-// Opens files that a client of this host passed as descriptors (core/handles, OFFER_FILES). Only the client's
-// permissions count, because this process opens no path. The client chose the file system behind each
-// descriptor, so the function may block as long as that file system blocks: call it with RunAside
-// (base/aside.h). Thread-safe.
+// Opens files that a client of this host passed as descriptors (core/handles, OFFER_FILES). This process
+// opens no path, so only the client's permissions count. The client chose the file systems of the files, and
+// such a file system may hang: call the function with RunAside (base/aside.h). Thread-safe.
 #pragma once
 
 #include <vector>

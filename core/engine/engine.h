@@ -55,7 +55,7 @@ struct EngineOptions {
   // Whether to compare BLAKE3, too, for chunks from another host, so that no node can forge them. XXH3 is
   // always compared.
   bool distrust_other_hosts = false;
-  // If for this time no source of an ingest has had a missing chunk, the ingest gives up its sources.
+  // An ingest gives up its sources if for this time none of its sources has had a missing chunk.
   absl::Duration peer_timeout = absl::Seconds(10);
 
   void FromConfig(ConfigReader& config) {
@@ -87,9 +87,9 @@ class StoreEngine {
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
 
-  // Takes over replicas that the previous daemon left in the pool's memory. Each becomes ready after it was
-  // compared with its digests: in the background, or at once if an ingest of its artifact needs it. Call it
-  // once, before any other call. `on_settled` is OnKeptSettled of core/replicas/kept_replicas.h.
+  // Takes over replicas that the previous daemon left in the pool's memory. Verifies each replica in the
+  // background before the replica becomes ready; an ingest of the artifact verifies the replica at once. Call
+  // Adopt once, before any other call. `on_settled` is OnKeptSettled of core/replicas/kept_replicas.h.
   void Adopt(
       std::vector<KeptReplica> replicas,
       std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)> on_settled);
@@ -111,23 +111,23 @@ class StoreEngine {
   // A lease for callers that can use an incomplete replica. The replica may be ready, or a partial or filling
   // replica of a known artifact in host memory. NOT_FOUND for other replicas.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
-  // As LeaseFilling, to serve other nodes. Such a lease does not prevent the eviction of a partial replica:
-  // the holder must end it soon after its availability ends with an error. FAILED_PRECONDITION for a replica
-  // with unverified chunks.
+  // As LeaseFilling, to serve other nodes. A partial replica may be evicted despite such a lease: the holder
+  // must end the lease soon after the replica's availability ends with an error. FAILED_PRECONDITION for a
+  // replica with unverified chunks.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
 
-  // Returns when the listener was told of every change so far. Must not be called by the listener.
+  // Blocks until the listener has received every change so far. Must not be called by the listener.
   void AwaitListener() const;
 
-  // Host memory for bytes that are not a replica. Evicts as an ingest does, but waits neither for leases nor
-  // for ingests, because an ingest may wait for this call. After this memory is freed, a waiting request for
-  // room may notice the room only after some seconds. Errors as EvictingAllocator::AllocateHost.
+  // Allocates host memory for bytes that are not a replica. Evicts replicas as an ingest does, but does not
+  // wait for leases or ingests. When this memory is freed, a waiting request may notice the free memory only
+  // after some seconds. Errors as EvictingAllocator::AllocateHost.
   absl::StatusOr<HostAllocation> AllocateScratch(const RequestContext& context, const std::string& subject,
                                                  uint64_t bytes);
 
-  // Removes a replica: at once if it is not leased, else when its last lease ends; until then it gets no new
-  // leases. FAILED_PRECONDITION if the replica is pinned, allocating or filling, or, without `force`, if the
-  // guard refuses. UNAVAILABLE, without `force`, if the guard cannot decide now.
+  // Removes a replica. A leased replica gets no new leases, and is removed when its last lease ends.
+  // FAILED_PRECONDITION if the replica is pinned, allocating or filling. Without `force` also
+  // FAILED_PRECONDITION if the guard refuses, and UNAVAILABLE if the guard cannot decide now.
   absl::Status Evict(std::string_view replica_id, bool force);
   // NOT_FOUND for an unknown replica; FAILED_PRECONDITION for a draining one.
   absl::Status SetPinned(std::string_view replica_id, bool pinned);
@@ -137,15 +137,14 @@ class StoreEngine {
   absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
 
   // Adds this node to a group that broadcasts an artifact between nodes. Ingests to the group's locations
-  // join the group, and receive chunks by the broadcast until it ends.
+  // join the group, and receive chunks by the broadcast until the broadcast ends.
   void BeginBroadcast(const WideGroupPlan& plan);
 
-  // Removes disk replicas with a packed file that another process removed or replaced: they are no longer
-  // copies. Call it periodically, on a thread that may wait for the disk. Ingest checks the requested replica
-  // without this call.
+  // Removes disk replicas with a packed file that another process has removed or replaced. Call it
+  // periodically, on a thread that may wait for the disk. Ingest itself checks the requested replica.
   void DropLostFiles();
-  // Removes the replicas of unhealthy devices. Call it periodically. Each ingest also does this at its end,
-  // so that these replicas are removed before a caller learns of a failure.
+  // Removes the replicas of unhealthy devices. Call it periodically. Each ingest also does this before it
+  // reports its result.
   void WithdrawUnhealthy();
 
   std::vector<ReplicaInfo> ListReplicas() const;
