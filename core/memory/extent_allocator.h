@@ -1,6 +1,6 @@
 // Allocates granules of a pool, in contiguous ranges where possible, else in several pieces. The pool
-// consists of segments, and a range never crosses from one segment into the next. Does not touch the memory
-// itself. Thread-compatible.
+// consists of segments, and a range lies in one segment. Does not touch the memory itself.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class ExtentAllocator {
   // - the smallest free range that is large enough, so that large ranges stay whole;
   // - as few ranges as possible of one segment: the segment with the fewest free granules that still has
   //   enough;
-  // - all free granules of the segment that has the most, and then the rest by these rules again.
+  // - all free granules of the segment with the most free granules, and the remaining granules by these
+  //   rules.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
   // Allocates from the smallest free range that is large enough and lies in a segment for which `suits` is
   // true; nullopt when there is none. REQUIRES: count > 0.
@@ -53,7 +54,7 @@ class ExtentAllocator {
   void Erase(ByFirst::iterator range);
 
   const uint64_t segment_granules_;
-  // The same free ranges, by place and by size.
+  // All free ranges, by place and by size.
   ByFirst by_first_;
   std::set<std::pair<uint64_t, uint64_t>> by_count_;  // (count, first)
   std::vector<uint64_t> free_in_segment_;

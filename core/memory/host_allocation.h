@@ -20,9 +20,8 @@ using ConstHostSpan = std::span<const std::byte>;
 uint64_t GranuleBytes(std::span<const ByteRange> ranges);
 
 // Owns memory for an image of bytes() bytes: for the whole image, or for only some of its granules.
-// Allocations can share granules. The destructor of the last allocation that has a granule gives the granule
-// back to the pool. Must not outlive its pool. Movable. Its const functions are thread-safe, because an
-// allocation never changes.
+// Allocations can share granules. The last allocation that has a granule gives the granule back to the pool.
+// Must not outlive its pool. Movable. Its const functions are thread-safe.
 class HostAllocation {
  public:
   HostAllocation() = default;
@@ -43,7 +42,7 @@ class HostAllocation {
   std::vector<HostSpan> Spans(uint64_t offset, uint64_t bytes) const;
   // The bytes that Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
   uint64_t MissingBytes(std::span<const ByteRange> ranges) const;
-  // A new allocation that shares only those granules of this one that hold bytes of the ranges.
+  // A new allocation that shares only the granules of this allocation that hold bytes of the ranges.
   // REQUIRES: the ranges lie in the image.
   HostAllocation Only(std::span<const ByteRange> ranges) const;
 

@@ -1,5 +1,4 @@
-// Reads how much memory this host can give to a pool. The pool uses this, and so does code that checks the
-// size of a pool before the pool is made. Stateless; thread-safe.
+// Reads how much memory this host can give to a pool. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@ struct HostLimits {
 HostLimits ReadHostLimits();
 
 // RESOURCE_EXHAUSTED, with the limit, if the host cannot give memory to a pool of `bytes` bytes. A
-// `prefaulted` pool must also fit the memory that is available now: prefaulting more would start the
-// out-of-memory killer. `segment_bytes` is the size of the pool's largest file.
+// `prefaulted` pool must also fit the memory that is available now. `segment_bytes` is the size of the
+// pool's largest file.
 absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, const HostLimits& limits);
 
 // The bytes in free huge pages of 2 MiB that are not reserved for other processes; 0 if the host has none.

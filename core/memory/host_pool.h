@@ -5,14 +5,14 @@
 // that gets the descriptor of a segment can map it only for reading, and sees no other segment.
 //
 // The pool allocates extents of whole 2 MiB granules. If no free range is large enough, an allocation gets
-// several extents, so it fails only if too few granules are free. An allocation lies in one segment if
-// possible; an extent always lies in one segment. The pool counts the allocations that share each granule.
-// Grow and HostAllocation::Only make a new allocation, which shares granules with the old one; the old one
-// does not change.
+// several extents. So an allocation fails only if too few granules are free. An extent lies in one segment.
+// Allocations can share granules: Grow and HostAllocation::Only make a new allocation from an existing
+// allocation, which does not change.
 //
 // An image of at most kMaxSmallBytes takes one extent of whole memory pages, and shares its granule with
-// other small images. Otherwise each of thousands of small images, such as model adapters, would take a whole
-// granule. Thread-safe.
+// other small images.
+//
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -49,8 +49,8 @@ class HostPool {
     // transparent huge pages as far as the kernel makes them during pre-faulting, and ordinary pages.
     bool use_huge_pages = true;
     int prefault_threads = 1;  // 0: pages appear at first touch
-    // Whether images of at most kMaxSmallBytes share granules. They never share in reserved huge pages,
-    // because a client cannot map a part of such a page.
+    // Whether images of at most kMaxSmallBytes share granules. In reserved huge pages images never share
+    // granules, because a client cannot map a part of a huge page.
     bool share_granules = true;
     // The NUMA nodes that provide the memory of new segments, in turn. Empty: the kernel chooses.
     std::vector<int> numa_nodes = {};
@@ -64,14 +64,15 @@ class HostPool {
 
   // The segments of an earlier pool, and callbacks for their replacement.
   struct Kept {
-    // A kept segment takes the place of a new one of its size. It is read-only and counts as used until its
-    // last allocation ends. Then a new segment replaces it; the new pages appear at first touch. A segment
-    // that fits no place, or lacks a seal, is dropped. A segment without a descriptor takes a place of any
-    // size, which has no memory until the segment is replaced.
+    // A kept segment takes the place of a new segment of the same size. The kept segment is read-only and
+    // counts as used until its last allocation ends. A new segment then replaces the kept segment; the new
+    // pages appear at first touch. The pool drops a segment that fits no place or lacks a seal. A segment
+    // without a descriptor takes a place of any size. This place has no memory until the segment is
+    // replaced.
     std::vector<KeptSegment> segments;
-    // Called when a kept segment is replaced, on the thread that ended its last allocation, with no lock
-    // held. before_replaced is called before the old segment is unmapped; on_replaced is called before
-    // anything is allocated in the new segment. Both may be empty.
+    // The pool calls both functions when it replaces a kept segment, on the thread that ended the segment's
+    // last allocation, with no lock held. The pool calls before_replaced before it unmaps the kept segment,
+    // and on_replaced before it allocates in the new segment. Both functions may be empty.
     std::function<void(const PoolSegment& gone)> before_replaced;
     std::function<void(const PoolSegment& made, const std::string& made_name, const std::string& gone_name)>
         on_replaced;
@@ -109,8 +110,8 @@ class HostPool {
   // Replaces the kept segments in which no allocation was adopted. REQUIRES: no adopted allocation ends
   // during the call.
   void DropUnusedKept();
-  // After this call, the pool no longer replaces a kept segment when its last allocation ends. Call it when
-  // this pool is about to end and the next pool will adopt from these segments.
+  // After this call the pool no longer replaces kept segments. Call it before this pool ends, if the next
+  // pool will adopt from the kept segments.
   void StopReplacing();
 
   // The bytes that Allocate(image_bytes) takes: whole granules, or pages if the image shares a granule.
@@ -121,8 +122,7 @@ class HostPool {
   const std::vector<PoolSegment>& segments() const;
   // The name is unique among the segments of all pools.
   std::string segment_name(size_t segment) const;
-  // The id of the pool. It changes whenever a segment is replaced, so an id and a segment number together
-  // identify memory.
+  // The pool's id. Each replacement of a segment changes the id, so id and segment number identify memory.
   std::string id() const;
   SegmentKind kind(size_t segment) const;
   bool huge_pages() const;  // whether the pool uses reserved huge pages

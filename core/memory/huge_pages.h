@@ -1,7 +1,6 @@
 // Transparent huge pages for shared memory, for hosts without reserved huge pages.
 //
-// A process that maps such memory takes one page fault for every 2 MiB, instead of one for every 64 KiB with
-// ordinary shared pages. The kernel also provides memory a few times as fast in huge pages. Thread-safe.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,8 @@
 
 namespace tensorcast {
 
-// Sets the node of the pages of this memfd mapping that do not exist yet, whichever thread or process touches
-// them first. The first failure is logged. Thread-safe.
+// Sets the node for the pages of this memfd mapping that do not exist yet, for every process that maps the
+// memfd. The first failure is logged. Thread-safe.
 void PreferNumaNode(std::byte* base, uint64_t bytes, int node);
 
 // The node that PreferNumaNode set for the page at `address`; nullopt: none.

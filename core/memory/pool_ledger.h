@@ -1,14 +1,13 @@
-// The accounts of a host pool: which granules are free, how many allocations name each of the others, and
-// which segments are kept from a previous pool. Does not touch the memory itself.
+// The accounts of a host pool: the free granules, the references to taken granules, and the segments that
+// are kept from a previous pool. Does not touch the memory itself.
 //
-// A granule is free (the allocator has it), or taken with one reference, or taken with further references.
-// The first reference belongs to the allocation that took the granule; in a kept segment it belongs to the
-// pool itself until the segment is replaced. Allocations that share the granule add further references. A
-// granule goes back to the allocator with its last reference; a kept segment goes back as a whole, when no
-// allocation names it and a new memfd has replaced it.
+// A taken granule has one or more references. The first reference belongs to the allocation that took the
+// granule. In a kept segment the first reference belongs to the pool until the segment is replaced.
+// Allocations that share the granule add further references. When the last reference is dropped, the granule
+// is free. The granules of a kept segment become free all at once, when a new memfd has replaced the
+// segment.
 //
-// Thread-compatible: HostPool guards it with its mutex. An error changes nothing in the accounts but the
-// number of failures. Internal to this folder.
+// Thread-compatible. An error changes only the number of failures. Internal to this folder.
 #pragma once
 
 #include <algorithm>
@@ -50,9 +49,8 @@ class PoolLedger {
   absl::StatusOr<std::vector<ImageExtent>> Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents);
 
   void AddReferences(Extent extent);
-  // Drops the references of an allocation to an extent, and gives back the granules that no other allocation
-  // names. The granules of a kept segment go back all at once, when the segment is replaced. Returns true if
-  // the caller must now replace the segment.
+  // Drops the references of an allocation to an extent. Returns true if the caller must now replace the
+  // extent's segment.
   bool DropReferences(Extent extent);
 
   size_t SegmentOf(Extent extent) const { return extent.offset / segment_bytes_; }
@@ -63,7 +61,7 @@ class PoolLedger {
 
   std::vector<size_t> UnusedKept() const;  // the kept segments in which no allocation was adopted
   void StopReplacing() { replaces_ = false; }
-  // Sets the name of the new memory in the place of a kept segment, and returns the previous name. The caller
+  // Sets the name of the memory that replaces a kept segment, and returns the previous name. The caller
   // calls Replaced later.
   std::string Rename(size_t segment, std::string name);
   // The segment is the pool's own from now on, and all of it is free.
@@ -78,8 +76,7 @@ class PoolLedger {
   struct Place {
     std::string name;
     SegmentKind kind = SegmentKind::kOwn;
-    // In a kept segment: the granules and small extents that allocations name, each counted as often as it is
-    // named.
+    // In a kept segment: the number of references from allocations to granules and small extents.
     uint64_t adopted = 0;
 
     bool kept() const { return kind != SegmentKind::kOwn; }
@@ -95,8 +92,8 @@ class PoolLedger {
   const uint64_t bytes_;
   const uint64_t segment_bytes_;
   ExtentAllocator allocator_;
-  // For each granule, the number of allocations that name it beyond the first. Few granules are shared at a
-  // time, and while none is shared the loops over them are skipped.
+  // For each granule, the number of references beyond the first. While the sum is 0, loops over this vector
+  // are skipped.
   std::vector<uint32_t> further_references_;
   uint64_t all_further_references_ = 0;  // the sum
   SmallExtents small_{PageBytes()};      // of granules that the allocator handed out

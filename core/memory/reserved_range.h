@@ -28,16 +28,15 @@ class ReservedRange {
   }
   ~ReservedRange();
 
-  // How this process may access a mapping. kCopyOnWrite: this process may read and write; a page that it
-  // writes to becomes a private copy, which no other process sees.
+  // kCopyOnWrite: this process may read and write, and other processes do not see the writes.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
   // The bytes that a mapping of the file's first `bytes` bytes takes: `bytes`, rounded up to whole huge pages
   // if the file consists of reserved huge pages.
   static uint64_t MappedBytes(int fd, uint64_t bytes);
   // Maps bytes [offset, offset + bytes) of the file at offset `at` of the range. REQUIRES: the bytes fit in
-  // the range. INVALID_ARGUMENT if the huge pages that hold these bytes do not fit: the mapping would replace
-  // memory behind the range. kCopyOnWrite of reserved huge pages reserves the same number of huge pages
-  // again, because a write without a free page would raise SIGBUS. RESOURCE_EXHAUSTED if too few are free.
+  // the range. INVALID_ARGUMENT if the huge pages that hold these bytes do not fit in the range.
+  // kCopyOnWrite of reserved huge pages reserves the same number of huge pages again. RESOURCE_EXHAUSTED if
+  // too few huge pages are free.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
   std::byte* base() const { return base_; }  // nullptr for an empty range

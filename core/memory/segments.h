@@ -8,8 +8,7 @@
 
 namespace tensorcast {
 
-// The size of a segment. A client of one replica can read the other replicas in the same segment, so segments
-// should be small; but a pool of many segments needs many descriptors.
+// The size of a segment. A client of one replica can read the other replicas in the same segment.
 inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
 
 // One of the memfds that a pool is made of. All segments but the last have the same size.
@@ -19,8 +18,8 @@ struct PoolSegment {
   int fd = -1;  // sealed; the pool owns it and passes it to readers
 };
 
-// A segment that outlived the pool that made it. Its memory can be read, but never written again. A segment
-// without a descriptor has no memory, but keeps its place in the pool.
+// A segment that outlived the pool that made it. Its memory is only for reading. A segment without a
+// descriptor has no memory, but keeps its place in the pool.
 struct KeptSegment {
   std::string name;
   UniqueFd fd;

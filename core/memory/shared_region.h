@@ -28,8 +28,7 @@ inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WR
 // The segment for each place of a pool of `bytes`: kept segments that fit, and new segments without a name.
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept);
 
-// Owns the descriptors and the mapping. Movable; its accessors are thread-safe, because their results never
-// change.
+// Owns the descriptors and the mapping. Movable. Accessors are thread-safe.
 class SharedRegion {
  public:
   // Huge pages have 2 MiB. kHugeWhereMade: transparent huge pages, as far as the kernel makes them during
@@ -80,8 +79,8 @@ class SharedRegion {
 };
 
 // Touches every page of a region in the background, so that later users do not wait for page faults. Changes
-// no byte, so the region may be in use at the same time. If memory runs out, it logs an error and stops; the
-// remaining pages appear at first touch. Thread-safe.
+// no byte, so the region may be in use at the same time. If memory runs out, the Prefaulter logs an error
+// and stops; the remaining pages appear at first touch. Thread-safe.
 class Prefaulter {
  public:
   // `region` must outlive this object. With 0 threads complete() stays false.
@@ -90,7 +89,7 @@ class Prefaulter {
   ~Prefaulter();
 
   bool complete() const { return complete_.load(std::memory_order_acquire); }
-  // Blocks until every thread has ended, for any reason.
+  // Blocks until every thread has ended.
   void Wait();
 
  private:

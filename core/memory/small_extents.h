@@ -1,6 +1,5 @@
-// Allocates pieces of granules for images that are much smaller than a granule, so that each of thousands of
-// images does not take a granule. A granule is cut into memory pages, since a page is the smallest unit that
-// a client can map. Does not touch the memory itself. Thread-compatible.
+// Allocates pieces of granules for images that are much smaller than a granule. A piece consists of memory
+// pages, the smallest unit that a client can map. Does not touch the memory itself. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +20,13 @@ class SmallExtents {
   // Allocates whole pages of one granule, with one reference; nullopt if no granule has room for them.
   // REQUIRES: 0 < bytes <= kGranuleBytes.
   std::optional<Extent> Allocate(uint64_t bytes);
-  // Adds a granule of the pool, by its number. Pieces are cut from it.
+  // Adds a granule of the pool, by its number, for further pieces.
   void AddGranule(uint64_t granule);
 
   // REQUIRES: the piece was allocated here and still has a reference.
   void AddReference(Extent piece);
-  // Drops a reference; the last one frees the piece. If its granule then has no piece, returns the granule's
-  // number: the granule belongs to the caller again.
+  // Drops a reference; the last reference frees the piece. Returns the granule's number if the granule then
+  // has no piece: the granule belongs to the caller again.
   std::optional<uint64_t> DropReference(Extent piece);
 
   uint64_t free_bytes() const { return free_bytes_; }
@@ -39,7 +38,7 @@ class SmallExtents {
   };
 
   const uint64_t page_bytes_;
-  std::map<uint64_t, Granule> granules_;  // the lowest that has room is used, so that the others become empty
+  std::map<uint64_t, Granule> granules_;             // pieces are cut from the lowest granule with room
   absl::flat_hash_map<uint64_t, uint32_t> further_;  // references beyond the first, by the piece's offset
   uint64_t free_bytes_ = 0;
 };

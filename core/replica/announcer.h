@@ -1,6 +1,5 @@
 // Remembers the chunks of an availability that were announced to a receiver, and returns the new chunks as
-// compact announcements. For code that announces an availability over a network or a socket.
-// Thread-compatible.
+// compact announcements. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks)
 
 class Announcer {
  public:
-  // If `only` is not empty, only the chunks in `only` are announced; it has the form of Availability::Words.
+  // If `only` is not empty, only its chunks are announced. `only` has the form of Availability::Words.
   explicit Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only = {});
 
   // Returns the chunks that are present and were not returned before, in announcements of at most `max_words`

@@ -2,8 +2,9 @@
 // its place, and stays there. The set only grows, and ends once: complete, or with the reason why no more
 // chunks will come.
 //
-// A pull has two availabilities. The ingest that fills the source's replica writes the first one. The lane
-// sends the changes to the second one, the receiver's mirror. The receiver picks chunks by its mirror.
+// A pull has two availabilities: one at the source and its mirror at the receiver. The ingest of the source's
+// replica writes the availability at the source. The lane sends the changes to the mirror. The receiver picks
+// chunks by the mirror.
 //
 // Thread-safe; any number of writers and readers. Queries about chunks, and ended(), take no lock.
 #pragma once
@@ -50,7 +51,7 @@ class Availability {
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint32_t chunks() const { return chunks_; }
 
-  // Adds a chunk. Does nothing if the set already has it or has ended. REQUIRES: chunk < chunks().
+  // Adds a chunk. Does nothing if the set has the chunk or has ended. REQUIRES: chunk < chunks().
   void Add(uint32_t chunk);
   // Adds the chunks of a peer's announcement: chunk `first` + i if bit i % 64 of words[i / 64] is set. Bits
   // past the last chunk are ignored. Calls the observers at most once.
@@ -69,11 +70,12 @@ class Availability {
   // One word of Words(). REQUIRES: index * 64 < chunks().
   uint64_t Word(uint32_t index) const { return words_[index].load(std::memory_order_acquire); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  // The status that was given to End. REQUIRES: ended(). An observer must not call it.
+  // The status that was given to End. REQUIRES: ended(), and the caller is not an observer.
   absl::Status end() const;
 
   // Calls `observer` after each later change, on the thread that made the change and under a lock of this
-  // object. The observer may wake a thread or post a task. It must not block, because ~Watch waits for it.
+  // object. The observer may wake a thread or post a task. The observer must not block, because ~Watch waits
+  // for its end.
   [[nodiscard]] Watch OnChange(std::function<void()> observer) const;
 
  private:

@@ -1,7 +1,6 @@
-// The inventory digest, which a node and the global store compare to check that they list the same replicas.
-// It is the sum, modulo 2^64, of the XXH3-64 (https://github.com/Cyan4973/xxHash) of the id of each ready or
-// partial replica. A new or removed replica changes the sum by one addition or subtraction. Pure;
-// thread-safe.
+// A node and the global store compare inventory digests to check that they list the same replicas. The digest
+// is a sum modulo 2^64. Each ready or partial replica adds the XXH3-64 (https://github.com/Cyan4973/xxHash)
+// of its id. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>

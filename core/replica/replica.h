@@ -1,6 +1,5 @@
-// The facts of a replica at one moment: its location, its state and its number of chunks. Values without the
-// replica's memory or file (core/replicas/replica_lease.h), so that code that coordinates or shows replicas
-// links neither devices nor disks.
+// The facts of a replica at one moment, such as its location, its state and its number of chunks. Value
+// types. A lease gives access to the bytes (core/replicas/replica_lease.h).
 #pragma once
 
 #include <compare>
@@ -30,14 +29,13 @@ struct Location {
 std::string_view LocationKindName(LocationKind kind);  // "gpu", "cpu", "disk"
 
 // The usual order is allocating, filling, ready, draining, gone. An allocating or filling replica may become
-// failed. A replica in host memory that needs only some chunks, or that gets no more chunks, becomes partial
-// after filling; later it fills again or drains. A partial replica serves the chunks that it has, but does
-// not count as a copy. Only the engine changes states.
+// failed. A filling replica in host memory becomes partial if only some chunks are wanted, or if no more
+// chunks come. A partial replica fills again later, or drains. A partial replica serves the chunks that it
+// has, but does not count as a copy. Only the engine changes states.
 enum class ReplicaState : uint8_t { kAllocating, kFilling, kPartial, kReady, kDraining, kGone, kFailed };
 std::string_view ReplicaStateName(ReplicaState state);
 bool IsLegalTransition(ReplicaState from, ReplicaState to);
 
-// A copy of a replica's facts at one moment.
 struct ReplicaInfo {
   std::string id;           // UUID, new for each replica
   std::string artifact_id;  // empty while a first ingest computes it

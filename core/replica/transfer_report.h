@@ -29,9 +29,9 @@ inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
 inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast between GPUs
 // Equal chunks of another artifact in this node's host memory. The source's name is the id of that artifact.
 inline constexpr std::string_view kEqualLane = "equal";
-// Chunks that are decoded from a base and differences, which are replicas of this node. The source's name is
-// the id of the base. The source's type is kLocal, but its bytes depend on differences from other hosts: with
-// distrust_other_hosts both digests are compared.
+// Chunks that are decoded from a base and differences on this node. The source's name is the id of the base.
+// The source's type is kLocal, but the differences may come from other hosts. So distrust_other_hosts
+// applies: both digests are compared.
 inline constexpr std::string_view kDifferenceLane = "difference";
 
 // Identifies a source in errors, logs, spans and reports.
@@ -40,7 +40,7 @@ struct SourceInfo {
   std::string lane;             // a transport's name, or one of the names above
   std::string name;             // the name of a node, a path, or what the lane's comment says
   std::string grant_id = {};    // the grant for reading this source; empty: none is needed
-  TraceContext span = {};       // the span reserved for reading this source, if the other end links to it
+  TraceContext span = {};       // span reserved for reading this source, if the serving daemon links to it
   TraceContext made_by = {};    // the ingest that made the source's replica, if known
   std::string replica_id = {};  // the source's replica; empty: the source is not a replica
   bool outside = false;  // a shared origin outside the cluster: all receivers together read each chunk once
@@ -86,17 +86,17 @@ struct SourceChange {
 // A source of an ingest, from the time when it joined to the time when it left.
 struct SourceReport {
   SourceInfo source;
-  bool filling = false;  // it did not have every chunk when it joined, because another ingest filled it
+  bool filling = false;  // the source lacked chunks when it joined, because another ingest filled it
   SteadyTime joined;
-  SteadyTime left = SteadyTime::InfiniteFuture();  // InfiniteFuture: it is in use
+  SteadyTime left = SteadyTime::InfiniteFuture();  // InfiniteFuture: the source is in use
   uint64_t bytes = 0;                              // bytes from this source that were placed
   uint32_t chunks = 0;
-  absl::Duration asked;            // the time with at least one chunk requested from it and not delivered
-  uint32_t reassigned_chunks = 0;  // requested from it, then from another source because it was slow
+  absl::Duration asked;            // the time with at least one chunk requested and not delivered
+  uint32_t reassigned_chunks = 0;  // requested here, then from another source because this source was slow
   uint32_t lost_chunks = 0;        // requested and not delivered when the source was given up
   bool direct = false;             // its bytes came into a GPU's memory without passing through host memory
-  std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not given up
-  absl::Status status;             // why it was given up; OK: it was not given up
+  std::optional<SourceLoss> loss;  // why the source was given up; nullopt: not given up
+  absl::Status status;             // why the source was given up; OK: not given up
 };
 
 struct TransferReport {
@@ -110,7 +110,7 @@ struct TransferReport {
   uint64_t bytes_total = 0;    // of all chunks to fetch
   uint64_t bytes_present = 0;  // of requested chunks that were in their place before; not in bytes_total
   SteadyTime queued;
-  SteadyTime start;  // SteadyTime(): it still waits for its turn
+  SteadyTime start;  // SteadyTime(): the ingest has not begun to run
   SteadyTime end;    // while the ingest runs: the time of this report
   absl::Status status;
   std::vector<StageReport> stages;

@@ -31,8 +31,7 @@ struct FilesBeside {
   ImageLayout layout;
 };
 
-// Whether the path names a file of tensors in any format, or an index of tensors. Such a file does not belong
-// to the files beside the tensors.
+// Whether the path names a file of tensors in any format, or an index of tensors.
 bool IsWeightsFile(std::string_view path);
 
 // Opens the files in the model's folder and the folders below it, except weights, the model's shards and

@@ -1,4 +1,4 @@
-// model.safetensors.index.json, which says which shard of a model holds which tensor. Private to this folder.
+// model.safetensors.index.json, which maps each tensor of a model to its shard. Private to this folder.
 // Stateless; thread-safe.
 #pragma once
 

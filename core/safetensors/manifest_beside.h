@@ -25,8 +25,9 @@ std::string ManifestUriOf(std::string_view uri);
 absl::StatusOr<std::shared_ptr<const Manifest>> MakeManifest(const RequestContext& context,
                                                              const SafetensorsModel& model);
 
-// The manifest beside the model that was opened at `uri`. Null if there is none, or if the store refuses to
-// open it. FAILED_PRECONDITION if the manifest does not describe the model's tensors and metadata.
+// The manifest beside the model that was opened at `uri`. Null if no such file exists, or if the store
+// refuses to open the file. FAILED_PRECONDITION if the manifest does not describe the model's tensors and
+// metadata.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const RequestContext& context,
                                                                    const ObjectStore& store,
                                                                    std::string_view uri,

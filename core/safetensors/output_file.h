@@ -14,10 +14,10 @@
 
 namespace tensorcast {
 
-// A new file in the folder of its final path. Until Publish it has no name, so a process that dies leaves
-// nothing behind. On a file system without nameless files (O_TMPFILE) its name is `<path>.tmp-<pid>-<n>`, and
-// it is locked (flock) while it is written. The destructor removes the file unless it was published. The next
-// writer to the same path removes the files of killed writers.
+// A new file in the folder of its final path. Until Publish the file has no name (O_TMPFILE). On a file
+// system without nameless files, the file is locked (flock) and its name is `<path>.tmp-<pid>-<n>` until
+// Publish. The destructor removes an unpublished file. The next writer to the same path removes the files of
+// killed writers.
 class OutputFile {
  public:
   // Create, Append and Publish fail with CANCELLED or DEADLINE_EXCEEDED soon after the context ends.

@@ -36,8 +36,8 @@ struct SafetensorsHeader {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
 
-// A file with an empty __metadata__ differs from a file without __metadata__. The metadata of models and
-// artifacts is a map, so an empty __metadata__ becomes a map with only this key and an empty value.
+// An empty __metadata__ differs from no __metadata__. In the metadata of a model or an artifact, only this
+// key with an empty value stands for an empty __metadata__.
 inline constexpr std::string_view kEmptyMetadataKey = "__metadata__";
 
 // As TensorBytes, with one more rule of the reference library: the product of the dimensions, taken in order,
@@ -81,10 +81,9 @@ absl::StatusOr<SafetensorsModel> ReadSafetensors(const RequestContext& context, 
 absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest& manifest,
                                   SafetensorsModel& model);
 
-// The tensors in the order for a safetensors file. This is usually the image's order. But a file has no
-// padding, so a tensor could begin at an offset that is not a multiple of its element size; some readers
-// refuse such files. In this case tensors with larger elements come first. Tensor::offset stays the offset in
-// the image.
+// The tensors in the order for a safetensors file: usually the image's order. A file has no padding, and some
+// readers refuse misaligned tensors. If the image's order would misalign a tensor, tensors with larger
+// elements come first. Tensor::offset stays the offset in the image.
 std::vector<Tensor> SafetensorsOrder(const ImageLayout& layout);
 
 // The first bytes of a safetensors file with these tensors in this order: the length and the padded JSON. The

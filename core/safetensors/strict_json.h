@@ -1,5 +1,5 @@
-// Reads JSON event by event; every event that a subclass does not expect is an error. Only .cc files include
-// this header, because it includes nlohmann's headers (https://json.nlohmann.me). Thread-compatible.
+// Reads JSON event by event. Only .cc files include this header, because it includes nlohmann's headers
+// (https://json.nlohmann.me). Thread-compatible.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,7 @@ constexpr uint64_t AlignDown(uint64_t value) { return value / kBlockBytes * kBlo
 constexpr uint64_t AlignUp(uint64_t value) { return AlignDown(value + kBlockBytes - 1); }
 
 // A buffer aligned to kBlockBytes. A buffer of 2 MiB or more consists of huge pages if the host provides
-// them. With 4 KiB pages the kernel would split a direct read, because a disk accepts only a limited number
-// of pages in one request, often less than 1 MiB.
+// them. With 4 KiB pages the kernel would split large direct reads.
 struct FreeDeleter {
   void operator()(std::byte* buffer) const;
 };

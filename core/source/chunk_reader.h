@@ -48,8 +48,8 @@ class ChunkReader {
 
   // Reads at least one byte at the front of pieces[0], and returns the number of bytes.
   absl::StatusOr<uint64_t> ReadSome(std::span<const ObjectPiece> pieces);
-  // Each of the next three functions reads bytes at the piece's front and returns their number; 0 if this way
-  // cannot read the piece.
+  // Each of the next three functions reads bytes at the piece's front and returns their number; 0 if the
+  // function cannot read the piece.
   uint64_t TakeFromWindow(const ObjectPiece& piece);
   uint64_t TakeFromCache(const ObjectPiece& piece);
   absl::StatusOr<uint64_t> ReadStraight(const ObjectPiece& piece);

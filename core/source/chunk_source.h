@@ -50,9 +50,9 @@ class ChunkSource {
   // writes to `destination`. Returns the digests of the range if the source computed them while copying, else
   // nullopt. If BLAKE3 was requested and is missing, the caller computes it.
   //
-  // The source retries transient errors itself. An error means that the source is no longer usable, with two
-  // exceptions: the context has ended, or the error is FAILED_PRECONDITION and availability() is not null. In
-  // the second case only this range is missing.
+  // The source retries transient errors itself. After an error the source is no longer usable, with two
+  // exceptions. After an error because the context has ended, the source is still usable.
+  // FAILED_PRECONDITION, if availability() is not null, means that only this range is missing.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 
@@ -66,13 +66,13 @@ class ChunkSource {
   // Whether StartFetch returns only when the fetch has ended.
   virtual bool blocks() const { return true; }
   // The range's bytes, if the source has them in page-locked memory of this node; else empty. The memory
-  // lives as long as the source, so a caller that only reads the bytes needs no fetch.
+  // lives as long as the source; the caller may read the memory without a fetch.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
-  // Whether HostSpans returns the memory of every chunk that the source has. If so, a range without spans is
-  // missing, and Fetch returns an error at once.
+  // Whether HostSpans returns the memory of every chunk that the source has. If true, a range without spans
+  // is missing, and Fetch returns an error at once.
   virtual bool lends_host_memory() const { return false; }
   // The source's image, if it is in GPU memory that this process can access; else null. The memory lives as
-  // long as the source, so a caller that copies chunks to a GPU needs no fetch.
+  // long as the source; the caller may copy chunks from the memory without a fetch.
   virtual DevicePtr device_image() const { return {}; }
   // Prepares GPU memory of this process as the image's destination, for as long as the source lives. After
   // OK, requests may name this memory (ChunkRequest::device); their results have no digests. UNIMPLEMENTED if
@@ -82,8 +82,8 @@ class ChunkSource {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
-  // Whether the source computes its chunks. Each such chunk must be compared with the manifest, even where
-  // DeviceVerification leaves out other chunks that came to a GPU.
+  // Whether the source computes its chunks. The ingest must then compare every chunk with the manifest, even
+  // if DeviceVerification allows unverified chunks on a GPU.
   virtual bool computes_chunks() const { return false; }
   // Called when a chunk of the source does not match the manifest, before the source is given up. Must not
   // block.
@@ -104,9 +104,9 @@ absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uin
 struct SourceFailure {
   SourceInfo source;
   absl::Status status;
-  bool corrupt = false;    // it delivered bytes that do not match the manifest
-  uint32_t chunks = 0;     // chunks that were requested from it and not delivered
-  uint32_t delivered = 0;  // chunks from it that were placed
+  bool corrupt = false;    // the source delivered bytes that do not match the manifest
+  uint32_t chunks = 0;     // requested from the source and not delivered
+  uint32_t delivered = 0;  // delivered and placed
 };
 
 // Called with a text for people that says what a provider waits for. An empty text means that the provider no
@@ -132,15 +132,15 @@ class SourceProvider {
   virtual void NoteFills(const std::string& /*replica_id*/) {}
   // Called on the thread of Next with the number of bytes that came over the network so far.
   virtual void NoteReceived(uint64_t /*bytes*/) {}
-  // Opens more sources. `ended` are the sources that were given up since the last call. `needed` means that
-  // no source is in use: Next then blocks until there is one, and its error ends the ingest (DATA_LOSS after
-  // corruption). Otherwise Next soon returns the sources that it finds, possibly none, and an error only
-  // means that there are no more now.
+  // Opens more sources. `ended` are the sources that were given up since the last call. If `needed` is true,
+  // no source is in use: Next blocks until it has a source, and an error ends the ingest (DATA_LOSS after
+  // corruption). If `needed` is false, Next soon returns the sources that it finds, possibly none. An error
+  // then only means that Next finds no more sources now.
   virtual absl::StatusOr<MoreSources> Next(const RequestContext& context,
                                            std::span<const SourceFailure> ended, bool needed) = 0;
-  // Called on the thread of Next when the sources in use have delivered nothing for a long time. They may be
-  // alive, so none is given up. Returns whether the caller should call Next with `needed` false to find
-  // another source.
+  // Called on the thread of Next when the sources in use have delivered nothing for a long time. The ingest
+  // keeps these sources. Returns whether the caller should call Next with `needed` false to find another
+  // source.
   virtual bool NoteStall() { return false; }
   // The sources that Next could not open, since the last call of TakeUnopened.
   virtual std::vector<SourceFailure> TakeUnopened() { return {}; }

@@ -24,9 +24,9 @@ struct MappedPiece {
 // and cover all available bytes without overlaps. Copies of the result hold `keep_alive`.
 ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_alive);
 
-// `availability` has the chunks that are present, if the image is still being filled; no other chunks are
-// read. Null: all are present. `page_locked`: the image is in page-locked memory of the device runtime, so
-// that it can be copied to a device without a fetch (ChunkSource::HostSpans).
+// `availability` has the chunks that are present; the source reads only these chunks. Null: all chunks are
+// present. `page_locked`: the image is in page-locked memory of the device runtime, and can be copied to a
+// device without a fetch (ChunkSource::HostSpans).
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,
                                               std::shared_ptr<const Availability> availability,

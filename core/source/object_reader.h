@@ -1,12 +1,11 @@
-// Objects: bytes under a URI, which stay the same as long as the object has the same version. There are three
-// interfaces: a store finds an object or a folder by URI, a folder lists and opens its objects, and a reader
-// reads one version of one object. Files (core/disk), buckets and model hubs (objects) implement them. Each
+// Objects: bytes under a URI. The bytes of one version never change. An ObjectStore finds an object or a
+// folder by URI. An ObjectFolder lists and opens its objects. An ObjectReader reads one version of one
+// object. core/disk implements these interfaces for files, and objects/ for buckets and model hubs. Each
 // implementation passes the tests of core/testing/object_contract.h.
 //
-// Reads are synchronous, because an ingest has threads that wait for their chunks anyway. Up to
-// ObjectTraits::max_concurrency reads run at the same time. An implementation that reads over a network
-// retries within Read. Read returns before the deadline of its context, and soon after a cancellation, unless
-// ObjectTraits::may_hang is true.
+// Reads are synchronous. Up to ObjectTraits::max_concurrency reads run at the same time. An implementation
+// that reads over a network retries within Read. Read returns before the deadline of its context, and soon
+// after a cancellation, unless ObjectTraits::may_hang is true.
 //
 // All implementations are thread-safe.
 //
