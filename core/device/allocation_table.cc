@@ -72,8 +72,8 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
   return absl::InvalidArgumentError(absl::StrCat(
       "use ", Describe(base),
       origin == MemoryOrigin::kAllocated
-          ? ": no allocation of this process begins there; pass an address that Allocate returned"
-          : ": no imported memory begins there; pass an address that OpenIpc returned"));
+          ? ": no allocation of this process begins at this address; pass an address that Allocate returned"
+          : ": no imported memory begins at this address; pass an address that OpenIpc returned"));
 }
 
 bool LockedHostTable::Add(std::byte* base, uint64_t bytes, HostAccess access) {
@@ -141,8 +141,8 @@ absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::
   for (const DeviceRange& range : ranges) {
     if (range.begin.device == device) continue;
     return absl::InvalidArgumentError(absl::StrCat("digest on device ", device,
-                                                   ": a range is memory of device ", range.begin.device,
-                                                   "; use a stream of that device"));
+                                                   ": a range is in memory of device ", range.begin.device,
+                                                   "; use a stream of the range's device"));
   }
   return absl::OkStatus();
 }

@@ -283,7 +283,7 @@ class FakeRuntime final : public DeviceRuntime {
   absl::Status UnregisterHost(std::byte* base) override {
     if (!locked_.Remove(base)) {
       return absl::NotFoundError(
-          "unregister host memory: no registered memory begins there; pass the address that was registered");
+          "unregister host memory: no registered memory begins at this address; pass a registered address");
     }
     return absl::OkStatus();
   }

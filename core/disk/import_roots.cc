@@ -54,6 +54,7 @@ absl::StatusOr<std::string> RealPath(const std::string& path) {
 
 // An O_PATH descriptor of what lies at a real path. Follows no link: where one has come to stand since the
 // path was resolved, it fails, or opens the link itself when that is the last component.
+// (openat2 with RESOLVE_NO_SYMLINKS does the same, but some sandboxes forbid it.)
 absl::StatusOr<UniqueFd> Walk(const std::string& real) {
   UniqueFd at(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   const std::vector<std::string> parts = absl::StrSplit(real, '/', absl::SkipEmpty());

@@ -294,9 +294,8 @@ TEST_F(EngineSources, SourcesThatWaitForEachOther_AreGivenUp) {
   const auto two = MakeControl(artifact_.image, {.name = "two", .availability = Nothing(artifact_)});
   const absl::Status status = Get(artifact_, kCpu, Together({one, two})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << "as the provider says";
-  EXPECT_THAT(
-      status.message(),
-      HasSubstr("11 of 12 chunks are missing, and no source in use (one, two) had a missing chunk for 20ms"));
+  EXPECT_THAT(status.message(), HasSubstr("11 of 12 chunks are missing, and no source in use (one, two) had "
+                                          "any of the missing chunks for 20ms"));
 
   // Where the provider knows another, that gives the rest.
   auto whole = MakeControl(artifact_.image);

@@ -218,7 +218,7 @@ void IngestControl::GiveUpAll() {
   const absl::Status why = absl::UnavailableError(
       absl::StrCat("wait for chunks: ", state_->sources.missing(), " of ", state_->plan.layout->chunk_count(),
                    " chunks are missing, and no source in use (", state_->sources.NamesInUse(),
-                   ") had a missing chunk for ", absl::FormatDuration(state_->plan.peer_timeout),
+                   ") had any of the missing chunks for ", absl::FormatDuration(state_->plan.peer_timeout),
                    "; start a node that has these chunks, or import the artifact again"));
   for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
     if (source->in_use()) (void)state_->GiveUpSource(*source, why, /*corrupt=*/false);  // no fetches

@@ -77,9 +77,9 @@ absl::StatusOr<std::vector<ImageExtent>> PoolLedger::Adopt(uint64_t image_bytes,
         extent.bytes > segment_bytes || extent.offset > segment_bytes - extent.bytes ||
         extent.bytes % unit != 0 || extent.offset % unit != 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "take back segment ", extent.segment, " of an earlier daemon: the record is not valid: ",
-          extent.bytes, " bytes at offset ", extent.offset, " of the segment for offset ",
-          extent.image_offset, " of an image of ", image_bytes, " bytes; get the artifact again"));
+          "take back segment ", extent.segment, " of an earlier daemon: the record is not valid: it names ",
+          extent.bytes, " bytes at segment offset ", extent.offset, " and image offset ", extent.image_offset,
+          ", for an image of ", image_bytes, " bytes; get the artifact again"));
     }
     found.push_back({extent.image_offset, {segment * segment_bytes_ + extent.offset, extent.bytes}});
     next += extent.bytes;

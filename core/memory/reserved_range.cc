@@ -64,7 +64,8 @@ absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t b
   if (MappedBytes(fd, bytes) > bytes_ - at) {
     return absl::InvalidArgumentError(absl::StrCat(
         "map ", bytes,
-        " bytes of shared memory: the last huge page reaches past these bytes; map whole huge pages"));
+        " bytes of shared memory: the file's last huge page does not fit in the reserved addresses; map "
+        "whole huge pages"));
   }
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   // MAP_FIXED replaces a part of the reserved range in one step, also one that is mapped already.

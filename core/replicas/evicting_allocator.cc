@@ -254,7 +254,7 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   return absl::ResourceExhaustedError(absl::StrCat(
       text, " (", why, "); ",
       CanEverFit(pool, request) ? RemedyFor(holders, pool)
-                                : absl::StrCat("the artifact never fits; raise ", SizeKey(pool))));
+                                : absl::StrCat("even an empty pool is too small; raise ", SizeKey(pool))));
 }
 
 }  // namespace tensorcast

@@ -17,7 +17,9 @@ absl::Status WrongMemory(const ReplicaRecord& record) {
   return absl::DataLossError(
       absl::StrCat("verify replica ", record.info.id, " of ", record.info.artifact_id,
                    ": the bytes do not match the manifest, since another process wrote to the memory or the "
-                   "memory is faulty; check the host's memory"));
+                   "memory is faulty; check the memory of ",
+                   record.info.location.kind == LocationKind::kGpu ? record.info.location.ToString()
+                                                                   : std::string("this host")));
 }
 
 }  // namespace
@@ -321,7 +323,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Lease(std::string_vi
   if (info.state != ReplicaState::kReady && !readable) {
     return absl::NotFoundError(
         absl::StrCat("lease replica ", id, ": the replica is ", ReplicaStateName(info.state),
-                     of == LeaseOf::kReady ? ", not ready" : ", and no chunk of the replica can be read yet",
+                     of == LeaseOf::kReady ? ", not ready" : ", and no chunk of the replica can be read now",
                      "; try again later, or get the artifact"));
   }
   if (of == LeaseOf::kToServe && info.chunks_unverified > 0) {

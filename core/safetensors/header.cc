@@ -100,7 +100,7 @@ class HeaderReader : public StrictJsonReader {
   bool end_array() override {
     if (state_ == State::kOffsetItems) {
       if (offsets_ != 2 || offset_[0] > offset_[1]) {
-        return Fail("data_offsets must be [begin, end], with begin not after end");
+        return Fail("data_offsets must be [begin, end] with begin <= end");
       }
       header_.tensors.back().data = {offset_[0], offset_[1] - offset_[0]};
     }
@@ -223,8 +223,8 @@ absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<u
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) {
       return absl::InvalidArgumentError(
-          "size a tensor: the product of the dimensions that stand before a dimension of 0 does not fit in "
-          "64 bits, and readers of the format refuse such a shape; correct the shape");
+          "size a tensor: the product of the dimensions before the first 0 does not fit in 64 bits; correct "
+          "the shape");
     }
   }
   return bytes;

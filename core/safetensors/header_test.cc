@@ -202,7 +202,7 @@ TEST(SafetensorsHeader, DataOffsets_MustBeOrderedPair) {
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8]", "[begin, end]");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8,8]",
                        "data_offsets has more than 2 numbers");
-  ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8,0]", "begin not after end");
+  ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8,0]", "with begin <= end");
 }
 
 TEST(SafetensorsHeader, TensorSize_MustMatchDtypeAndShape) {

@@ -30,7 +30,7 @@ absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
   if (!Inside(extent.object_offset, extent.bytes, object_bytes[extent.object])) {
     return Refuse(extent, "the extent starts at offset ", extent.object_offset, " of object ", extent.object,
                   " and ends after that object's ", object_bytes[extent.object],
-                  " bytes; shorten the extent");
+                  " bytes; place the extent inside the object");
   }
   return absl::OkStatus();
 }
