@@ -1,7 +1,7 @@
-// The memory that a runtime may use. It is page-locked host memory, and device memory: allocations of the
-// runtime, and allocations of other processes that the runtime has opened. Both backends check every address
-// of a device, and every host address that a kernel reads, against these tables. So a wrong address is an
-// error for the caller and never reaches the hardware. Private to this folder. Thread-safe.
+// Tables of the memory that a runtime may use: page-locked host memory, device memory that the runtime
+// allocated, and device memory of other processes that the runtime opened. Both backends check every device
+// address against these tables, and every host address that a kernel reads. A wrong address is an error and
+// never reaches the hardware. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class AllocationTable {
   absl::StatusOr<DeviceAllocation> Find(DevicePtr pointer, uint64_t bytes) const;
   // The allocation of this origin that begins at `base`, or INVALID_ARGUMENT.
   absl::StatusOr<DeviceAllocation> FindBase(DevicePtr base, MemoryOrigin origin) const;
-  // As FindBase, and removes the allocation from the table.
+  // Removes the allocation that FindBase finds. Errors as FindBase.
   absl::StatusOr<DeviceAllocation> Remove(DevicePtr base, MemoryOrigin origin);
   std::vector<DeviceAllocation> RemoveAll();
 
@@ -57,8 +57,7 @@ class LockedHostTable {
   bool Add(std::byte* base, uint64_t bytes, HostAccess access);
   // False if no range begins at `base`.
   bool Remove(std::byte* base);
-  // The range, locked for reading and writing, that holds all of [begin, begin + bytes); empty if there is
-  // none.
+  // The kReadWrite range that holds all of [begin, begin + bytes); empty if there is no such range.
   std::span<std::byte> Find(const void* begin, uint64_t bytes) const;
 
  private:

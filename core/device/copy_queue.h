@@ -1,10 +1,8 @@
 // Copies between host memory and one device, in one direction, for several threads. One stream runs the
-// copies back to back in the order in which they were enqueued. Each copy has an event, so that each thread
-// waits only for its own copy.
+// copies in the order in which they were enqueued. Each thread waits only for its own copy.
 //
-// Each user of the device (an ingest, a source) has its own queue, because an error on a stream fails all
-// copies enqueued after it. A shared stream would not be faster: copies of one direction share the device's
-// copy engine.
+// A copy that fails also fails the copies enqueued behind it. So each user of the device (an ingest, a
+// source) has its own queue.
 //
 // Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
@@ -29,9 +27,8 @@ class CopyQueue {
   struct Lane;
 
  public:
-  // A running copy. Its source and destination must not be freed, and the destination must not be used,
-  // before Await returns. The destructor awaits the copy, too. May outlive its queue. Movable;
-  // thread-compatible.
+  // A running copy. Until Await returns, source and destination must not be freed, and the destination must
+  // not be used. The destructor waits for the copy. May outlive its queue. Movable; thread-compatible.
   class Pending {
    public:
     Pending() = default;  // no copy
@@ -56,16 +53,15 @@ class CopyQueue {
   // `devices` must outlive the queue and its copies.
   CopyQueue(DeviceRuntime* devices, int device) : devices_(devices), device_(device) {}
 
-  // Makes the stream now; otherwise the first copy makes it.
+  // Makes the stream now. Without this call the first copy makes the stream.
   absl::Status Open();
   // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`. After
   // an error no part of the copy is running.
   absl::StatusOr<Pending> ToDevice(DevicePtr destination, std::span<const std::span<const std::byte>> source);
-  // As ToDevice, from device memory at `source` to all of `destination`.
+  // Begins to copy device memory at `source` to all of `destination`. Errors as ToDevice.
   absl::StatusOr<Pending> ToHost(std::span<std::byte> destination, DevicePtr source);
 
  private:
-  // A stream, and whether it has failed.
   struct Lane {
     std::unique_ptr<Stream> stream;
     std::atomic<bool> failed = false;

@@ -1,5 +1,5 @@
-// For all calls to CUDA: a guard that sets the thread's current device, errors as statuses, and the devices
-// that an error has broken for this process. Private to this folder.
+// Helpers for all calls to CUDA: the thread's current device, errors as statuses, and broken devices.
+// Private to this folder.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,13 +14,13 @@
 
 namespace tensorcast {
 
-// The devices that are broken for this process. All users in a process share a device's primary context, so
-// there is one BrokenContexts for the process. Thread-safe.
+// The devices that are broken for this process. A process has one BrokenContexts, because all users in a
+// process share a device's primary context. Thread-safe.
 class BrokenContexts {
  public:
   static BrokenContexts& OfProcess();
 
-  // Keeps the first reason: later errors follow from it.
+  // Keeps the first reason for each device.
   void Add(int device, const absl::Status& why);
   absl::Status Check(int device) const;
 
@@ -29,9 +29,8 @@ class BrokenContexts {
   std::map<int, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
 };
 
-// OK, or "<operation> <subject>: <CUDA's name and text>; <remedy>". Clears CUDA's last error of this thread,
-// because a later call would otherwise return the same error again. An error that broke the device's context
-// marks the device of the thread's CudaDeviceGuard as broken.
+// OK, or "<operation> <subject>: <CUDA's name and text>; <remedy>". Clears CUDA's last error of this thread.
+// If the error broke the device's context, marks the device of the thread's CudaDeviceGuard as broken.
 absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view subject);
 
 // A device address as CUDA takes it.
@@ -40,8 +39,8 @@ inline void* CudaPointer(DevicePtr pointer) {
   return reinterpret_cast<void*>(pointer.address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Makes `device` the thread's current device during its lifetime. A CUDA call without a guard would create
-// the context of device 0, even in threads that never use device 0.
+// Makes `device` the thread's current device during the guard's lifetime. A CUDA call without a guard would
+// create the context of device 0.
 class CudaDeviceGuard {
  public:
   explicit CudaDeviceGuard(int device);
@@ -52,7 +51,7 @@ class CudaDeviceGuard {
   const absl::Status& status() const { return status_; }
 
  private:
-  const int outer_;  // the device of the enclosing guard; -1: there is none
+  const int outer_;  // the device of the enclosing guard; -1: no guard
   int previous_ = -1;
   absl::Status status_;
 };

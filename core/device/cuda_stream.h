@@ -18,7 +18,7 @@ namespace tensorcast {
 class PeerAccess {
  public:
   // Whether code on `device` can access memory of `other`. The first call for two devices enables the access
-  // in CUDA. If false, CUDA copies between the two devices through the host.
+  // in CUDA. If the result is false, CUDA copies between the two devices through the host.
   bool Enable(int device, int other);
 
  private:
@@ -26,8 +26,8 @@ class PeerAccess {
   std::map<std::pair<int, int>, bool> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Lends streams device memory for the digests of one batch. Keeps the memory for later streams until its
-// destruction, because cudaFree waits for all work on the device. Thread-safe.
+// Lends streams device memory for the digests of one batch. Only the destructor frees memory, because
+// cudaFree waits for all work on the device. Thread-safe.
 class DigestBuffers {
  public:
   ~DigestBuffers();
@@ -50,7 +50,6 @@ struct StreamsShare {
   DigestBuffers digest_buffers;
 };
 
-// `shared` must outlive the stream.
 absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool runs_kernels, StreamsShare& shared);
 
 }  // namespace tensorcast

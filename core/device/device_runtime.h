@@ -1,11 +1,11 @@
-// The interface to GPUs, with two backends: `cuda`, and `fake`, a test double for the hardware that keeps
-// device memory in shared memory. Only this folder includes CUDA's headers.
+// The interface to GPUs. It has two backends: `cuda`, and the test double `fake`, which keeps device memory
+// in shared memory.
 //
-// Between processes a device is identified by its UUID, within a process by its ordinal. Thread-safe, except
-// that one thread at a time may use a Stream. A runtime must outlive its streams and the use of its memory.
+// A UUID identifies a device between processes, an ordinal within a process. Thread-safe, but only one
+// thread at a time may use a Stream. A runtime must outlive its streams and its allocations.
 //
-// Errors: all backends return INVALID_ARGUMENT for a device that does not exist and for a range outside its
-// allocations, because they check addresses before they use them.
+// Errors: INVALID_ARGUMENT for a device that does not exist, and for a range outside the allocations that
+// the runtime made or opened.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ class Event {
  public:
   virtual ~Event() = default;
   // Blocks until all work that was enqueued before the event is done. Returns the first error of that work,
-  // even if another call has already returned it.
+  // even if an earlier call returned the same error.
   virtual absl::Status Await() = 0;
 };
 
@@ -80,49 +80,47 @@ struct ElementChanges {
   const std::byte* operands = nullptr;  // one for each place; for kValues at a multiple of `width`
 };
 
-// A queue of work on one device. Its functions enqueue copies, digests and changes, which run in order and
-// asynchronously to the host. Errors of enqueued work are returned by Synchronize and by events. Host memory
-// of a copy must stay valid until the copy is done. The destructor waits for all work.
+// A queue of work on one device. Copies, digests and changes run in the order of the calls, asynchronously
+// to the host. Synchronize and events return the errors of enqueued work. Host memory of a copy must stay
+// valid until the copy is done. The destructor waits for all work.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) = 0;
   // `source` may also be device memory that another library of this process allocated, if the backend can
-  // check that it exists.
+  // check that the memory exists.
   virtual absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) = 0;
   // The two addresses may be on different devices; the copy is direct if the devices are peers.
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
-  // Computes the digest of each range on the stream's own device, in order with the copies. `digests` has one
-  // element for each range and must stay valid until the work is done. Blocks until earlier work is done
-  // unless `digests` is page-locked. INVALID_ARGUMENT for ranges on another device; UNIMPLEMENTED if the
-  // device runs no kernels (DeviceInfo::runs_kernels).
+  // Computes the digest of each range. `digests` has one element for each range and must stay valid until
+  // the work is done. If `digests` is not page-locked, the call blocks until earlier work is done.
+  // INVALID_ARGUMENT for ranges that are not on the stream's device. UNIMPLEMENTED if the device runs no
+  // kernels (DeviceInfo::runs_kernels).
   virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
-  // Changes elements on the stream's own device, in order with the copies. The blocks of one call are changed
-  // in any order, so no two of them may change the same element. The device reads `places` and `operands`
-  // from page-locked host memory (RegisterHost with kReadWrite) while it works: they must stay valid and
-  // unchanged until the work is done. The memory of `blocks` itself need only live during the call. A place
-  // past the end of its block changes nothing.
+  // Changes elements of device memory. The device changes the blocks of one call in any order, so two blocks
+  // must not change the same element. `places` and `operands` must be in page-locked host memory
+  // (RegisterHost with kReadWrite), and must stay valid and unchanged until the work is done. `blocks`
+  // itself must live only during the call. A place past the end of its block changes nothing.
   //
-  // INVALID_ARGUMENT for blocks on another device or with too many elements, for a width other than 1, 2, 4
-  // or 8, for addresses that are not multiples of the width, and for host memory that is not page-locked.
-  // UNIMPLEMENTED if the device runs no kernels (DeviceInfo::runs_kernels).
+  // INVALID_ARGUMENT for blocks that are not on the stream's device or have too many elements, for a width
+  // other than 1, 2, 4 or 8, for addresses that are not multiples of the width, and for host memory that is
+  // not page-locked. UNIMPLEMENTED if the device runs no kernels (DeviceInfo::runs_kernels).
   virtual absl::Status Change(std::span<const ElementChanges> blocks) = 0;
   // Blocks until all enqueued work is done. Returns the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
-  // As Synchronize, but does not wait: false if enqueued work is not done.
+  // Whether all enqueued work is done. Does not wait. Errors as Synchronize.
   virtual absl::StatusOr<bool> IsIdle() = 0;
-  // Lets another library of the vendor (NCCL) enqueue work. Calls `use` once, on this thread, with the stream
-  // as that library takes it (a cudaStream_t) and with the stream's device as the current one. The work uses
-  // only `bytes` bytes at `memory`, which are checked like the addresses of a copy. If `bytes` is 0, the work
-  // uses no device memory. UNIMPLEMENTED if the backend has no such library.
+  // Lets another library of the vendor (NCCL) enqueue work. Calls `use` once, on this thread, with the
+  // stream as a cudaStream_t. During the call the stream's device is the thread's current device. The work
+  // may use only the `bytes` bytes at `memory`, which must be inside an allocation. If `bytes` is 0, the
+  // work must not use device memory. UNIMPLEMENTED if the backend has no such library.
   virtual absl::Status Lend(DevicePtr memory, uint64_t bytes,
                             absl::FunctionRef<absl::Status(void* stream)> use) = 0;
   // Records an event after all work that is enqueued so far.
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
 };
 
-// A handle to one allocation. Other processes of the same host and the same backend can open the allocation
-// with it (core/device/FORMAT.md).
+// Names one allocation, for other processes on the same host with the same backend (core/device/FORMAT.md).
 struct IpcHandle {
   std::string device_uuid;
   std::string opaque;  // at most 255 bytes
@@ -143,14 +141,14 @@ class DeviceRuntime {
   virtual const std::vector<DeviceInfo>& devices() const = 0;
   // The ordinal of the device with this UUID, or NOT_FOUND.
   absl::StatusOr<int> FindDevice(std::string_view uuid) const;
-  // OK, or INTERNAL with the reason why the device is broken for this process; only a new process can use the
-  // device again. On a broken device new operations fail; freeing memory succeeds and does nothing.
+  // INTERNAL, with the reason, if the device is broken for this process. Only a new process can use the
+  // device again. New operations on a broken device fail; freeing memory succeeds and does nothing.
   virtual absl::Status CheckHealth(int device) const = 0;
-  // Whether code on `device` can access memory of `other` directly, because the two are the same device or
-  // are peers. If not, copies between them go through the host.
+  // Whether code on `device` can access memory of `other` directly: the devices are the same or peers. If
+  // not, copies between the two devices go through the host.
   virtual bool Reaches(int device, int other) = 0;
-  // Makes the device, with its primary context, the thread's current one permanently. For threads on which a
-  // library (UCX) calls the vendor's driver.
+  // Makes the device permanently the thread's current device, with its primary context. For threads on which
+  // a library (UCX) calls the vendor's driver.
   virtual absl::Status MakeCurrent(int device) = 0;
 
   // RESOURCE_EXHAUSTED when the device is full.
@@ -160,9 +158,9 @@ class DeviceRuntime {
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) = 0;
 
-  // Page-locks host memory for fast copies. The call is slow: use it once for a pool, not for each tensor.
-  // kReadOnly: the memory is mapped only for reading, and may only be the source of copies; UNIMPLEMENTED if
-  // a device cannot page-lock such memory. Does nothing (OK) without devices.
+  // Page-locks host memory for fast copies. The call is slow: call it once for a pool, not for each tensor.
+  // kReadOnly memory may only be the source of copies; UNIMPLEMENTED if a device cannot page-lock such
+  // memory. Without devices the call does nothing and returns OK.
   virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) = 0;
   virtual absl::Status UnregisterHost(std::byte* base) = 0;
 

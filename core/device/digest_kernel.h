@@ -1,6 +1,6 @@
-// The interface of the digest kernel for the code that launches the kernel: the cuda backend, and the
-// stand-in for the CUDA runtime (tests/stand_ins). The stand-in runs the kernel on the host. A build without
-// nvcc has no kernel. Private to this folder and to the stand-in.
+// The GPU kernel for Stream::Digest. The cuda backend launches the kernel. The stand-in for the CUDA runtime
+// (tests/stand_ins) runs the kernel on the host. A build without nvcc has no kernel. Private to this folder
+// and to the stand-in.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct DigestBatch {
 // The kernel's name as CUDA knows it.
 inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 
-// The kernel, as the argument for cudaLaunchKernel. Launch one thread block of xxh3::kLanes threads for each
-// range. nullptr if this build has no kernel.
+// The argument for cudaLaunchKernel. Launch one thread block of xxh3::kLanes threads for each range. nullptr
+// if this build has no kernel.
 const void* DigestKernel();
 
 // The min compute capability of a device that can run this build's kernels, such as 75 for 7.5; INT_MAX if

@@ -1,10 +1,8 @@
-// Copies to a device that use no processor of the host, for several threads: from another device, or from
-// page-locked host memory. By default the device also digests the bytes at their destination; only the digest
-// comes to the host.
+// Copies to a device from another device or from page-locked host memory, for several threads. The copies
+// use no processor of the host. By default the destination's device also digests the bytes.
 //
-// Each running copy has its own stream. A digest keeps only one multiprocessor of a device busy, so several
-// digests must run at the same time to keep up with the copies. Streams are kept for later copies until this
-// object is destroyed; a stream with an error is not used again.
+// Each running copy has its own stream, because several digests must run at the same time to keep up with
+// the copies. The destructor frees the streams; a failed stream is freed at once.
 //
 // Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
@@ -32,8 +30,8 @@ class DirectCopies {
   // This many running copies keep a device busy; more do not increase the rate.
   static constexpr int kAtOnce = 32;
 
-  // A running copy. Its source and destination must not be freed, and the destination must not be used,
-  // before Await returns. The destructor awaits the copy, too. Must not outlive the DirectCopies. Movable;
+  // A running copy. Until Await returns, source and destination must not be freed, and the destination must
+  // not be used. The destructor waits for the copy. Must not outlive the DirectCopies. Movable;
   // thread-compatible.
   class Pending {
    public:
@@ -41,8 +39,8 @@ class DirectCopies {
     Pending& operator=(Pending&&) = delete;
     ~Pending();
 
-    // Blocks until the copy is done, and returns its digest (zeros if none was requested). An error if one of
-    // the devices or the path between them fails. Call it once.
+    // Blocks until the copy is done, and returns its digest (zeros if no digest was requested). Fails if a
+    // device or the path between the devices fails. Call it once.
     absl::StatusOr<DigestBytes> Await();
 
    private:
@@ -51,24 +49,23 @@ class DirectCopies {
 
     DirectCopies* const owner_;
     std::unique_ptr<Lane> lane_;
-    std::unique_ptr<Event> event_;  // destroyed before its stream; null: it was awaited
+    std::unique_ptr<Event> event_;  // destroyed before its stream; null after Await
   };
 
-  // `devices` must outlive this object. It may be null: Reach then returns false.
+  // `devices` must outlive this object. If `devices` is null, Reach returns false.
   explicit DirectCopies(DeviceRuntime* devices);
   // REQUIRES: no copy is running.
   ~DirectCopies();
   DirectCopies(const DirectCopies&) = delete;
   DirectCopies& operator=(const DirectCopies&) = delete;
 
-  // Whether bytes in memory of device `from` can be copied directly to memory of device `to`, and digested
-  // there.
+  // Whether memory of device `from` can be copied directly to device `to`, and digested on `to`.
   bool Reach(int from, int to) const;
-  // Begins to copy `bytes` bytes at `source` to `destination`. If both are the same address, only digests the
+  // Begins to copy `bytes` bytes at `source` to `destination`. If both addresses are equal, only digests the
   // bytes. RESOURCE_EXHAUSTED if too many copies are running. After an error no copy is running.
   absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
   // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`, and
-  // digests them there. Blocks while it copies a piece that is not page-locked.
+  // digests the bytes on the device. Blocks while it copies a piece that is not page-locked.
   absl::StatusOr<Pending> BeginUpload(DevicePtr destination,
                                       std::span<const std::span<const std::byte>> source);
 
@@ -82,8 +79,8 @@ class DirectCopies {
   DeviceRuntime* const devices_;
   absl::Mutex mutex_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle_ ABSL_GUARDED_BY(mutex_);  // by device
-  // For the digests: a copy from a device into memory that is not page-locked would block the thread that
-  // enqueues it. nullopt until the first copy.
+  // For the digests; page-locked, so that no copy of a digest blocks its thread. nullopt until the first
+  // copy.
   std::optional<PageLockedMemory> room_ ABSL_GUARDED_BY(mutex_);
   std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // unused places in room_
 };

@@ -1,6 +1,6 @@
-// Changes elements of a block, written so that the same text is compiled for a GPU and for the host: by nvcc
-// for the change kernel, and as plain C++ for the fake device, the stand-in for the CUDA runtime and the
-// tests. The steps are those of core/difference/FORMAT.md; element_order.h has their rule.
+// Changes elements of a block. nvcc compiles this text for the change kernel. A host compiler compiles the
+// same text for the fake device, the stand-in for the CUDA runtime and the tests. core/difference/FORMAT.md
+// describes the steps.
 //
 // Threading: the lanes of a block may run at the same time, because no element occurs twice. No errors.
 // Private to this folder and to the test doubles of the hardware.
@@ -19,7 +19,7 @@ struct ElementBlock {
   void* begin = nullptr;
   const uint16_t* places = nullptr;
   const void* operands = nullptr;
-  uint32_t count = 0;  // of the places
+  uint32_t count = 0;  // number of places
   uint32_t elements = 0;
   uint32_t width = 1;
   bool steps = false;  // else values

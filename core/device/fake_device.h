@@ -1,7 +1,6 @@
-// The fake backend, a test double for hardware: N devices of a given size. Their memory is shared memory, so
-// that other processes can open it as they open CUDA IPC handles. Each stream runs asynchronously and in
-// order on its own thread. The host cannot dereference device addresses. Freeing memory that a copy still
-// uses fails with FAILED_PRECONDITION; real devices would not detect this error.
+// The fake backend, a test double for hardware. Device memory is shared memory, which other processes can
+// open through an IpcHandle. Each stream has its own thread. Freeing memory that a copy still uses fails
+// with FAILED_PRECONDITION; real devices do not detect this error.
 //
 // All processes of a host see devices with the same UUIDs. Each process counts only its own allocations
 // against a device's size.
@@ -16,7 +15,7 @@
 
 namespace tensorcast {
 
-// Hooks with which a test delays the devices' work or makes it fail (core/device/testing has some).
+// Hooks with which a test delays the work of devices or makes the work fail (core/device/testing has some).
 // Implementations must be thread-safe.
 class FakeDeviceHooks {
  public:
@@ -33,9 +32,8 @@ class FakeDeviceHooks {
   virtual absl::Status CheckHealth(int device) = 0;
 };
 
-// Only a program that is built for a test defines this function. There, every fake runtime that is created
-// without hooks uses these hooks. So a test can inject faults into a daemon in another process, while the
-// product's daemon has no switch for faults.
+// The hooks of every fake runtime that is created without hooks. Only programs that are built for tests
+// define this function, so the product's daemon has no switch for faults.
 [[gnu::weak]] std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram();
 
 struct FakeDeviceOptions {

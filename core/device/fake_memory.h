@@ -1,5 +1,5 @@
 // One allocation of the fake backend: a memfd, so that another process can open it, and its mapping here.
-// Private to this folder. Immutable once made; the bytes have no lock, as on a device.
+// Private to this folder. Thread-safe, but no lock protects the bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace tensorcast {
 
 class FakeMemory {
  public:
-  // Makes memory that is resident, so that no page fault slows down a copy into it.
+  // Makes resident memory: later copies take no page faults.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
 
-  // Opens memory of another process. The memory stays open when that process ends later. NOT_FOUND if that
-  // process has ended or has freed the memory.
+  // Opens memory of another process. The memory stays open when the other process ends later. NOT_FOUND if
+  // the other process has ended or has freed the memory.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Open(const FakeIpcFields& fields, uint64_t bytes);
 
   FakeMemory(const FakeMemory&) = delete;

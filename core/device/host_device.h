@@ -1,5 +1,5 @@
-// TENSORCAST_HOST_DEVICE: marks a function that nvcc compiles for GPUs, and every other compiler for the
-// host. Private to this folder and to the test doubles of the hardware.
+// TENSORCAST_HOST_DEVICE: marks a function that nvcc compiles for GPUs and the host, and other compilers
+// only for the host. Private to this folder and to the test doubles of the hardware.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -33,7 +33,7 @@ std::string EncodeFakeIpc(const FakeIpcFields& fields);
 absl::StatusOr<CudaIpcFields> DecodeCudaIpc(std::string_view opaque);
 absl::StatusOr<FakeIpcFields> DecodeFakeIpc(std::string_view opaque);
 
-// A random UUID of this process. A process id would not be unique: each container may have a process 1.
+// A random UUID of this process. Process ids would repeat in containers.
 const std::string& ThisProcessToken();
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// Places threads and memory near the NUMA node of a device (sched_setaffinity(2); sysfs lists the CPUs of a
-// node). Best effort: it changes nothing if the host has one node, or if the nodes are unknown.
+// Finds the NUMA node of a device, and places threads near it (sched_setaffinity(2); sysfs lists the CPUs of
+// a node). Best effort: it changes nothing if the host has one node, or if the nodes are unknown.
 #pragma once
 
 #include <sched.h>
@@ -24,8 +24,8 @@ NumaNodes NumaNodesOf(std::span<const DeviceInfo> devices, const std::string& sy
 std::vector<int> DistinctNodes(const NumaNodes& nodes);
 
 // Restricts the calling thread to the allowed CPUs of the node, from construction to destruction on the same
-// thread. If no allowed CPU belongs to the node, nothing changes. A thread that the calling thread starts
-// meanwhile inherits the restriction permanently, so such a thread must not outlive this object.
+// thread. If no allowed CPU belongs to the node, nothing changes. Threads that the calling thread starts
+// meanwhile inherit the restriction permanently, so these threads must not outlive this object.
 class NearNumaNode {
  public:
   explicit NearNumaNode(std::optional<int> node, const std::string& sysfs = "/sys");

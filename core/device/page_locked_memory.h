@@ -1,6 +1,5 @@
-// Page-locked host memory with pages of its own, because a device locks whole pages. Use it for small
-// amounts: the results of kernels, and lists that kernels read. Locking is slow, so keep the memory and use
-// it again. Movable; thread-compatible.
+// Page-locked host memory in whole pages, for small amounts: the results of kernels, and lists that kernels
+// read. Page-locking is slow, so reuse the memory. Movable; thread-compatible.
 #pragma once
 
 #include <cstddef>

@@ -14,9 +14,9 @@ namespace tensorcast {
 
 struct PciPlace {
   std::optional<int> numa_node;
-  // Sorted names of the nearest adapters. From the root of the PCI tree on, their paths share the longest
-  // part with the device's path. The shared part has at least a host bridge. The adapters are RDMA devices if
-  // there are any, else network interfaces.
+  // Sorted names of the RDMA devices nearest to the device; of the nearest network interfaces if no RDMA
+  // device is below the same host bridge. The nearest adapters share the longest prefix of the PCI path with
+  // the device.
   std::vector<std::string> nearest_nics;
 };
 

@@ -2,9 +2,9 @@
 // compiles the same text for the fake device, the stand-in for the CUDA runtime and the tests. Written from
 // the algorithm's specification (doc/xxhash_spec.md of https://github.com/Cyan4973/xxHash).
 //
-// A long input consists of blocks of 1 KiB. A block adds to each of the eight accumulators a sum over its
-// stripes, which does not depend on other blocks. Only the scrambling between two blocks is sequential. So a
-// team of lanes processes a tile of 64 blocks at a time:
+// A long input consists of blocks of 1 KiB. A block adds a sum over its stripes to each of the eight
+// accumulators. The sums of one block do not depend on other blocks. Only the scrambling between two blocks
+// is sequential. So a team of lanes processes a tile of 64 blocks at a time:
 // - Most lanes compute the sums of one tile. Four lanes share a block, and each of them reads two words of
 //   every stripe, so that neighbouring lanes read neighbouring bytes.
 // - Eight other lanes, one for each accumulator, scramble the accumulators with the sums of the previous
@@ -31,8 +31,7 @@ inline constexpr int kDigestBytes = 16;
 
 inline constexpr uint64_t kStripeBytes = 64;
 inline constexpr int kStripeWords = 8;
-// The secret has 192 bytes. Each stripe of a block uses 64 bytes of the secret. They begin 8 bytes after the
-// begin of the previous stripe's 64 bytes.
+// The secret has 192 bytes. Stripe i of a block uses the 64 bytes of the secret from byte 8 * i on.
 inline constexpr int kSecretWords = 24;
 inline constexpr int kBlockStripes = kSecretWords - kStripeWords;
 inline constexpr uint64_t kBlockBytes = kBlockStripes * kStripeBytes;
