@@ -1,7 +1,7 @@
-// The client's mirror of a claimed replica's availability. Its thread receives the daemon's announcements
-// until no more can come. The availability ends with OK when all chunks are present. Otherwise it ends with
-// the reason why no more chunks will come: the daemon's status, the end of the connection, or a violation of
-// the protocol. Internal to this folder; thread-compatible.
+// The client's mirror of a claimed replica's availability. A thread of the mirror receives the daemon's
+// announcements. The availability ends with OK when all chunks are present. Otherwise it ends with the
+// daemon's status, or with an error of the connection or the protocol. Internal to this folder;
+// thread-compatible.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace tensorcast {
 
 class AvailabilityMirror {
  public:
-  // Asks the daemon for announcements, and waits for the first answer. `channel` has claimed `handles`; only
-  // the mirror may use the channel from now on. `channel` must outlive the mirror.
+  // Asks the daemon for announcements, and blocks until the first announcement. REQUIRES: `channel` has
+  // claimed `handles`, outlives the mirror, and is used only by the mirror from now on.
   static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
                                                                     const ReplicaHandles& handles,
                                                                     uint64_t chunk_bytes,
@@ -35,7 +35,7 @@ class AvailabilityMirror {
  private:
   AvailabilityMirror(ClientChannel* channel, const ReplicaHandles& handles, uint64_t chunk_bytes);
   absl::Status TakeFirst(const Frame& frame);
-  // Applies a frame to the availability. After an error, the caller must pass no further frame.
+  // Applies a frame to the availability. An error is final.
   absl::Status Take(const Frame& frame);
   absl::Status Take(const HaveFrame& have);
   void Run();

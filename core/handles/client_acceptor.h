@@ -1,10 +1,9 @@
-// Accepts the clients that connect to the handle socket, and decides for each of them whether the server may
-// and can serve it: by its user and groups, the number of connections, and the descriptors that are left. A
-// client that connects when no descriptor is left is accepted with a spare descriptor, so that it gets the
-// reason instead of waiting in the listener's queue.
+// Accepts the clients of the handle socket, and decides for each client whether the server serves it. The
+// decision depends on the client's user and groups, the number of connections, and the free descriptors. If
+// no descriptor is free, the client is accepted with a spare descriptor, so that the client gets an error.
 //
-// Used only on the server's thread, and never waits. Errors are verdicts, which the server sends to the
-// client; an error of the system that concerns no client is logged. Internal to this folder.
+// Used only on the server's thread; never waits. An error that concerns a client is the client's verdict; all
+// other errors of the system are logged. Internal to this folder.
 #pragma once
 
 #include <sys/types.h>
@@ -23,18 +22,17 @@ namespace tensorcast {
 
 class ClientAcceptor {
  public:
-  // Called with a connected client, on a non-blocking socket. If `verdict` is OK, the server serves the
-  // client; otherwise the server refuses the client with `verdict`.
+  // `socket` is non-blocking. The server serves the client if `verdict` is OK, else it sends `verdict`.
   using OnClient = absl::FunctionRef<void(UniqueFd socket, const absl::Status& verdict)>;
 
-  // `connections` is the number of connections that the server has, and must outlive this object.
+  // `connections` has the current number of the server's connections, and must outlive this object.
   ClientAcceptor(std::unique_ptr<UnixListener> listener, std::vector<gid_t> allowed_groups,
                  int max_connections, const std::atomic<int>* connections);
 
   int fd() const { return listener_->fd(); }  // readable when clients wait
 
-  // Calls `on_client` for clients that wait; one call of Accept takes a limited number of clients. Returns
-  // false if the system accepts no client now. The listener then stays readable, so the server must pause.
+  // Accepts a limited number of waiting clients, and calls `on_client` for each client. Returns false if a
+  // client waits but the system cannot accept it. The server must then pause, because fd() stays readable.
   bool Accept(OnClient on_client);
 
  private:

@@ -1,5 +1,4 @@
-// A client's connection to the handle socket. Both ends have the same protocol version. Every wait has a
-// deadline. Internal to this folder; thread-compatible.
+// A client's connection to the handle socket. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +17,8 @@ namespace tensorcast {
 
 class ClientChannel {
  public:
-  // While this object exists, the channel is shut down when `cancellation` is cancelled. The channel must
-  // outlive this object.
+  // Shuts `channel` down if `cancellation` is cancelled while this object exists. `channel` must outlive this
+  // object.
   class EndedBy {
    public:
     EndedBy(ClientChannel& channel, const Cancellation& cancellation)
@@ -29,11 +28,12 @@ class ClientChannel {
     const Cancellation::Registration registration_;
   };
 
-  // Connects to the daemon that listens on `path`. UNAVAILABLE if no daemon listens, or if the cancellation
-  // ends the wait for the daemon's answer; PERMISSION_DENIED if this user may not connect;
-  // FAILED_PRECONDITION if the daemon has another protocol version. If `groups` is not null, the server must
-  // run as this process's user, as root, or in one of these groups (CheckPeer); otherwise PERMISSION_DENIED,
-  // before anything is sent to the server.
+  // Connects to the daemon that listens on `path`. If `groups` is not null, the server must run as this
+  // process's user, as root, or in one of these groups (CheckPeer). Nothing is sent to any other server.
+  // Errors:
+  // - UNAVAILABLE: no daemon listens on `path`, or the cancellation ended the wait for the answer;
+  // - PERMISSION_DENIED: this user may not connect, or the server's user is not allowed;
+  // - FAILED_PRECONDITION: the daemon has another protocol version.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);
@@ -45,12 +45,11 @@ class ClientChannel {
   // The next frame; an ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
 
-  // The status of an ERROR frame that the server sent without a request; OK if there is none. Does not block.
-  // Drops other frames. REQUIRES: no other thread is in Exchange or Receive.
+  // The status of an ERROR frame that the server sent without a request; OK if no ERROR frame has arrived.
+  // Drops other frames. Does not block. REQUIRES: no other thread is in Exchange or Receive.
   absl::Status TakeError();
 
-  // Ends the connection. Receive then fails, also on a thread that is waiting in it. May be called on any
-  // thread.
+  // Ends the connection. Running and later calls of Receive fail. Thread-safe.
   void Shutdown();
 
   // Whether the server has closed the connection.

@@ -1,7 +1,6 @@
 // Encodes and decodes the frames of the handle socket (FORMAT.md). Pure functions; thread-safe.
 //
-// Decoding is safe for any bytes: it reads only its input, and allocates at most a small multiple of the
-// input's size.
+// Decoding is safe for any bytes. It allocates at most a small multiple of the input's size.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +38,8 @@ struct HelloAckFrame {
 struct ClaimFrame {
   std::string ticket;
 };
-// The first kMaxFrameDescriptors descriptors come with this frame, the rest with DESCRIPTORS frames. Each of
-// these frames except the last has kMaxFrameDescriptors descriptors.
+// Comes with the first kMaxFrameDescriptors descriptors; DESCRIPTORS frames bring further descriptors. Only
+// the last of these frames may have fewer than kMaxFrameDescriptors descriptors.
 struct HandlesFrame {
   ReplicaHandles handles;
 };
@@ -50,7 +49,7 @@ struct OfferFrame {
   uint64_t bytes = 0;
   std::optional<IpcHandle> ipc;
 };
-// Offers files that are open for reading: one descriptor for each, sent like the descriptors of HANDLES.
+// Offers files that are open for reading: one descriptor for each file, sent like those of HANDLES.
 struct OfferFilesFrame {
   uint32_t count = 0;  // 1 to kMaxOfferedFiles
 };
@@ -65,13 +64,12 @@ struct ErrorFrame {
 // Asks for HAVE frames on this connection. REQUIRES: the connection holds a claim on a replica in host
 // memory.
 struct FollowFrame {};
-// Chunks of the image that are verified and in their place. Bit i % 64 of words[i / 64] is chunk
-// first_chunk + i.
+// Verified chunks of the image. Bit i % 64 of words[i / 64] is chunk first_chunk + i.
 struct HaveFrame {
   uint32_t first_chunk = 0;  // a multiple of 64
   std::vector<uint64_t> words;
 };
-// No HAVE follows. OK if all chunks were announced, else the reason why no more chunks will come.
+// The last announcement. OK if all chunks were announced, else the reason why no more chunks will come.
 struct HaveEndFrame {
   absl::Status status;
 };
@@ -81,8 +79,8 @@ struct OpeningFrame {};
 struct StreamFrame {
   uint64_t image_bytes = 0;
 };
-// Sent before STREAM: names memory that has parts of the image. The memory is the replica `replica_id` of the
-// daemon; if `replica_id` is empty, the memory is a memfd of `bytes` bytes, which comes with the frame.
+// Sent before STREAM: names memory that has parts of the image. The memory is the daemon's replica
+// `replica_id`. If `replica_id` is empty, the memory is a memfd of `bytes` bytes, which comes with the frame.
 struct HandOverFrame {
   uint64_t bytes = 0;
   std::string pool_id;
@@ -92,7 +90,7 @@ struct HandOverFrame {
 struct PartsFrame {
   std::vector<HandedPart> parts;
 };
-// The ring; its memory comes with the frame, and `token` names it in PutArtifact.
+// The ring's memory comes with the frame. `token` names the ring in PutArtifact.
 struct RingFrame {
   std::string token;
   RingShape shape;
@@ -114,7 +112,7 @@ absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefix
                                          size_t max_bytes);
 
 // Decodes the bytes that follow a prefix. INVALID_ARGUMENT, with the byte offset, for bytes that EncodeFrame
-// does not write. (HELLO and HELLO_ACK may have more bytes at their end, from a later version.)
+// does not write. But HELLO and HELLO_ACK of a later version may end with further bytes.
 absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> frame);
 
 }  // namespace tensorcast

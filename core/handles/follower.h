@@ -1,10 +1,7 @@
-// Decides what to announce to a client that follows a replica, and when: first the present chunks, then new
-// chunks, then the end. Announces only chunks in memory that the client has handles for.
-//
-// Used only on the server's thread. The writer of the replica only notes that there are new chunks. The
-// follower reads them from the replica's availability when the interval has passed and the client has read
-// the previous message. So at most one message waits for a client that does not read. Internal to this
-// folder.
+// Decides which chunks of a replica the server announces to a client, and when. Announces only chunks in
+// memory for which the client has handles. The server calls Take only after the client has read the previous
+// message, so at most one message waits for a slow client. Internal to this folder; used only on the server's
+// thread.
 #pragma once
 
 #include <atomic>
@@ -29,13 +26,13 @@ class Follower {
   // `on_news` is called on any thread when due() may have become earlier; it must not block.
   Follower(const Claim& claim, std::function<void()> on_news);
 
-  // The time at which to send the next message; InfiniteFuture if there is no news, or if the end was sent.
+  // The time at which to call Take; InfiniteFuture if the availability has not changed, or after HAVE_END.
   SteadyTime due() const;
   // The frames to send now; possibly none.
   std::vector<Frame> Take(SteadyTime now);
 
  private:
-  // The reason why there will be no more news; nullopt if there may be more.
+  // The status for HAVE_END; nullopt if more chunks may come.
   std::optional<absl::Status> End(bool ended) const;
 
   const std::shared_ptr<const Availability> availability_;  // null: all chunks are present

@@ -1,5 +1,5 @@
-// Reads and writes whole frames, with their descriptors, over a non-blocking unix socket. Both ends of the
-// handle socket use this; internal to this folder. Thread-compatible.
+// Reads and writes whole frames, with their descriptors, over a non-blocking unix socket. Internal to this
+// folder; thread-compatible.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace tensorcast {
 
 struct Received {
   size_t bytes = 0;           // 0 and not `closed`: no bytes have arrived
-  bool closed = false;        // the peer closed its end, or reset the connection
+  bool closed = false;        // the peer closed or reset the connection
   std::vector<UniqueFd> fds;  // close-on-exec
   bool lost_fds = false;      // the kernel dropped descriptors: too many, or past this process's limit
 };
@@ -44,16 +44,16 @@ class FrameReader {
   FrameReader(size_t max_frame_bytes, size_t max_fds)
       : max_frame_bytes_(max_frame_bytes), max_fds_(max_fds) {}
 
-  // The next frame; nullopt if it has not arrived completely, or if the peer closed its end (closed()).
-  // INVALID_ARGUMENT if the peer violates the protocol, RESOURCE_EXHAUSTED if this process has no descriptors
-  // left. An error is final.
+  // The next frame; nullopt if no complete frame has arrived, or if the peer closed the connection
+  // (closed()). INVALID_ARGUMENT if the peer violates the protocol, RESOURCE_EXHAUSTED if this process has no
+  // descriptors left. An error is final.
   absl::StatusOr<std::optional<IncomingFrame>> Read(int socket);
   bool closed() const { return closed_; }
   // The descriptors of a frame that did not arrive completely.
   std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
 
  private:
-  // Reads into `buffer`; true when it is full. `filled` is the number of bytes so far.
+  // Reads into `buffer`; true when `buffer` is full. `filled` is the number of bytes so far.
   absl::StatusOr<bool> Fill(int socket, std::span<std::byte> buffer, size_t& filled);
 
   const size_t max_frame_bytes_;

@@ -1,5 +1,5 @@
-// The client's end of the handle socket. Each claim has its own connection, and this connection is the lease:
-// the lease ends when the ClaimedReplica is destroyed or the process dies. Thread-compatible.
+// The client's end of the handle socket. Each ClaimedReplica has its own connection, which is the lease. The
+// lease ends when the ClaimedReplica is destroyed or the process dies. Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -44,29 +44,26 @@ class ClaimedReplica {
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;
 
   const ReplicaHandles& handles() const { return handles_; }
-  // The id of the leased artifact: the id in the handles; after TakeOver, the id in the handles of `again`.
+  // The id of the leased artifact. TakeOver may change the id.
   std::string artifact_id() const;
-  // The pool's segments (host), in the order of the handles, or the packed file (disk); empty for device
-  // memory. This object owns them.
+  // Owned by this object. Host: the pool's segments, in the order of the handles. Disk: the packed file.
+  // Device: empty.
   const std::vector<UniqueFd>& fds() const { return fds_; }
-  // Closes the descriptors: a large replica has many, and a mapping does not need them. MapImage calls this
-  // function.
+  // Closes fds(). MapImage calls this function, because a mapping needs no descriptors.
   void CloseFds() { fds_.clear(); }
 
-  // Maps a host replica's extents to their places in one contiguous image of image_bytes bytes. The mapping
-  // is read-only and lives as long as this object. Reading a part of the image that the handles do not cover
-  // raises SIGSEGV. With `copy_on_write` this process may also write to the image, in private pages, unless
-  // there is no memory for such pages (writable() is then false). FAILED_PRECONDITION for other kinds of
-  // replicas. Idempotent.
+  // Maps a host replica as one contiguous image of image_bytes bytes, until this object is destroyed. A read
+  // outside the extents of the handles raises SIGSEGV. The mapping is read-only. With `copy_on_write` this
+  // process may write to private copies of the pages. If memory for these copies is missing, the mapping
+  // stays read-only, and writable() is false. FAILED_PRECONDITION for a replica in other memory. Idempotent.
   absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
   bool writable() const { return writable_; }
 
-  // For a host replica that is filling or partial: the chunks, of `chunk_bytes` each, that may be read. The
-  // set grows with the daemon's announcements, and has only chunks that the handles cover. It ends when all
-  // chunks are present, or with the reason why no more chunks will come. The reason UNAVAILABLE means that
-  // the daemon is gone, or that the replica got memory for which these handles are not enough: claim the
-  // replica again. Waits for the daemon's first answer. FAILED_PRECONDITION for other kinds of replicas, and
-  // for a second call.
+  // The readable chunks, of `chunk_bytes` each, of a filling or partial host replica: the chunks that the
+  // daemon announces and the handles cover. Blocks until the first announcement. The availability ends when
+  // all chunks are present, or with the reason why no more chunks will come. The reason UNAVAILABLE means
+  // that the daemon is gone, or that the replica got memory that these handles do not cover: claim the
+  // replica again. FAILED_PRECONDITION for a replica in other memory, and for a second call.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
   // For device memory; call it before OpenIpc. The daemon then keeps the memory until AcknowledgeClosed, or
@@ -81,14 +78,14 @@ class ClaimedReplica {
   // stays mapped until this object is destroyed.
   absl::Status CheckIntact() const;
 
-  // Whether the daemon has closed the connection (it stopped or died). The mapping stays readable. There is
-  // no lease until TakeOver.
+  // Whether the daemon has closed the connection, which ended the lease: the daemon stopped or died. The
+  // mapping stays readable.
   bool lost() const;
-  // Continues with the lease of `again`: a claim on a restarted daemon, or on the new version of a replica
-  // that was rewritten under a live lease. FAILED_PRECONDITION unless both claims are on the same memory and
-  // Follow was not called on this object. May be called on any thread; with device memory, not at the same
-  // time as AnnounceOpening or AcknowledgeClosed. Device memory stays open: TakeOver tells the daemon that
-  // the new lease has this memory open, and then that the earlier lease no longer has it open.
+  // Replaces the lease of this object by the lease of `again`. `again` is a claim on a restarted daemon, or
+  // on the new version of a replica that was rewritten under a live lease. FAILED_PRECONDITION if the two
+  // claims are on different memory, or if Follow was called on this object. Device memory stays open. May be
+  // called on any thread. With device memory, do not call it at the same time as AnnounceOpening or
+  // AcknowledgeClosed.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
@@ -126,8 +123,8 @@ class ClaimedReplica {
   bool acknowledged_ = false;
 };
 
-// Offers memory or open files to the daemon for a put. The connection, and with it the offer, lives until
-// this object is destroyed: destroy it after the put.
+// Offers memory or open files to the daemon for a put. The offer ends when this object is destroyed: destroy
+// this object after the put.
 class OfferedMemory {
  public:
   // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). The daemon gets a duplicate of the descriptor.
@@ -140,8 +137,8 @@ class OfferedMemory {
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);
   // Offers files that this process has open for reading, in the order in which ImportArtifact names them. The
-  // daemon gets a duplicate of each descriptor and reads the file with it. INVALID_ARGUMENT unless there are
-  // 1 to kMaxOfferedFiles (codec.h) files.
+  // daemon gets a duplicate of each descriptor. INVALID_ARGUMENT unless `fds` has 1 to kMaxOfferedFiles
+  // (codec.h) files.
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferFiles(const std::string& socket_path,
                                                                    std::span<const int> fds,
                                                                    SteadyTime deadline,

@@ -1,10 +1,9 @@
 // The daemon's end of the handle socket. It turns one-use tickets into leases that connections hold, and
 // receives the memory that clients offer for a put.
 //
-// One thread runs every connection (epoll) and never blocks on a peer. A peer must run as the daemon's own
-// user or as root, or be in an allowed group (CheckPeer). When a connection ends, even because the client
-// died, the connection's lease is released at once. The exception is device memory that the client may have
-// open: the lease on such memory ends when the client's process is gone (pidfd). Thread-safe.
+// One thread runs all connections (epoll) and never blocks on a client. A client must run as the daemon's
+// user, as root, or in an allowed group (CheckPeer). A lease ends with its connection. But a lease on device
+// memory that the client may have open ends with the client's process (pidfd). Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -38,25 +37,25 @@ class HandleServer {
     std::string path;                   // of the unix socket; the socket file of a dead process is replaced
     std::vector<gid_t> allowed_groups;  // in addition to the daemon's own user
     absl::Duration ticket_ttl = absl::Seconds(10);
-    // Max time for a client to send its request and to read the answer. Afterwards its connection may stay
+    // Max time for a client to send its request and to read the answer. Afterwards the connection may be
     // idle.
     absl::Duration exchange_timeout = absl::Seconds(10);
-    // Max memory of the rings of all puts together; further puts wait for their turn.
+    // Max memory of all rings together; further puts wait for a ring.
     uint64_t put_rings_bytes = uint64_t{256} << 20;
     // A client loses its ring if it fills no slot for this time, or does not start its put within this time.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;  // may be empty
-    // More connections get RESOURCE_EXHAUSTED, as do connections for which only reserved descriptors are left
+    // Further clients get RESOURCE_EXHAUSTED. So do clients for which only reserved descriptors are left
     // (base/posix/process_limits.h).
     int max_connections = 16384;
 
     void FromConfig(ConfigReader& config) { config.Read("daemon.put_rings", put_rings_bytes); }
   };
 
-  // ALREADY_EXISTS if a living process listens on the path, or if a file that is not a socket is there.
+  // ALREADY_EXISTS if a living process listens on the path, or if the path is a file that is not a socket.
   static absl::StatusOr<std::unique_ptr<HandleServer>> Start(const Options& options);
-  // Closes every connection, which releases its lease or offer, and removes the socket's file. Must not be
-  // called by the destructor of a Claim's hold.
+  // Closes all connections, releases their leases and offers, and removes the socket's file. The destructor
+  // of a Claim::hold must not destroy the server.
   ~HandleServer();
   HandleServer(const HandleServer&) = delete;
   HandleServer& operator=(const HandleServer&) = delete;
@@ -67,18 +66,18 @@ class HandleServer {
   // `claim.hold`.
   std::string IssueTicket(Claim claim);
 
-  // Takes the offer of this token out of the server. NOT_FOUND if there is no such offer, if it was already
-  // taken, or if the client's connection is closed.
+  // Removes and returns the offer with this token. NOT_FOUND if the token is unknown, if the offer was
+  // already taken, or if the client's connection has ended.
   absl::StatusOr<Offer> TakeOffer(std::string_view token);
 
-  // Marks a replica's bytes as damaged. Its tickets become invalid. The server sends `why` (a DATA_LOSS) to
-  // each client with a claim; the client keeps the memory until it ends its claim. Returns the number of
-  // these clients. Must not be called on the server's thread.
+  // Marks a replica's bytes as damaged. The replica's tickets become invalid. The server sends `why` (a
+  // DATA_LOSS) to each client with a claim on the replica. The clients keep their claims. Returns the number
+  // of these clients. Must not be called on the server's thread.
   int Fence(std::string_view replica_id, const absl::Status& why);
 
   // The processes with a claim on this replica, ascending, one element for each claim; 0 is an unknown
-  // process. Leaves out a claim if `except` returns true for its hold; `except` is called on the
-  // server's thread and may be null. HoldersOf must not be called on the server's thread.
+  // process. Leaves out claims with a hold for which `except` (may be null) returns true. `except` is called
+  // on the server's thread. HoldersOf must not be called on the server's thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* hold)>& except = nullptr) const;
 

@@ -1,5 +1,5 @@
-// The values of the handle socket: descriptions of a replica's memory, which are sent with descriptors
-// (FORMAT.md); and the daemon's values behind a ticket (Claim) and behind an offer's token (Offer).
+// The values of the handle socket (FORMAT.md): the handles of a replica's memory, the value behind a ticket
+// (Claim), and the value behind an offer's token (Offer).
 #pragma once
 
 #include <sys/types.h>
@@ -44,7 +44,7 @@ struct SegmentExtent {
 };
 
 // A host replica: extents of whole granules in image order, or one extent of whole pages for a small image.
-// Parts of the image without an extent are holes. The descriptors are those of the segments, in their order.
+// The image may have holes, which have no extent. One descriptor for each segment, in the same order.
 struct HostHandles {
   std::string pool_id;                  // HostPool::id(); with SegmentHandle::number, it identifies memory
   std::vector<SegmentHandle> segments;  // those with extents, by ascending number
@@ -84,7 +84,7 @@ size_t DescriptorsOf(const ReplicaHandles& handles);
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
 
 // The chunks, of `chunk_bytes` each, that are completely in the handles' memory, as Availability::Words.
-// Empty if all chunks are. REQUIRES: the handles are valid, and both numbers are positive.
+// Empty means all chunks. REQUIRES: the handles are valid, and both numbers are positive.
 std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t image_bytes,
                                      uint64_t chunk_bytes);
 
@@ -92,13 +92,12 @@ std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t ima
 // no lock held; the destruction must not block.
 struct Claim {
   ReplicaHandles handles;
-  // DescriptorsOf(handles) descriptors, which are passed to the client. The issuer owns them, and keeps them
+  // The DescriptorsOf(handles) descriptors for the client. The issuer owns the descriptors, and keeps them
   // open at least until `hold` is destroyed.
   std::vector<int> fds;
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
-  // The chunks of a filling or partial replica that may be read; null: all. Announced to a client that sends
-  // FOLLOW.
+  // The readable chunks of a filling or partial replica, announced to a client that sends FOLLOW. Null: all.
   std::shared_ptr<const Availability> availability;
 };
 
@@ -118,8 +117,8 @@ struct HandedPart {
   friend bool operator==(const HandedPart&, const HandedPart&) = default;
 };
 
-// Memory that can no longer change, and the parts of an image in it; these parts need not be streamed. The
-// memory is either a sealed memfd or a replica in the daemon's own host memory.
+// Memory that can no longer change: a sealed memfd, or a replica in the daemon's host memory. `parts` are the
+// parts of an image in this memory, which need not be streamed.
 struct HandedMemory {
   UniqueFd memfd;          // sealed WRITE | SHRINK | GROW; not set for a replica
   uint64_t bytes = 0;      // of the memfd
@@ -141,8 +140,7 @@ struct Offer {
   // With a ring: the parts that need not come through the ring. Parts of a memfd are checked to lie in it;
   // parts of a replica are not checked.
   std::vector<HandedMemory> handed;
-  // Files that are open for reading. Nothing else about them is checked, because that could wait for their
-  // file systems.
+  // Files that are checked to be open for reading. Any other check could wait for a file system.
   ForeignFds files;
 };
 

@@ -1,8 +1,5 @@
-// A claim that a client holds: its lease ends with this object. The server counts the held claims. A claim on
-// device memory outlives its connection until the client's process is gone.
-//
-// LeaseCounts is thread-safe. The other values are thread-compatible, and used only on the server's thread.
-// No function fails. Internal to this folder.
+// The claims that clients hold, and how many claims there are. LeaseCounts is thread-safe; the other values
+// are used only on the server's thread. No function fails. Internal to this folder.
 #pragma once
 
 #include <array>
@@ -17,7 +14,7 @@
 
 namespace tensorcast {
 
-// Numbers of held claims, by holder and kind of memory. Thread-safe.
+// Numbers of held claims, by holder and kind of memory.
 class LeaseCounts {
  public:
   std::atomic<int>& of(const Claim& claim) {
@@ -49,7 +46,7 @@ class HeldClaim {
 
   const Claim& claim() const { return claim_; }
   bool is_device() const { return std::holds_alternative<DeviceHandles>(claim_.handles.memory); }
-  // Keeps `companion` until the hold ends.
+  // Keeps `companion` until this object is destroyed.
   void Accompany(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
 
  private:

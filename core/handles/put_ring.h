@@ -1,10 +1,10 @@
-// The daemon's end of the ring through which a client streams the image of a put. The ring is a small piece
-// of memory that the daemon makes and seals, so that the memory cannot shrink during a read. The daemon
-// requests pieces of the image in any order, each in a slot; the client fills the slots (ring_filler.h).
+// The daemon's end of the ring through which a client streams the image of a put. The ring is memory that the
+// daemon makes and seals against shrinking. The daemon requests pieces of the image in any order, one piece
+// in each slot. The client fills the slots (ring_filler.h).
 //
-// The client can write to the whole ring at any time. So no value in the ring decides where the daemon reads
-// or writes. The daemon keeps its requests in its own memory, and reads only one number of a slot
-// (RingSlot::done). Bytes in a slot are trusted only after they were copied and the copy was digested.
+// The client can write to the whole ring at any time. The daemon therefore keeps its requests in its own
+// memory, and reads only RingSlot::done and the bytes in the slots. Callers must digest a copy of these
+// bytes.
 //
 // Thread-safe, except that one thread at a time may use a slot.
 #pragma once
@@ -30,9 +30,8 @@ namespace tensorcast {
 
 class PutRing {
  public:
-  // `connection` is a duplicate of the client's socket; End shuts it down. If the client fills no requested
-  // slot for `stall_timeout`, Await fails. RESOURCE_EXHAUSTED if this process lacks memory or descriptors. An
-  // empty `connection` means that the duplication failed, and gives the same error.
+  // `connection` is a duplicate of the client's socket. RESOURCE_EXHAUSTED if this process lacks memory or
+  // descriptors; also for an empty `connection`, which means that the duplication failed.
   static absl::StatusOr<std::shared_ptr<PutRing>> Create(RingShape shape, absl::Duration stall_timeout,
                                                          RingRoom::Hold room, UniqueFd connection);
   // Gives the memory of the slots back to the system, even if the client still has it mapped.
@@ -48,15 +47,14 @@ class PutRing {
   // Whether the slot was requested and not awaited yet.
   bool asked(uint32_t slot) const { return slots_[slot].asked; }
   // Blocks until the slot is filled, and returns the requested bytes. The bytes remain valid until the next
-  // Ask of this slot, but the client may change them. UNAVAILABLE if the client is gone, DEADLINE_EXCEEDED if
-  // it stalls, INVALID_ARGUMENT if it violates the protocol, else the error of the context. `what` names the
-  // work in messages.
+  // Ask of this slot, but the client may change them. `what` names the operation in messages. UNAVAILABLE:
+  // the client is gone. DEADLINE_EXCEEDED: the client filled no slot for `stall_timeout`. INVALID_ARGUMENT:
+  // the client violates the protocol. Otherwise the error of the context.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
   // Notes that the client is gone: a running Await and all later ones fail.
   void NoteClosed() { closed_.store(true); }
-  // Ends the client's connection. The server then releases its reference to this object. The
-  // destructor gives the room back.
+  // Ends the client's connection. The server then releases its reference to this object.
   void End();
 
  private:

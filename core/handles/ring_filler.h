@@ -28,18 +28,16 @@ namespace tensorcast {
 
 class ClientChannel;  // the connection (client_channel.h)
 
-// Holds the connection, and with it the ring, until the put is done. Thread-compatible.
+// The connection and the ring live as long as this object: destroy it after the put. Thread-compatible.
 class RingFiller {
  public:
-  // Writes to `to` the image bytes that begin at `image_offset`. `thread` is the number of the calling
-  // thread, counted from 0.
+  // Fills `to` with the image bytes from `image_offset` on. `thread` is the calling thread's number, from 0.
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
-  // Waits for a ring, at most until the deadline. (The daemon has room for a limited number of rings at a
-  // time.) The cancellation ends the wait with UNAVAILABLE. `handed` has the parts of the image that the
-  // daemon can read from sealed memory or from its own replicas: at most kMaxHandedMemories memories with
-  // kMaxHandedParts parts (codec.h) in all. The daemon may still request these parts. INVALID_ARGUMENT if a
-  // memory lacks a seal.
+  // Blocks until the daemon has room for a ring, at most until the deadline. The cancellation ends the wait
+  // with UNAVAILABLE. `handed` has the parts of the image in sealed memory or in the daemon's replicas: at
+  // most kMaxHandedMemories memories with kMaxHandedParts parts (codec.h) in all. The daemon may still
+  // request these parts. INVALID_ARGUMENT if a memory lacks a seal.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},

@@ -1,6 +1,6 @@
-// The memory of a put's ring (FORMAT.md): a page with requests and answers, and the slots behind it. Both
-// ends map the memory, and each end may change it at any time. So every value is read once and then checked.
-// Internal to this folder.
+// The memory of a put's ring (FORMAT.md): a page with requests and answers, then the slots. Daemon and client
+// map the memory, and both may change it at any time: read each value once, then check the value. Internal to
+// this folder.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ struct RingShape {
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;  // whole pages
 
-  // A shape that is large enough to keep both ends busy and small enough for the processor's caches (at most
-  // 8 MiB). A small image gets fewer slots.
+  // The shape for an image: at most 8 MiB, so that the ring fits in the processor's caches. A small image
+  // gets fewer slots.
   static RingShape For(uint64_t image_bytes);
   // INVALID_ARGUMENT for a shape that no daemon makes.
   absl::Status Check() const;
-  // The size of the whole memory, including the page in front.
+  // The size of the whole memory, including the first page.
   uint64_t bytes() const;
   friend bool operator==(const RingShape&, const RingShape&) = default;
 };
@@ -46,8 +46,7 @@ struct RingHeader {
 static_assert(sizeof(RingHeader) == kRingHeaderBytes);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 
-// Sleeps while `word`, which another process may change, equals `value`, at most for `limit` (futex(2)). May
-// return early.
+// Sleeps (futex(2)) while `word` equals `value`, at most for `limit`. May return early.
 void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value, absl::Duration limit);
 // Wakes up to `sleepers` threads that sleep on `word`, in any process.
 void WakeSleepers(const std::atomic<uint32_t>& word, int sleepers);

@@ -1,5 +1,5 @@
-// One connection at the server's end: its buffers and its protocol state. It never waits: the server calls it
-// when the socket is ready. Internal to this folder; used only on the server's thread.
+// The buffers and the protocol state of one connection at the server. Never waits: the server calls it when
+// the socket is ready. Internal to this folder; used only on the server's thread.
 #pragma once
 
 #include <sys/types.h>
@@ -35,10 +35,10 @@ class ServerConnection {
     absl::Duration stall_timeout;
   };
 
-  // `deadline` is for the whole exchange, until the last byte of the answer is sent. `on_news` is called on
+  // `deadline` is the time by which the last byte of the answer must be sent. `on_news` is called on
   // any thread when news_due() may have become earlier; it must not block.
   ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline, std::function<void()> on_news);
-  // Drops an offer that no put took, and releases the claim unless TakeOrphan took it.
+  // Drops an offer that no put has taken. Releases the claim, unless TakeOrphan has taken it.
   ~ServerConnection();
 
   // OnReadable, OnWritable, Refuse, GiveRing and TellNews return false when the connection is over and must
@@ -56,15 +56,15 @@ class ServerConnection {
   bool wants_ring() const { return state_ == State::kAwaitsRing; }
   RingShape ring_shape() const { return RingShape::For(stream_bytes_); }
   bool GiveRing(RingRoom::Hold room);
-  // The time at which to close the connection. InfiniteFuture while it may stay idle: it holds a lease or an
-  // offer, streams through a ring, or waits for a ring.
+  // The time at which to close the connection. InfiniteFuture while the connection holds a lease or an offer,
+  // streams through a ring, or waits for a ring.
   SteadyTime deadline() const;
   // The time at which to call TellNews; InfiniteFuture if there is no news, or if the client must first read.
   SteadyTime news_due() const;
   // Sends the news to a follower.
   bool TellNews(SteadyTime now);
 
-  // Before the destruction: takes the claim if the client may have its device memory open.
+  // Returns the claim if the client may have its device memory open. Call it before the destructor.
   std::optional<OrphanedClaim> TakeOrphan();
 
   // The process that holds a claim on this replica; 0 if the process is unknown. nullopt if this connection
@@ -85,9 +85,8 @@ class ServerConnection {
   // In kLeased the client may send FOLLOW once: the server then announces the replica's chunks. With device
   // memory it may send OPENING once: the client may then have the memory open.
   //
-  // A frame that the state does not expect, or that is refused, leads to an ERROR and to kEnding. A client
-  // may close the connection in any state. Its claim is then released, except for device memory that it may
-  // have open (TakeOrphan).
+  // An unexpected or refused frame leads to an ERROR and to kEnding. A client may close the connection in any
+  // state. The claim is then released, except for device memory that the client may have open (TakeOrphan).
   enum class State {
     kHello,       // waits for HELLO
     kReady,       // waits for CLAIM, OFFER, OFFER_FILES, HAND_OVER or STREAM

@@ -1,8 +1,5 @@
-// The daemon's values behind tokens: the claims of tickets that were not claimed yet, and the offers that
-// were not taken yet. Removed values are returned to the caller, so that holds are never released under a
-// lock.
-//
-// Thread-safe. Internal to this folder.
+// The claims behind tickets that no client has used, and the offers that no put has taken. Removed values are
+// returned to the caller, so that no hold is released under a lock. Thread-safe. Internal to this folder.
 #pragma once
 
 #include <array>
@@ -77,7 +74,7 @@ class FencedReplicas {
   std::deque<std::pair<std::string, absl::Status>> replicas_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The offers of connected clients that were not taken yet.
+// The offers of connected clients that no put has taken.
 class OfferTable {
  public:
   // Returns a new token for the offer.

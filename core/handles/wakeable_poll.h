@@ -1,5 +1,5 @@
-// The place where the server's thread sleeps: an epoll descriptor that watches numbered descriptors, and an
-// eventfd by which other threads end the sleep.
+// The server's thread sleeps here until a watched descriptor is ready (epoll) or another thread wakes it
+// (eventfd).
 //
 // Wake is thread-safe. The other functions belong to the server's thread. Errors are those of the system
 // calls. Internal to this folder.
@@ -38,11 +38,10 @@ class WakeablePoll {
   // Returns the events of ready descriptors, which stay until the next call.
   std::span<const epoll_event> Wait(SteadyTime until);
 
-  // Ends the sleep, or the next one if the thread does not sleep. Writes only to the eventfd, and takes no
-  // lock.
+  // Ends the running Wait, or else the next Wait. Takes no lock.
   void Wake();
-  // A descriptor of the same eventfd. Writing to this descriptor has the effect of Wake, and is safe even
-  // after this object was destroyed.
+  // A descriptor of the same eventfd. A write to this descriptor has the effect of Wake, also after this
+  // object was destroyed.
   absl::StatusOr<UniqueFd> DuplicateWake() const;
 
  private:
