@@ -1,24 +1,26 @@
-// To advance a replica is to run an ingest, to host memory or to a GPU, that writes its image over the image
-// of an earlier version. So the memory holds one image instead of two.
+// An ingest advances a replica when it writes the image of a wanted version over the image of an earlier
+// version. So the memory holds one image instead of two. The memory is host memory or the memory of a GPU.
 //
 //   earlier version ──retired (core/replicas)──► its memory ──chunk by chunk──► the wanted version's replica
 //
-// Each chunk is made in a staging buffer, compared with the wanted version's digest, and only then written
-// over the old chunk. Chunks that are equal in both versions are compared in place and stay. A chunk is
-// always either old or new, and only new chunks are served. The retirement of the earlier version is final:
-// if the ingest fails afterwards, host memory keeps the new chunks as a partial replica, and a GPU keeps
-// nothing. A chunk that comes to a GPU without passing through host memory (chunk_path.h) is first written
-// over the old chunk, and then compared there.
+// The ingest makes each chunk in a staging buffer, compares the chunk with the wanted version's digest, and
+// then writes the chunk over the old chunk. A chunk that comes to a GPU without passing through host memory
+// (chunk_path.h) is compared only after the chunk is in its place. Chunks that are equal in both versions
+// stay in place. A peer gets a chunk only after the chunk was compared with the wanted version.
 //
-// With a gate (core/replicas/commit_gate.h) the replica is advanced while processes are attached to it. The
-// ingest first stages the whole wanted version. For each chunk it makes and verifies the new bytes, compares
-// them with the earlier version, and keeps only the changed values (scatter_plan.h); the earlier version does
-// not change. When all holders are in the gate, the replica is retired, and the values are written over it;
-// on a GPU, the GPU writes the values (Stream::Change). An error before the retirement leaves the replica
-// unchanged. After the retirement only a GPU can fail: the ingest then fails, and the replica is lost.
+// The retirement of the earlier version is final. If the ingest fails afterwards, host memory keeps the new
+// chunks as a partial replica, and a GPU keeps nothing.
 //
-// The code that requests the ingest makes an Advance, and passes it to the ingest and to the sources that
-// need the old bytes. Thread-safe.
+// With a gate (core/replicas/commit_gate.h), processes may be attached to the replica:
+//   1. The ingest makes and verifies each chunk, and keeps the values that differ from the earlier version
+//      (scatter_plan.h). The earlier version does not change.
+//   2. When all holders are in the gate, the ingest retires the replica.
+//   3. The kept values are written over the replica.
+// An error in step 1 or 2 leaves the replica unchanged. Step 3 can fail only on a GPU: the ingest then fails,
+// and the replica is lost.
+//
+// The code that requests an ingest passes one Advance to the ingest and to the sources that need the old
+// bytes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -34,19 +36,20 @@
 
 namespace tensorcast {
 
-// The lane in transfer reports for the earlier version; the source's name is its artifact id. The report has
-// the number of chunks that stayed, or the error because of which the earlier version was not advanced.
+// The lane of the earlier version in transfer reports. The source's name is the artifact id of the earlier
+// version. The report has the number of chunks that stayed, or the error that prevented the advance.
 inline constexpr std::string_view kAdvanceLane = "advance";
 
 class Advance {
  public:
-  // Advances the replica of the artifact `base_id` at the ingest's location. Its image must have the same
-  // size and chunk size as the wanted version's. If the replica cannot be advanced: with `required` the
-  // ingest fails with the reason, otherwise it makes the wanted version in new memory.
+  // Advances the replica of the artifact `base_id` at the ingest's location. Both versions must have the same
+  // image size and chunk size. If the replica cannot be advanced, a `required` advance fails the ingest, and
+  // any other advance makes the wanted version in new memory. If the location has no replica of `base_id`,
+  // both use new memory.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
-  // Advances the replica `held_replica`, which processes have attached, when all its holders are in `gate`.
-  // The advance is required. Another replica of the wanted version at the same location is a source, and is
-  // removed when the advanced replica is ready.
+  // A required advance of the replica `held_replica`. The replica is retired when all its holders are in
+  // `gate`. If the location already has a replica of the wanted version, that replica is a source. That
+  // source is removed when the advanced replica is ready.
   Advance(std::string base_id, std::string held_replica, std::shared_ptr<CommitGate> gate)
       : base_id_(std::move(base_id)),
         held_replica_(std::move(held_replica)),
@@ -59,8 +62,8 @@ class Advance {
   bool required() const { return required_; }
   CommitGate* gate() const { return gate_.get(); }  // null: no process may have the replica attached
 
-  // The earlier version while the ingest writes over it: chunks that are not written yet have this version's
-  // bytes. Null before and after that time, and if no replica is advanced.
+  // The earlier version while the ingest writes over it. Chunks that are not written yet have the bytes of
+  // the earlier version. Null at other times, and if no replica is advanced.
   std::shared_ptr<const RetiredReplica> base() const {
     absl::MutexLock lock(&mutex_);
     return base_;

@@ -1,12 +1,12 @@
-// The destinations of an advance (advance.h): the new image is written over the base, an earlier version in
-// the same memory. Each chunk is made in a staging buffer.
+// Destinations that write a new image over the base, an earlier version in the same memory (advance.h). Each
+// chunk is made in a staging buffer.
 //
-//   advancing:   Place writes a chunk over the old one
-//   committing:  Place compares a chunk with the base and keeps what differs; Finish writes all differences
-//                when the holders of the base have committed
+//   advancing:   Place writes a chunk over the old chunk
+//   committing:  Place keeps the values of a chunk that differ from the base; Finish writes all kept values
+//                over the base when all holders of the base are in the gate
 //
-// Threading and errors: as any Destination. Until Finish of a committing destination retires the base, an
-// error leaves the base unchanged.
+// Threading as for any Destination. A committing destination retires the base in Finish. An error before the
+// retirement leaves the base unchanged.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ namespace tensorcast {
 // The buffers of a destination.
 struct DestinationBuffers {
   StagingRing* staging = nullptr;    // must outlive the destination, unless it is `own`
-  std::unique_ptr<StagingRing> own;  // buffers of the destination alone; null: `staging` is shared
+  std::unique_ptr<StagingRing> own;  // the owner of `staging`; null: other ingests use `staging`, too
 };
 
 // For a base in host memory. REQUIRES: the base is retired, so that no process expects its bytes.
@@ -37,8 +37,9 @@ std::unique_ptr<Destination> MakeAdvancingDestination(std::shared_ptr<const Host
 struct CommitOptions {
   std::shared_ptr<Advance> advance;  // with a gate
   std::shared_ptr<const ReplicaLease> base;
-  std::function<void()> wake;  // called when the holders may commit
-  // Retires `base` when all leases on `base` belong to holders in the gate. An error leaves it unchanged.
+  std::function<void()> wake;  // called when a holder enters the gate (CommitGate::Staged)
+  // Waits until all leases on `base` belong to holders in the gate, and then retires `base`. An error leaves
+  // `base` unchanged.
   std::function<absl::StatusOr<RetiredReplica>()> retire;
   ScatterPlan::Allocate allocate;
   int threads = 1;

@@ -1,8 +1,7 @@
-// ChunkFetch: one chunk of an ingest, from the moment when it is taken from a source to its end. SourceInUse:
-// a source of an ingest.
+// ChunkFetch: the fetch, verification and placement of one chunk. SourceInUse: a source of an ingest.
 //
-// SourceSet (source_set.h) owns both. One thread at a time uses a fetch; it passes the fetch on to the next
-// thread. Fields that say so are guarded by the ingest's mutex.
+// SourceSet (source_set.h) owns both. One thread at a time uses a ChunkFetch. The ingest's mutex guards the
+// fields that say this.
 #pragma once
 
 #include <atomic>
@@ -31,7 +30,7 @@ struct ChunkFetch {
   Cancellation cancellation;      // cancels only this fetch
   ChunkRequest request;
   RequestContext context;  // the ingest's context when the chunk was requested
-  // The fetch has its buffer, so it waits only for its source. Other threads read this under the mutex.
+  // The fetch has its buffer and waits only for its source. Other threads read this field under the mutex.
   std::atomic<bool> acquired = false;
   bool answered = false;  // the source delivered the chunk, or the fetch failed
   ChunkBuffer buffer;
@@ -44,7 +43,7 @@ struct ChunkFetch {
   bool compared = true;  // for a known artifact: the digests were compared with the manifest
   // Guarded by the ingest's mutex.
   bool taken_back = false;      // cancelled because another source would deliver the chunk sooner
-  bool completed_once = false;  // a source that does not block: StartFetch returned, or `done` was called
+  bool completed_once = false;  // if the source does not block: StartFetch returned, or `done` was called
 };
 using FetchPtr = std::shared_ptr<ChunkFetch>;
 
@@ -52,8 +51,8 @@ struct SourceInUse {
   std::unique_ptr<ChunkSource> source;
   std::shared_ptr<const Availability> availability;  // null: the source has every chunk
   Availability::Watch watch;                         // must end before `availability`
-  std::shared_ptr<StageClock> clock;                 // other threads read it at the same time
-  ChunkPath* path = nullptr;                         // of its chunks; guarded by the ingest's mutex
+  std::shared_ptr<StageClock> clock;                 // thread-safe
+  ChunkPath* path = nullptr;                         // the path of its chunks; guarded by the ingest's mutex
   int max_fetches = 1;
   bool blocks = true;     // a fetch occupies a slot
   bool end_seen = false;  // the end of `availability` was seen; guarded by the ingest's mutex
@@ -62,7 +61,7 @@ struct SourceInUse {
   std::vector<FetchPtr> under_way;  // in flight
   int refusals = 0;                 // consecutive FAILED_PRECONDITION answers
   uint32_t delivered = 0;           // chunks that were placed
-  // A chunk was taken back from this source, and the source has delivered none since.
+  // A chunk was taken back from this source, and the source has delivered no chunk since then.
   bool overtaken = false;
   std::optional<SourceFailure> failure;  // set: the source is being given up
 

@@ -1,12 +1,11 @@
-// ChunkFlow moves the chunks of one ingest through fetch, verification and placement, along the path of their
-// source (chunk_path.h). It also handles chunks that fail on the way.
+// ChunkFlow fetches, verifies and places the chunks of one ingest, along the path of their source
+// (chunk_path.h). It also handles chunks that fail.
 //
-//   Take ─► Begin ─► source ─► Arrived ─► AwaitPlace ─► done, or missing again: it is requested anew
+//   Take ─► Begin ─► source ─► Arrived ─► AwaitPlace ─► done, or missing again
 //
-// A chunk is requested from one source at a time, so its place has one writer. Each fetch has its own
-// cancellation. A fetch ends, cancelled or not, before its chunk is requested from another source. If a
-// source fails or sends wrong bytes, only that source is given up: its other fetches are cancelled, and their
-// chunks are requested from other sources.
+// A chunk is requested from one source at a time. The fetch of a chunk ends before the next request for that
+// chunk. If a source fails or sends wrong bytes, the ingest gives up only that source. The ingest cancels all
+// fetches from that source, and requests their chunks from other sources.
 //
 // Thread-safe; only one thread at a time may use the same chunk.
 #pragma once
@@ -36,8 +35,8 @@ class ChunkFlow {
   FetchPtr Take(SteadyTime now, int slots);
   // Requests the chunk. May block for a buffer and, if the source blocks, for the bytes.
   void Begin(const FetchPtr& fetch);
-  // Continues with a chunk after its fetch has ended: verifies it and begins to place it, or handles the
-  // error.
+  // Called when the fetch has ended. Verifies the chunk and begins to place it, or handles the error of the
+  // fetch.
   void Arrived(const FetchPtr& fetch);
   // Blocks until the chunk is placed, or has failed.
   void AwaitPlace(const FetchPtr& fetch);

@@ -1,20 +1,18 @@
-// A ChunkPath brings a chunk from its source to its place in the replica: it fetches, verifies and places the
-// chunk. The ingest chooses a path for each source when the source joins.
+// A ChunkPath fetches, verifies and places the chunks of one source. The ingest chooses the path when the
+// source joins.
 //
 //   in place   to host memory: the source writes to the replica's own memory
 //   staged     to a GPU or a file: the source writes to a staging buffer, from which the chunk is placed.
 //              Bytes in page-locked memory of this node are placed without a buffer
-//   copied     to a GPU, from another GPU of this process: copied straight to its place and digested there
-//   uploaded   to a GPU, from page-locked memory of this node: copied straight to its place; the GPU
-//              digests it there
-//   written    to a GPU, from another host or made from a difference: the source writes straight to its
-//              place; the GPU digests it there
+//   copied     to a GPU, from another GPU of this process: the chunk is copied to its place
+//   uploaded   to a GPU, from page-locked memory of this node: the chunk is copied to its place
+//   written    to a GPU, from another host or from a difference: the source writes the chunk to its place
 //
-// The last three use no processor of the host; "copied" and "written" also use no host memory. If such a path
-// does not work, its source uses fallback() from then on: a fetch through the host shows which end is at
-// fault.
+// On the last three paths, the GPU digests a compared chunk in its place. These paths do not use the host's
+// processor; "copied" and "written" also use no host memory. If one of these paths fails, the source uses
+// fallback() from then on. A fetch through the host shows whether the source is at fault.
 //
-// Thread-safe; only one thread at a time may use the same chunk. No call is made under a lock.
+// Thread-safe; only one thread at a time may use the same chunk. The caller holds no lock.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +29,13 @@ namespace tensorcast {
 // The next step of a chunk.
 struct PathStep {
   enum class Next : uint8_t {
-    kFetch,     // fetch the chunk from its source, as `request` says, then call Arrived
-    kFetched,   // its bytes can be read: call Arrived
-    kAwait,     // it is being placed: call Await
-    kPlaced,    // it is in its place; if it was compared, its bytes are right
-    kNoBuffer,  // it got no buffer; `status` has the reason
-    kWrong,     // its bytes are wrong (`status`), which is the source's fault
-    kFailed,    // an error (`status`) that is not the source's fault: the ingest ends
+    kFetch,     // fetch the chunk as `request` says, then call Arrived
+    kFetched,   // the chunk's bytes can be read: call Arrived
+    kAwait,     // the chunk is being placed: call Await
+    kPlaced,    // the chunk is in its place, with right bytes if they were compared
+    kNoBuffer,  // the chunk got no buffer; `status` has the reason
+    kWrong,     // the chunk's bytes are wrong (`status`); the source is at fault
+    kFailed,    // the ingest fails with `status`; the source is not at fault
     kBlocked,   // this path does not work (`status`): use fallback() from now on
   };
   Next next = Next::kPlaced;
@@ -55,7 +53,8 @@ class ChunkPath {
   // Sets `max_fetches` and `blocks` of a source that uses this path.
   virtual void Prepare(SourceInUse& /*source*/) const {}
 
-  // Begins the fetch; its range and context are set. May block for a buffer until the context ends.
+  // Begins the fetch. May block for a buffer until the context ends. REQUIRES: the range and the context of
+  // the fetch are set.
   virtual PathStep Begin(ChunkFetch& fetch) = 0;
   // Called when the source has delivered the chunk. Verifies the chunk, and places it or begins to place it.
   virtual PathStep Arrived(ChunkFetch& fetch) = 0;

@@ -1,33 +1,30 @@
-// ChunkPicker decides which chunk an ingest requests next from which of its sources. For this decision it
-// tracks which chunks are missing, requested, fetched and done.
+// ChunkPicker decides which chunk an ingest requests next from which source. It tracks which chunks are
+// missing, requested, fetched and done.
 //
-// Rarest first (as in BitTorrent). The receivers of one image give each other their chunks, so a source with
-// many receivers should send each chunk only about once. Of the chunks that a source has, the picker takes
-// the one that the smallest number of other sources of this ingest have. In a tie it prefers this receiver's
-// share of the source, and then picks at random; other receivers of the source have other shares.
+// Rarest first (as in BitTorrent). Of the chunks that a source has, the picker takes the chunk that the
+// smallest number of the ingest's other sources have. A tie goes to a chunk of this receiver's share of the
+// source, and then to a random chunk. Different receivers of a source have different shares, so that the
+// receivers can exchange chunks.
 //
-// Sources in memory of this host (`at_hand`): other sources are asked only for chunks that no source at hand
+// Sources in memory of this host (`at_hand`). Other sources are asked only for chunks that no source at hand
 // has.
 //
-// Sources outside the cluster (`outside`): all receivers together should read each chunk once. Such a source
+// Sources outside the cluster (`outside`). All receivers together should read each chunk once. Such a source
 // is asked only for chunks that no other source has, this receiver's share first. Another receiver may
-// already be fetching such a chunk, so the fewer such chunks are left, the fewer are requested at once.
+// already be fetching such a chunk. So the picker requests fewer of these chunks at once when fewer are left.
 //
-// Windows. Any other source gets as many requests at once as keep it busy at its measured rate, and no more:
-// a chunk that waits in a source's queue cannot come from another source.
+// Windows. Any other source gets only as many requests at once as keep the source busy at its measured rate.
 //
-// Stalls. A source that has delivered nothing for much longer than usual counts as stalled. The picker takes
-// its chunks back if another source has them. Until the stalled source delivers a chunk, it is asked only for
-// chunks that no other source has. Before any source has delivered a chunk, a source counts as stalled after
-// a fixed time; the first chunk of any source gives a better limit, and the picker judges all sources again
-// by that limit.
+// Stalls. A source that has delivered nothing for much longer than usual is stalled. The picker takes a chunk
+// back from a stalled source if another source has the chunk. Until the stalled source delivers a chunk, the
+// picker asks it only for chunks that no other source has. Before any source has delivered a chunk, the limit
+// is a fixed time. The first delivered chunk gives a better limit for all sources.
 //
-// At the end of the image slow sources stop. A source gets no request if faster sources have every chunk that
-// is left, and their measured rates show that they deliver all of these before this source delivers its next
-// chunk.
+// End of the image. A slow source gets no request if faster sources have every missing chunk, and would
+// deliver these chunks before the slow source delivers its next chunk. The measured rates decide this.
 //
-// Each chunk is requested from one source at a time: Take, then Fetched and Done, or PutBack at any point
-// after Take.
+// Each chunk is requested from one source at a time. The calls for a chunk are Take, Fetched and Done.
+// PutBack may follow Take or Fetched instead of the next call.
 //
 // No clock and no threads: the same calls give the same results for the same seed. The picker reads
 // availabilities, which other threads may write at the same time. Thread-compatible.
@@ -50,8 +47,8 @@ class ChunkPicker {
   struct Source {
     // The chunks that the source has; null: every chunk. Must have as many chunks as the picker.
     std::shared_ptr<const Availability> availability;
-    int max_fetches = 1;    // more requests at once do not increase the source's rate
-    bool in_order = false;  // reads a disk: the lowest chunk first, and no window by measured rates
+    int max_fetches = 1;    // requests in flight; more do not increase the source's rate
+    bool in_order = false;  // reads a disk: the lowest chunk first, without a window
     bool at_hand = false;   // in memory of this host
     bool outside = false;   // outside the cluster
     // This receiver's number among the `shares` receivers of the source, counted from 0. `shares` is at most
@@ -71,8 +68,8 @@ class ChunkPicker {
   };
 
   static constexpr uint32_t kMaxShares = 64;
-  // While requests are in flight, call Overdue at least this often. After Take has returned nullopt, call it
-  // again after this time: it may return a chunk then.
+  // While requests are in flight, call Overdue at least this often. If Take returned nullopt, call Take again
+  // after this time.
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
   ChunkPicker(uint32_t chunks, uint64_t seed);
@@ -82,12 +79,12 @@ class ChunkPicker {
   // REQUIRES: no request to the source is in flight (chunks that it delivered may still be in verification).
   void RemoveSource(int source);
 
-  // Excludes a chunk that is already present or not wanted, so that the picker never requests it. REQUIRES:
-  // the chunk is missing and no source was added yet.
+  // Excludes a chunk that is already present or not wanted. REQUIRES: the chunk is missing, and no source was
+  // added yet.
   void Skip(uint32_t chunk);
 
-  // The chunk to request from this source next; nullopt if there is none now. Call it again after any other
-  // call, when an availability grew, and after kLookEvery.
+  // The chunk to request from this source next; nullopt if there is none now. The result can change after any
+  // other call, after an availability grew, and after kLookEvery.
   std::optional<Taken> Take(int source, SteadyTime now);
   // The chunk's bytes arrived: the source's window has room again.
   // REQUIRES: the chunk is requested from this source.
@@ -98,8 +95,8 @@ class ChunkPicker {
   // The chunk was verified and placed. REQUIRES: it was fetched.
   void Done(uint32_t chunk);
 
-  // Fetches to cancel because another source would deliver the chunk sooner; each is returned once. The
-  // caller ends each with PutBack, or with Fetched if the bytes arrived before the cancellation.
+  // Fetches to cancel because another source would deliver the chunk sooner. Each fetch is returned once. The
+  // caller ends each fetch with PutBack, or with Fetched if the bytes arrived before the cancellation.
   std::vector<Fetch> Overdue(SteadyTime now);
   // Whether the source counted as stalled at the last Overdue and has delivered no chunk since.
   bool stalled(int source) const { return sources_[source].stalled; }
@@ -158,8 +155,8 @@ class ChunkPicker {
   int Window(const SourceState& source) const;
   int WindowOutside(const SourceState& source) const;
   void RankChunks(SourceState& source);
-  // The measured time of a chunk of this source. If there is none, the longest measured time of the other
-  // sources; zero if nothing was measured.
+  // The measured time of a chunk of this source. If this source was not measured, the longest measured time
+  // of the other sources; zero if nothing was measured.
   absl::Duration UsualChunkTime(const SourceState& source) const;
   void JudgeStall(SourceState& source, SteadyTime now) const;
   std::optional<uint32_t> Pick(int source);

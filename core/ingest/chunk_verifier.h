@@ -22,8 +22,8 @@ namespace tensorcast {
 
 class ChunkVerifier {
  public:
-  // `expected` is null for a first ingest: every chunk counts as right, and both digests are computed. The
-  // pointers must outlive the verifier.
+  // `expected` is null for a first ingest. Then every chunk counts as right, and both digests are computed.
+  // The pointers must outlive the verifier.
   ChunkVerifier(const ImageLayout* layout, const Manifest* expected, bool distrust_other_hosts)
       : layout_(layout),
         expected_(expected),
@@ -33,16 +33,16 @@ class ChunkVerifier {
   // Whether this chunk of this source needs a BLAKE3 digest, too.
   bool WantsBlake3(const SourceInfo& source, uint32_t chunk) const;
 
-  // INVALID_ARGUMENT if a first ingest has a nonzero byte of padding. OK in later ingests, where the digests
-  // cover the padding.
+  // INVALID_ARGUMENT if a first ingest has a nonzero byte of padding in the chunk. Always OK in later
+  // ingests.
   absl::Status CheckPadding(const ChunkRequest& request) const;
 
   struct Verdict {
     uint64_t bytes_read = 0;  // bytes that the verifier digested; 0: the source had digested the chunk
     std::string wrong;        // for people: the two digests that differ; empty: the chunk is right
   };
-  // `bytes` are the chunk's bytes. `delivered` are the digests that the source computed; missing ones are
-  // computed here.
+  // `bytes` are the chunk's bytes. `delivered` has the digests that the source computed. Verify computes the
+  // missing digests from `bytes`.
   Verdict Verify(const ChunkRequest& request, std::span<const ConstHostSpan> bytes,
                  std::optional<ChunkDigests> delivered);
 

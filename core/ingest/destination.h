@@ -51,19 +51,18 @@ class Destination {
   // called or destroyed the returned function; both wait for the copy. An error is the destination's fault:
   // another source would not help.
   virtual absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) = 0;
-  // Whether PlaceFrom can copy bytes from that device's memory directly to their place, without a buffer in
-  // host memory.
+  // Whether PlaceFrom can copy from the memory of this device without a buffer in host memory.
   virtual bool TakesFrom(int /*device*/) const { return false; }
-  // Begins to copy a range from `source` to its place; copies nothing if `source` already is that place. With
-  // `digest`, the device then digests the range in its place. `source` must not change until the caller has
-  // called or destroyed the returned function; both wait for the copy. An error does not tell whether the
-  // source or the destination is at fault. REQUIRES: TakesFrom(source.device).
+  // Begins to copy a range from `source` to its place; copies nothing if `source` is that place. With
+  // `digest`, the device then digests the copied range. `source` must not change until the caller has called
+  // or destroyed the returned function; both wait for the copy. An error can be the fault of the source or of
+  // the destination. REQUIRES: TakesFrom(source.device).
   virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest);
-  // Begins to copy a range from page-locked host memory to its place, where the device digests it. Otherwise
-  // as PlaceFrom. REQUIRES: TakesFrom(the destination's own device).
+  // As PlaceFrom with `digest`, but from page-locked host memory. REQUIRES: TakesFrom(the destination's own
+  // device).
   virtual absl::StatusOr<AwaitDigested> PlaceFromHost(ByteRange range, std::span<const ConstHostSpan> source);
-  // The host or device memory that has a chunk's bytes as soon as the chunk is placed. The caller shares
-  // ownership of the memory. Empty for a packed file.
+  // The host or device memory in which each placed chunk can be read. The caller shares ownership of the
+  // memory. Empty for a packed file and for a committing destination (base_destinations.h).
   virtual ReplicaStorage memory() const { return {}; }
   // Hands the storage over. REQUIRES: every wanted chunk is placed. May block on the disk.
   virtual absl::StatusOr<ReplicaStorage> Finish(const std::shared_ptr<const Manifest>& manifest) = 0;
@@ -72,9 +71,8 @@ class Destination {
 // Chunks are fetched directly into the replica's own memory, which has room for the wanted chunks.
 std::unique_ptr<Destination> MakeHostDestination(HostAllocation memory);
 
-// Chunks are staged, then copied; several copies are queued, so that they run back to back. PlaceFrom and
-// PlaceFromHost copy with `direct`. The pointers must outlive the destination. `memory` may have the image of
-// an earlier version, which other objects read while chunks are written over it.
+// Chunks are staged, then copied. PlaceFrom and PlaceFromHost copy with `direct`. The pointers must outlive
+// the destination. `memory` may have the image of an earlier version, which other objects may still read.
 std::unique_ptr<Destination> MakeDeviceDestination(DeviceRuntime* devices,
                                                    std::shared_ptr<const DeviceBlock> memory,
                                                    StagingRing* staging, DirectCopies* direct);

@@ -1,5 +1,5 @@
-// Selects, among the chunks that are copied from GPU to GPU without the host, those to compare with the
-// manifest. All other chunks are always compared. Pure functions.
+// Selects which chunks to compare with the manifest when chunks are copied from GPU to GPU without the host.
+// All other chunks are always compared. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tensorcast {
 
 enum class DeviceVerification : uint8_t {
   kFull,
-  kSampled,  // one chunk in 16, at least one; the transfer's seed selects them
+  kSampled,  // one chunk in 16, but at least one; the transfer's seed selects them
   kOff,
 };
 

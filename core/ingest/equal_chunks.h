@@ -1,15 +1,12 @@
-// Gives an ingest equal chunks of other artifacts in this node's host memory. A get of a fine-tuned model
-// then copies the chunks that it shares with its base model, and pulls only the rest.
+// Gives an ingest equal chunks of other artifacts in this node's host memory. For example, a fine-tuned model
+// shares chunks with its base model.
 //
-// Two chunks are equal if both digests are equal, even if the chunks are at different places in the two
-// images. Chunks begin at fixed offsets: if a tensor grows, the bytes behind it shift, and few of the later
-// chunks are equal.
+// Two chunks are equal if both digests are equal. Their places in the images do not matter.
 //
-// The provider uses only ready, verified replicas, and leases them until their last chunk is placed. Their
-// bytes are compared with the wanted manifest, like the bytes of any source. A replica with wrong bytes is
-// withdrawn.
+// The provider uses only ready replicas that have no unverified chunk. The provider leases a replica until
+// the last chunk from that replica is placed. A replica with wrong bytes is withdrawn.
 //
-// The look-up compares at most 256 digests, and uses at most 60 bytes of memory, for each wanted chunk. Each
+// For each wanted chunk, the look-up compares at most 256 digests and uses at most 60 bytes of memory. Each
 // source uses 4 bytes for each chunk of the artifact.
 //
 // Thread-compatible.

@@ -1,15 +1,15 @@
 // Manages the sources of one ingest: asks the provider for sources, adds them, and removes sources that were
 // given up.
 //
-// If one source delivers nothing for long, its chunks are requested from other sources (chunk_picker.h), and
-// the provider is told at the end of the ingest. If no source delivers anything, the control asks the
-// provider for a better source; the slow sources stay in use.
+// If one source stalls, its chunks are requested from other sources (chunk_picker.h). The provider is told of
+// the stalled source at the end of the ingest. If all sources stall, the control asks the provider for a
+// better source; the slow sources stay in use.
 //
-// A source may not have all its chunks yet (ChunkSource::availability). If no source has a missing chunk and
-// no fetch is in flight, the ingest waits. If the wait lasts too long (missing_chunk_stall.h), all sources
-// are given up and the provider is asked for others.
+// If no source has a missing chunk and no fetch is in flight, the ingest waits. If the wait lasts too long
+// (missing_chunk_stall.h), the control gives up all sources and asks the provider for other sources.
 //
-// Used only on the control thread (IngestPipeline::Run), except for fields that the ingest's mutex guards.
+// Used only on the control thread (IngestPipeline::Run). Slots may call only NextTime, IsAlone and NoteStall,
+// under the ingest's mutex.
 #pragma once
 
 #include <functional>
@@ -42,7 +42,7 @@ class IngestControl {
   Step RetireStep();
   // The most urgent other step.
   Step NextStep(SteadyTime now);
-  // The time at which there may be a step even if no event happens.
+  // The time at which to call NextStep again even if no event happens.
   SteadyTime NextTime() const;
   // Whether there is only one source, and the provider will give no more.
   bool IsAlone() const;

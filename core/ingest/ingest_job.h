@@ -1,5 +1,5 @@
-// One ingest and its callers. Several callers may share an ingest; each has one interest in the job. The job
-// is cancelled when the last interest is removed, or when the engine abandons the job.
+// One ingest and its callers. Each caller has one interest in the job. The job is cancelled when the last
+// interest is removed, or when the engine abandons the job.
 //
 // Thread-safe.
 #pragma once
@@ -33,36 +33,37 @@ class IngestJob {
   const IngestRequest& request() const { return request_; }
   const std::string& transfer_id() const { return transfer_id_; }
   // The id of the replica that the job makes: a new id, or after TakeOver the id of a partial replica.
-  // TakeOver is called before the job's turn.
+  // TakeOver is called before Start.
   std::string replica_id() const;
   void TakeOver(const std::string& replica_id);
   SteadyTime queued() const { return queued_; }
   const Cancellation& cancellation() const { return cancellation_; }
   ProgressTracker& progress() { return progress_; }
 
-  // Notes that the job's turn has come.
+  // Notes that the job begins to run.
   void Start();
   // The report so far. The numbers of verified and refetched chunks are only in the final report.
   TransferReport ReportSoFar() const;
 
-  // The current context of the work: the latest deadline of the callers that joined, the job's own
-  // cancellation, and the ingest's span, a child of the first caller's span.
+  // The current context of the ingest: the latest deadline of all callers, the job's own cancellation, and
+  // span().
   RequestContext Context() const;
+  // The ingest's span, a child of the first caller's span.
   const TraceContext& span() const { return span_; }
 
   // Adds an interest. False if the job is being cancelled or has failed.
   bool Join(SteadyTime deadline);
   // Removes an interest.
   void Leave();
-  // Cancels the job for all callers; `why` becomes its result. With `forget`, the replica is removed if the
-  // job makes it in spite of the cancellation.
+  // Cancels the job for all callers. `why` becomes the result of the job. With `forget`, the replica is
+  // removed if the job still completes it.
   void Abandon(const absl::Status& why, bool forget);
   // OK unless abandoned.
   absl::Status abandoned() const;
   bool forgotten() const;
 
-  // Keeps the lease for the callers; if no caller is left, ends the lease. Called before the engine counts
-  // the ingest as ended, so that an ended ingest has no lease without a caller.
+  // Keeps the lease for the callers; ends the lease if no caller is left. Call it before the engine counts
+  // the ingest as ended.
   void KeepLease(std::unique_ptr<ReplicaLease> lease);
   // Ends the job with the report's status and runs the callbacks. Call it once.
   void Finish(TransferReport report);
@@ -72,8 +73,8 @@ class IngestJob {
   void OnDone(const void* owner, std::function<void()> callback);
   // Drops the owner's callbacks. A callback that Finish has already taken may still run afterwards.
   void DropCallbacks(const void* owner);
-  // Blocks until the job ends, and returns its error or the id of the replica, which stays leased until the
-  // last interest is removed. CANCELLED or DEADLINE_EXCEEDED if the context ends first.
+  // Blocks until the job ends. Returns the id of the replica, or the job's error. The replica stays leased
+  // until the last interest is removed. CANCELLED or DEADLINE_EXCEEDED if the context ends first.
   absl::StatusOr<std::string> Wait(const RequestContext& context);
   std::optional<TransferReport> report() const;
 
@@ -94,7 +95,7 @@ class IngestJob {
   mutable absl::Mutex mutex_;
   SteadyTime deadline_ ABSL_GUARDED_BY(mutex_);
   SteadyTime start_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const ProcessTime::Watch> process_ ABSL_GUARDED_BY(mutex_);  // while it runs
+  std::shared_ptr<const ProcessTime::Watch> process_ ABSL_GUARDED_BY(mutex_);  // while the job runs
   std::string replica_id_ ABSL_GUARDED_BY(mutex_);
   int interests_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);

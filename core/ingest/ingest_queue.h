@@ -1,18 +1,14 @@
-// The unfinished ingests of a node and the threads that run them: first come, first served, at most
-// `max_running` at a time. A job that only waits (for space, for a source, or for chunks that no source has
-// yet) gives its turn to the next job, so there can be more than `max_running` threads.
+// The queue of the ingests of a node, and the threads that run them: first come, first served, at most
+// `max_running` at a time. A job that waits for space, for a source or for chunks does not count as running.
+// So there can be more than `max_running` threads.
 //
-// A request for a replica that an ingest is making joins that ingest if the ingest brings all wanted chunks.
-// One lock covers the decision whether the replica is ready, being made, or must be made, so two ingests
-// never work on the same artifact and location (a place). A request that cannot join, because the ingest
-// brings other chunks or is being cancelled, becomes a job that waits for the place. The job is queued when
-// the previous job is done with the replica, and continues from that replica (ReplicaTable::TakeOver).
+// A place is an artifact and a location. At most one ingest works on a place. A request joins the ingest of
+// its place if that ingest brings all wanted chunks and is not being cancelled. Otherwise the request becomes
+// a job that waits for the place. The job is queued when the previous job is done with the replica, and
+// continues from that replica (ReplicaTable::TakeOver).
 //
-// Threads are made when they are needed, and are then kept; a thread without a job is idle. If the first
-// thread cannot be started, the queue accepts no job, because no thread would run the job. A job that begins
-// to wait no longer counts in `running_`, and a thread is made for a queued job if none is idle. When the job
-// continues, it counts again at once, even if more than `max_running_` jobs then run for a time. So a waiting
-// job never blocks another job, and never queues a second time.
+// The queue makes a thread when a job needs a thread, and keeps the thread until Stop. A waiting job that
+// continues is not queued again, even if more than `max_running` jobs then run for a time.
 //
 // Thread-safe. Lock order: the queue's mutex comes before the mutexes of the jobs, the table and the
 // notifier.
@@ -55,17 +51,16 @@ class IngestQueue {
   // Cancels every ingest and waits for the threads. Later requests are CANCELLED.
   void Stop();
 
-  // Returns a replica that is ready or has the wanted chunks; else joins the ingest that makes it; else
-  // starts a new ingest. For a new artifact it always starts a new ingest. RESOURCE_EXHAUSTED if the queue
-  // has no thread yet and none can be started.
+  // Returns a replica that is ready or has the wanted chunks. If there is none, joins an ingest of the
+  // replica, or starts a new ingest. A new artifact always gets a new ingest. RESOURCE_EXHAUSTED if the queue
+  // has no thread and cannot start a thread.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
                                                           IngestRequest request);
-  // Cancels the ingests of a deleted artifact. If an ingest makes its replica in spite of this, the replica
-  // is removed.
+  // Cancels the ingests of a deleted artifact. A replica that such an ingest still completes is removed.
   void Forget(std::string_view artifact_id);
 
   int active() const;        // running, waiting and queued ingests
-  int queued() const;        // ingests that wait for their turn or their place
+  int queued() const;        // ingests that have not begun to run
   int peer_sources() const;  // sources on other nodes that ingests read now
   // Waits until there is no ingest; false if the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;

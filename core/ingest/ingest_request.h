@@ -21,25 +21,26 @@ namespace tensorcast {
 class Advance;  // core/ingest/advance.h
 
 struct IngestRequest {
-  // The manifest of a known artifact: each chunk is compared with its digest. Null: a first ingest, which
-  // computes the digests of a new artifact with new_layout, new_metadata and new_kind.
+  // The manifest of a known artifact: the ingest compares each chunk with its digest. Null: a first ingest,
+  // which computes the digests of a new artifact. The new artifact has new_layout, new_metadata and new_kind.
   std::shared_ptr<const Manifest> manifest;
   Location location;
-  // The provider of sources for chunks that no other replica of this node has. A first ingest needs a
-  // provider. For a known artifact it may be null: then only this node's replicas are used.
+  // Gives sources for chunks that no other replica of this node has. Must be set for a first ingest. May be
+  // null for a known artifact: the ingest then uses only this node's replicas.
   std::shared_ptr<SourceProvider> sources;
   bool wait_for_space = false;  // wait until the deadline for leases to end, instead of failing
   ImageLayout new_layout;       // this and the next two: only for a first ingest
   std::map<std::string, std::string> new_metadata;
   ArtifactKind new_kind = ArtifactKind::kTensors;
-  // For a first ingest; may be null. Called at most once, on a thread of the engine, with the new artifact's
-  // id, before its replica is ready or an existing replica of the same artifact is used instead. May block.
+  // For a first ingest; may be null. Called at most once, on a thread of the engine, with the id of the new
+  // artifact. The call comes before the new replica is ready, or before the ingest uses an existing replica
+  // instead. May block.
   std::function<void(const std::string& artifact_id)> on_identified;
-  // Only for a known artifact in host memory: the chunks to bring, ascending. The result is a partial replica
-  // unless these are all chunks. Not set: all chunks.
+  // Only for a known artifact in host memory: the chunks to bring, ascending. Not set: all chunks. The result
+  // is a partial replica if chunks of the image are then still missing.
   std::optional<std::vector<uint32_t>> chunks = {};
-  // Only for all chunks of a known artifact in host memory: writes the image over a replica of an earlier
-  // version. Null: the image gets new memory.
+  // Only for all chunks of a known artifact in host memory or on a GPU: writes the image over a replica of an
+  // earlier version. Null: the image gets new memory.
   std::shared_ptr<Advance> advance = nullptr;
 
   const ImageLayout& layout() const { return manifest != nullptr ? manifest->layout() : new_layout; }

@@ -1,5 +1,5 @@
-// Runs one ingest from its turn in the queue to its end: finds space and sources, runs the pipeline, makes
-// the manifest and the ready replica, and reports.
+// Runs one ingest: finds space and sources, runs the pipeline, makes the manifest and the ready replica, and
+// reports.
 //
 // Thread-safe: each thread of the queue runs one job.
 #pragma once

@@ -1,10 +1,9 @@
-// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share (the
-// sources in use, the next steps of the slots, and whether the ingest has failed).
+// IngestPlan: the task of one ingest pipeline. IngestState: the state that the pipeline's threads share.
 //
-// Thread-safe by `mutex`. No source, provider, destination or cancellation is called under the mutex. So
-// methods return cancellations, which the caller passes to CancelAll without the lock. Under the mutex, call
-// only those methods of an availability that take no lock: an availability calls its observers under its own
-// lock, and the observers take this mutex.
+// Thread-safe by `mutex`. Do not call a source, a provider, a destination or a cancellation under the mutex.
+// The methods return cancellations; the caller passes them to CancelAll without the mutex. Under the mutex,
+// call only methods of an Availability that take no lock, because the observers of an Availability take the
+// mutex.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,7 @@
 
 namespace tensorcast {
 
-// The chunks to bring, their sources, their destination, and callbacks. All pointers must outlive the
-// pipeline.
+// All pointers must outlive the pipeline.
 struct IngestPlan {
   std::string subject;  // the artifact, for messages
   const ImageLayout* layout = nullptr;
@@ -44,15 +42,15 @@ struct IngestPlan {
   ProgressTracker* progress = nullptr;
   DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;  // also compare BLAKE3 for chunks from another host
-  std::optional<int> numa_node = {};  // the slots run near this node, except Run's own thread
+  std::optional<int> numa_node = {};  // the slots run near this node; Run's own thread does not
   // If for this time no source has a missing chunk and no fetch is in flight, all sources are given up.
   absl::Duration peer_timeout = absl::InfiniteDuration();
   uint64_t seed = 0;                        // for the random order of chunks
   std::function<RequestContext()> context;  // returns the current context; its cancellation never changes
   // Called when a chunk is placed. `verified` is false if the policy left the chunk unverified.
   std::function<void(uint32_t chunk, bool verified)> on_chunk;
-  // Called on Run's thread with a text for people that says what the ingest waits for; empty: it no longer
-  // waits.
+  // Called on Run's thread with a text for people, which names what the ingest waits for. Empty: the ingest
+  // no longer waits.
   WaitObserver on_wait;
 };
 
@@ -74,7 +72,8 @@ struct IngestState {
   SlotScheduler slots ABSL_GUARDED_BY(mutex);
   MissingChunkStall idle ABSL_GUARDED_BY(mutex);
   absl::Status failed ABSL_GUARDED_BY(mutex);  // the error that ends the whole ingest
-  // Set while the provider is asked for sources that may turn out to be unneeded: cancels that call.
+  // Set while the provider is asked for sources that the ingest may no longer need. Cancels the call to the
+  // provider.
   std::optional<Cancellation> asking ABSL_GUARDED_BY(mutex);
   std::string told_waiting ABSL_GUARDED_BY(mutex);  // the last text for on_wait
   // Numbers of chunks, for IngestOutcome.

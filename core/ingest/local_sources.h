@@ -2,9 +2,8 @@
 // If the ingest writes over a replica under live leases, another replica at the same location is a source,
 // too.
 //
-// A local replica is read under a lease. If its bytes do not match the manifest, the replica is withdrawn, so
-// that it serves no other reader. Its packed file stays on disk until the file is written again or the
-// artifact is forgotten.
+// A local replica is read under a lease. A replica with wrong bytes is withdrawn. Its packed file stays on
+// disk until the file is written again or the artifact is forgotten.
 //
 // Thread-compatible.
 #pragma once
@@ -34,7 +33,7 @@ struct LocalSourcesOptions {
   ReplicaTable* table = nullptr;
   DeviceRuntime* devices = nullptr;
   int copy_threads = 1;
-  ArtifactStore* artifact_store = nullptr;  // is told of a packed file with wrong bytes; may be null
+  ArtifactStore* artifact_store = nullptr;  // gets the packed files with wrong bytes; may be null
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   bool same_location = false;  // a replica at the receiver's location is a source, too

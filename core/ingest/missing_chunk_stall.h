@@ -1,10 +1,9 @@
-// Decides when a transfer gives up its sources: when no source has had a missing chunk for the time `limit`.
-// A source that joins or leaves does not restart the limit, because receivers that lack the same chunk would
-// otherwise keep each other waiting, one limit after the other.
+// Decides when an ingest gives up its sources: when no source has had a missing chunk for the time `limit`. A
+// source that joins or leaves does not restart the limit. So receivers that lack the same chunk do not keep
+// each other waiting.
 //
-// A source that joins near the end still gets some time to announce its chunks: one and a half limits minus
-// the idle time so far. This time is at most a quarter of the limit. It is at least half a second, or a
-// quarter of the limit if that is shorter.
+// A source that joins near the end of the limit still gets a short time to announce its chunks: at least half
+// a second, or a quarter of the limit if that is shorter.
 //
 // Thread-compatible.
 #pragma once
@@ -38,7 +37,7 @@ class MissingChunkStall {
   }
 
   bool idle() const { return since_ != SteadyTime::InfiniteFuture(); }
-  // The begin of the idle time with the current sources, and the time at which to give these sources up. Both
+  // The start of the idle time with the current sources, and the time at which to give up these sources. Both
   // are InfiniteFuture if not idle.
   SteadyTime since() const { return since_; }
   SteadyTime ends() const { return ends_; }

@@ -1,6 +1,6 @@
 // The immediate result of a request for a replica: either the existing replica, or an interest in the ingest
-// that makes it. Several callers may share an ingest. The destructor gives the interest up; without any
-// interest the ingest is cancelled.
+// that makes the replica. Several callers may share an ingest. The destructor gives up the interest. An
+// ingest without any interest is cancelled.
 //
 // Thread-safe.
 #pragma once
@@ -23,11 +23,11 @@ class ReplicaTable;
 
 class PendingReplica {
  public:
-  // The engine calls the constructors. This constructor is for an existing replica that has all wanted
-  // chunks. The wanted chunks have `wanted_bytes` bytes. `table` must outlive this object.
+  // For an existing replica that has all wanted chunks, together `wanted_bytes` bytes. `table` must outlive
+  // this object.
   PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
   // For an ingest. Owns one interest in the job until this object is destroyed or `context` is cancelled.
-  // `whole`: all chunks are wanted; otherwise a partial replica is enough. `table` must outlive this object,
+  // `whole`: all chunks are wanted. If not, a partial replica is enough. `table` must outlive this object,
   // unless the job failed.
   PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job, const RequestContext& context,
                  bool shared, bool whole);
@@ -39,15 +39,14 @@ class PendingReplica {
   // a replica that has at least these chunks (ReplicaLease::availability). NOT_FOUND if the replica was
   // removed meanwhile.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
-  // Calls `callback` once when the ingest has ended, on an engine thread or at once; Wait then does not
-  // block. If this object is destroyed before that, the callback is dropped, but a callback that has begun
-  // may still run.
+  // Calls `callback` once: on an engine thread when the ingest ends, or at once if no ingest is running. Wait
+  // then does not block. The destructor drops the callback, but a call that has begun may still run.
   void OnDone(std::function<void()> callback);
   TransferProgress progress() const;
   // The finished transfer; nullopt if the replica existed already.
   std::optional<TransferReport> report() const;
-  // Cancels the ingest for all callers that share it; `why` becomes its result. No effect after the ingest's
-  // end.
+  // Cancels the ingest for all callers that share it. `why` becomes the result of the ingest. No effect after
+  // the ingest's end.
   void Abandon(const absl::Status& why);
   // Whether another caller started the ingest.
   bool shared() const { return shared_; }

@@ -1,20 +1,17 @@
 // IngestPipeline runs one ingest: fetch -> verify -> place -> commit for every wanted chunk of an image, from
 // several sources at the same time.
 //
-// Each slot is a thread that takes one step after the other (slot_scheduler.h). It verifies a chunk that has
-// arrived and begins to place it. If there is no such chunk, one slot awaits a chunk that is being placed,
-// and the other slots request the chunks that the picker selects. All sources share the slots. A source
-// without a chunk to deliver occupies no slot, and neither does a fetch from a source that needs no thread.
+// Slots are threads that request, verify and place chunks (slot_scheduler.h). All sources share the slots. A
+// fetch occupies a slot only if the source blocks (ChunkSource::blocks).
 //
-// Run's own thread is the control thread (ingest_control.h). It asks the provider for sources, which join and
-// leave while the slots work; it destroys sources that were given up, and reports what the ingest waits for.
-// If there is only one source and no other is expected, this thread is a slot, too.
+// Run's own thread is the control thread (ingest_control.h). It asks the provider for sources, destroys
+// sources that were given up, and reports what the ingest waits for. If there is only one source and no other
+// source is expected, the control thread is a slot, too.
 //
-// Back-pressure: a chunk is first taken within its source's window, then gets a buffer of the destination if
-// its path needs one (chunk_path.h), and then is requested. So a slow device or disk stops its fetches, and
-// no buffer is held for bytes that no source has.
+// Back-pressure: a chunk that needs a buffer of the destination (chunk_path.h) gets the buffer before the
+// chunk is requested. So a slow device or disk stops its fetches.
 //
-// Run is called once. Any thread may read the progress at the same time.
+// Any thread may read the progress (progress.h) while Run runs.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +61,8 @@ class IngestPipeline {
   void AwaitChange(bool in_control, const RequestContext& context)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mutex);
   SteadyTime NextControl(const RequestContext& context) const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex);
-  // With only one source, the only event to control is its end, which the fetching slot sees.
+  // With only one source, the only event for the control thread is the end of this source. The slot that
+  // fetches sees this end.
   bool ControlIsSlot() const ABSL_SHARED_LOCKS_REQUIRED(state_.mutex) {
     return started_slots_ == 0 || control_.IsAlone();
   }

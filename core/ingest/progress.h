@@ -22,12 +22,11 @@ namespace tensorcast {
 // The stages and the outcome of one source.
 class StageClock {
  public:
-  // The construction is the time at which the source joins. `filling`: the source does not have every chunk
-  // yet.
+  // The source joins now. `filling`: the source does not have every chunk yet.
   explicit StageClock(const SourceInfo& source, bool filling = false);
 
-  // A chunk was in the stage from `start` to now. If `bytes` is 0, the stage had nothing to read or write:
-  // the chunk is counted, but not its time.
+  // A chunk was in the stage from `start` to now. `bytes` is 0 if the stage had nothing to read or write:
+  // then the chunk is counted, but its time is not.
   void Passed(Stage stage, SteadyTime start, uint64_t bytes);
   // The stage failed for a chunk; the first failure's status is kept.
   void Failed(Stage stage, SteadyTime start, const absl::Status& why);
@@ -36,7 +35,6 @@ class StageClock {
   // fetch failed.
   void Asked(SteadyTime now);
   void Answered(SteadyTime now);
-  // A chunk of the source was placed.
   void Placed(uint64_t bytes);
   // A chunk was taken back from the source because it was slow.
   void Reassigned();
@@ -64,15 +62,15 @@ class ProgressTracker {
   explicit ProgressTracker(uint64_t bytes_total);
   // Called before the first chunk: the bytes to bring, and the requested bytes that are already present.
   void SetPlan(uint64_t bytes_total, uint64_t bytes_present);
-  // Adds a source, which is in use until its clock says that it left.
+  // Adds a source. The source is in use until its clock notes the end (StageClock::Leave).
   void AddSource(std::shared_ptr<const StageClock> clock);
-  // A source could not be opened. Repeated failures of the same source in a row count as one.
+  // A source could not be opened. Consecutive failures of the same source count as one failure.
   void AddUnopened(const SourceInfo& source, const absl::Status& why);
   // A chunk is in flight from Took (a source was chosen for it) to Ended (it is placed, or has failed).
   void Took();
   void Ended();
-  // Between these two calls a chunk in flight waits for a buffer (at most once for each chunk), or the ingest
-  // waits for space in the host pool before its first chunk.
+  // The start and the end of a wait for memory. A chunk in flight waits for a buffer at most once. The ingest
+  // may also wait for space in the host pool before its first chunk.
   void BeginBufferWait();
   void EndBufferWait();
   // As in StageClock, for the source with this clock.

@@ -1,6 +1,6 @@
-// Detects that all sources of a transfer together have delivered nothing new for too long. The limit is half
-// a second or four times the average time between two chunks, whichever is longer. The half second doubles
-// after each reported stall, because a remedy takes some time.
+// Detects that all sources of an ingest together have delivered nothing for too long. The limit is four times
+// the average time between two chunks, but at least half a second. This minimum doubles after each reported
+// stall.
 //
 // Thread-compatible.
 #pragma once

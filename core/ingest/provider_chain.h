@@ -1,12 +1,12 @@
 // The providers of the sources of one ingest: first the providers of this node in order, then the caller's
 // provider.
 //
-// A provider of this node is asked while none of its sources is in use. If its sources have or will have
-// every chunk, the next provider is asked only after the time Given::alone. That time depends on the source:
-// nothing is faster than memory, but a peer may be faster than a disk. If its sources have only some chunks,
-// the next provider is asked at once. After a later provider was asked, an earlier provider is not asked
-// again. But a chain without a caller's provider begins again after its last provider. All sources in use
-// deliver chunks at the same time, each at its own rate (chunk_picker.h).
+// The chain asks a provider of this node while no source of that provider is in use. When the chain asks the
+// next provider depends on the sources that the provider gave:
+//   every chunk, now or later   after the time Given::alone, which is longer for faster sources
+//   only some chunks            at once
+// After a later provider was asked, an earlier provider is not asked again. A chain without a caller's
+// provider is an exception: it begins again after its last provider.
 //
 // To add a new kind of source on this node, write a NodeProvider and add it in ingest_runner.
 //
@@ -33,7 +33,7 @@ class NodeProvider {
  public:
   struct Given {
     std::vector<std::unique_ptr<ChunkSource>> sources;  // SourceInfo::replica_id is set; may be empty
-    bool whole = false;                                 // together they have every chunk, or will have
+    bool whole = false;                                 // all of them together have or will have every chunk
     // If `whole`: the time for which the next provider is not asked.
     absl::Duration alone = absl::InfiniteDuration();
   };

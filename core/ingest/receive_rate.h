@@ -1,5 +1,5 @@
-// Measures the rate at which the bytes of one transfer come from other nodes. The global store uses it for
-// nodes that have no label for their rate.
+// Measures the rate at which one transfer receives bytes from other nodes. The global store uses the rate for
+// nodes without a label for their rate.
 //
 // A value type; the caller passes the time. Thread-compatible.
 #pragma once
@@ -15,7 +15,7 @@ namespace tensorcast {
 
 class ReceiveRate {
  public:
-  // A shorter time consists mostly of the connection setup and the first chunks.
+  // A rate over a shorter time depends mostly on the connection setup.
   static constexpr absl::Duration kMinTime = absl::Milliseconds(50);
 
   // Called when the transfer has a source. Only the earliest time counts.

@@ -38,17 +38,22 @@ class ReplicaAdvancer {
  public:
   explicit ReplicaAdvancer(const ReplicaAdvancerOptions& options) : options_(options) {}
 
-  // Retires the earlier version, begins `request.advance`, and returns the destination. Null if the version
-  // cannot be advanced: `progress` then reports the reason, and the image needs new memory. If the advance is
-  // required, TakeBase returns the reason as an error instead: FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no
-  // room for a buffer) or UNAVAILABLE. A required advance with a gate also fails with NOT_FOUND if this node
-  // does not have the earlier version. `space` is the request for the new memory. `partial`: this node
-  // already has a part of the wanted version.
+  // Returns the destination that writes over the earlier version. Without a gate, first retires the earlier
+  // version and begins `request.advance`. With a gate, the destination retires the earlier version in Finish.
+  //
+  // Null if the request has no advance. Null, too, if the earlier version cannot be advanced and the advance
+  // is not required, or if a required advance without a gate finds no earlier version. `progress` then
+  // reports the reason, and the image needs new memory.
+  //
+  // Errors of a required advance: FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer),
+  // UNAVAILABLE, and with a gate NOT_FOUND. CANCELLED or DEADLINE_EXCEEDED if the context ends.
+  //
+  // `space` is the request for the new memory. `partial`: this node already has a partial replica of the
+  // wanted version.
   absl::StatusOr<std::unique_ptr<Destination>> TakeBase(const IngestRequest& request,
                                                         const AllocationRequest& space, bool partial,
                                                         ProgressTracker& progress) const;
-  // A provider of the chunks that are equal in both versions, in place. Null if there are none; `progress`
-  // then reports this. REQUIRES: the advance has begun.
+  // FindStayingChunks (staying_chunks.h). REQUIRES: the advance has begun, or has a gate.
   std::unique_ptr<NodeProvider> ChunksThatStay(const IngestRequest& request, ProgressTracker& progress) const;
 
  private:
@@ -60,8 +65,8 @@ class ReplicaAdvancer {
                                               RetirementRequest retirement, StagingRing* staging,
                                               std::unique_ptr<StagingRing> own,
                                               std::unique_ptr<StagingRing> reads) const;
-  // Whether this process may write to the memory, because this pool made all its segments. (Two replicas
-  // never share memory.)
+  // Whether this process may write to the memory, because this pool made all segments of the memory. (Two
+  // replicas never share memory.)
   bool IsOwn(const HostAllocation& memory) const;
   // Buffers for one ingest: several if the pool has room, else one, for which replicas may be evicted.
   absl::StatusOr<std::unique_ptr<StagingRing>> MakeBuffers(uint64_t bytes,

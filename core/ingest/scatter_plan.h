@@ -1,11 +1,11 @@
-// Turns the image of one version into the image of another one in place: keeps the values that differ, and
-// their places. The plan is made while processes read the earlier image, and written when no process reads
-// it. The image is in host memory or on a GPU; the plan is made on the host in both cases.
+// Turns the image of an earlier version into the wanted image in place. A plan keeps the values that differ,
+// and their places. Processes may read the earlier image during Add, but not during Scatter. The image is in
+// host memory or on a GPU; the plan is made on the host.
 //
-// The values are absolute and compared in words of four bytes, so element types do not matter, and writing
-// them twice is harmless. A block of 256 KiB takes six bytes for each word that differs, or is kept whole if
-// more than a third of its words differ. With 1.4 % changed bf16 elements the plan takes 4 % of the image.
-// Its memory is allocated a granule at a time.
+// The plan keeps absolute values in words of four bytes. So element types do not matter, and writing the
+// values twice is harmless. For each word that differs, the plan uses six bytes. A block of 256 KiB is kept
+// whole if more than a third of its words differ. With 1.4 % changed bf16 elements the plan uses 4 % of the
+// image size. The memory of the plan is allocated a granule at a time.
 //
 // Add is thread-safe. Call the other functions after all calls of Add.
 #pragma once
@@ -27,14 +27,14 @@ namespace tensorcast {
 
 class ScatterPlan {
  public:
-  // Allocates `bytes` (one granule) in one piece. Add calls it under a lock.
+  // Allocates `bytes` (one granule) in one piece. Add calls Allocate under a lock.
   using Allocate = std::function<absl::StatusOr<HostAllocation>(uint64_t bytes)>;
 
   explicit ScatterPlan(Allocate allocate) : allocate_(std::move(allocate)) {}
 
-  // Keeps the values that turn `there`, the bytes of the earlier image at `offset`, into `wanted`. `wanted`
-  // may be freed after the call. Errors are those of Allocate. REQUIRES: both have the same size, and the
-  // bytes of `there` are contiguous in the memory that Scatter writes later; `there` may be a copy of them.
+  // Keeps the values that turn `there` into `wanted`. `there` has the bytes of the earlier image at `offset`,
+  // or a copy of them. `wanted` may be freed after the call. Errors are those of Allocate. REQUIRES: `there`
+  // and `wanted` have the same size, and these bytes are contiguous in the memory that Scatter writes later.
   absl::Status Add(uint64_t offset, std::span<const std::byte> there, std::span<const std::byte> wanted);
 
   // Writes what was added, on up to `threads` threads.
@@ -42,11 +42,11 @@ class ScatterPlan {
   // Enqueues the writes to an image on the stream's device, which reads the kept values from page-locked host
   // memory. The plan must live until the writes are done. The errors are those of Stream::Change.
   absl::Status Scatter(Stream& stream, DevicePtr image) const { return Enqueue(stream, image, true); }
-  // Enqueues the same work without changing the image. Errors of this call or of the stream show why Scatter
-  // would fail.
+  // As Scatter, but does not change the image. An error of this call or of the stream shows why Scatter would
+  // fail.
   absl::Status Rehearse(Stream& stream, DevicePtr image) const { return Enqueue(stream, image, false); }
 
-  uint64_t kept_bytes() const;  // the size of the kept values and their places
+  uint64_t kept_bytes() const;  // the size of the kept values with their places
 
  private:
   struct Block {

@@ -1,12 +1,12 @@
 // Decides which step a free slot of an ingest takes next, and which threads wake after an event.
 //
-// A slot is a thread that takes one step after the other. Its first choice is a chunk that has arrived, to
-// verify and place it. Its second choice is to await the chunk that has been in placement the longest; only
-// one slot at a time does this. Its third choice is another chunk to request. If chunks need buffers, only
-// one slot at a time waits for a buffer: the other slots place the chunks that arrive, which frees buffers.
+// A slot is a thread. A free slot takes the first of these steps that is possible:
+//   1. verify a chunk that has arrived, and begin to place it
+//   2. await the chunk that has been in placement the longest; only one slot at a time does this
+//   3. request another chunk; if chunks need buffers, only one slot at a time waits for a buffer
 //
-// After a step, a slot asks for the next step. So a step wakes other slots only if there are several steps to
-// take, not for each chunk. The control thread wakes only if sources join, leave, or have no missing chunk.
+// After a step, a slot asks for the next step itself. So other slots wake only if there are several steps to
+// take. The control thread wakes only if a source joins or leaves, or if no source has a missing chunk.
 //
 // Has no threads and no clock; the ingest's mutex guards it. Thread-compatible.
 #pragma once
@@ -23,8 +23,8 @@ class SlotScheduler {
   explicit SlotScheduler(bool buffers) : buffers_(buffers) {}
 
   // --- events
-  void AddArrived(FetchPtr fetch);  // its fetch has ended
-  void AddPlacing(FetchPtr fetch);  // it is being placed
+  void AddArrived(FetchPtr fetch);  // the chunk's fetch has ended
+  void AddPlacing(FetchPtr fetch);  // the chunk is being placed
   void EndAwait() { awaiting_ = false; }
   // The chunk that was taken last has its buffer, or needs none.
   void EndAcquire();
@@ -37,11 +37,11 @@ class SlotScheduler {
   FetchPtr TakeArrived();
   FetchPtr TakeToAwait();  // the caller must then call EndAwait
   // Whether another chunk may be requested while `under_way` chunks are in flight and `slots` slots run. If
-  // so, the caller must call Took and say whether a chunk was taken.
+  // true, the caller must call Took, with whether it took a chunk.
   bool MayTake(int slots, int under_way) const;
   void Took(bool any);
 
-  // Whether all chunks in flight wait for their sources: none waits for a buffer or for its placement.
+  // Whether every chunk in flight waits for its source, and not for a buffer or its placement.
   bool all_with_sources() const { return !acquiring_ && arrived_.empty() && placing_.empty(); }
 
   // --- sleeping: call Sleep, then block until MayWake. A thread can be a slot, the control thread, or both.

@@ -1,14 +1,14 @@
 // The sources that an ingest uses, and the chunks in flight from each. Has no threads; the pipeline's mutex
 // guards it.
 //
-// Add adds a source. GiveUp gives a source up: the source gets no more requests, and after its last fetch was
-// removed, TakeRetired returns the source for destruction. TakeRetired also returns a source that will get no
-// more chunks and has delivered all chunks that it has, so that its resources are free before the ingest
-// ends. A chunk is taken from one source (Take), and is done or missing again (PutBack) before its fetch is
-// removed.
+// A source joins in Add and leaves in TakeRetired. GiveUp ends the requests to a source; TakeRetired returns
+// the source after its last fetch was removed. TakeRetired also returns a source that has delivered all its
+// chunks and will get no more chunks.
 //
-// Thread-compatible. Fetches to cancel and sources to destroy are returned to the caller, which cancels and
-// destroys them without the pipeline's lock.
+// The calls for a fetch: Take; Fetched, if the bytes arrive; Done or PutBack; Remove.
+//
+// Thread-compatible. The caller cancels the returned fetches and destroys the returned sources without the
+// pipeline's lock.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,11 @@ class SourceSet {
   SourceSet(const SourceSet&) = delete;
   SourceSet& operator=(const SourceSet&) = delete;
 
-  // Adds a source. Sets only the fields that belong to the set.
+  // Adds a source, and sets only the fields that belong to the set.
   void Add(std::unique_ptr<SourceInUse> source);
-  // Removes and returns a source that has no fetch in flight and either was given up (its `failure` is
-  // complete) or has no more chunks to deliver (it has no `failure`). Null if there is none.
+  // Removes and returns a source without a fetch in flight. Either the source was given up, and has a
+  // `failure`, or the source has no more chunks to deliver, and has no `failure`. Null if there is no such
+  // source.
   std::unique_ptr<SourceInUse> TakeRetired();
   bool HasRetired() const;
   // Removes and returns the remaining sources, at the end of the ingest.
@@ -46,7 +47,7 @@ class SourceSet {
 
   // The next chunk to fetch, from any source; null if there is none now.
   FetchPtr Take(SteadyTime now);
-  void Fetched(ChunkFetch& fetch, SteadyTime now);  // its bytes arrived
+  void Fetched(ChunkFetch& fetch, SteadyTime now);  // the chunk's bytes arrived
   void Done(ChunkFetch& fetch);                     // the chunk is placed
   void PutBack(ChunkFetch& fetch);                  // the chunk is missing again
   void CountLost(ChunkFetch& fetch);                // after PutBack, if its source was at fault

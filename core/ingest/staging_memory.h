@@ -16,8 +16,8 @@ class StagingMemory {
  public:
   StagingMemory() = default;
   // Makes `count` buffers of `bytes` bytes; `count` may be 0. If the devices belong to several NUMA nodes,
-  // the buffers are near these nodes in turn. RESOURCE_EXHAUSTED if the buffers do not fit in the pool. The
-  // pool must outlive this object.
+  // the buffers are distributed over these nodes. RESOURCE_EXHAUSTED if the buffers do not fit in the pool.
+  // The pool must outlive this object.
   static absl::StatusOr<StagingMemory> Create(HostPool* pool, int count, uint64_t bytes,
                                               const NumaNodes& numa_nodes = {});
 
@@ -34,7 +34,7 @@ class StagingMemory {
   NumaNodes numa_nodes_;
   std::vector<HostAllocation> buffers_;      // fixed once created
   std::vector<std::optional<int>> nodes_;    // NUMA node of each buffer, if there are several nodes
-  std::vector<const HostAllocation*> free_;  // the most recently used one is last
+  std::vector<const HostAllocation*> free_;  // the most recently used buffer is last
 };
 
 }  // namespace tensorcast

@@ -45,14 +45,14 @@ class StagingBuffer {
 
 class StagingRing {
  public:
-  // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED if the buffers do not fit in the pool,
-  // which must outlive the ring.
+  // `buffers` may be 0: then nothing can be staged. RESOURCE_EXHAUSTED if the buffers do not fit in the pool.
+  // The pool must outlive the ring.
   static absl::StatusOr<std::unique_ptr<StagingRing>> Create(HostPool* pool, int buffers,
                                                              uint64_t buffer_bytes,
                                                              const NumaNodes& numa_nodes = {});
 
-  // Blocks until a buffer is free; prefers one near the device `device`. CANCELLED or DEADLINE_EXCEEDED if
-  // the context ends first.
+  // Blocks until a buffer is free; prefers a buffer near `device`. CANCELLED or DEADLINE_EXCEEDED if the
+  // context ends first.
   absl::StatusOr<StagingBuffer> Acquire(const RequestContext& context, std::optional<int> device = {});
 
   int buffers() const { return buffers_; }
