@@ -1,8 +1,8 @@
 // The engine's callbacks, which the engine's owner implements: EvictionGuard permits evictions, and
 // ReplicaListener is told of changes.
 //
-// They are called on the engine's threads, with no lock of the engine held. They may call the engine, but
-// must not destroy it.
+// The engine calls them on its threads and holds no lock. A callback may call the engine, but must not
+// destroy the engine.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,11 @@ namespace tensorcast {
 class EvictionGuard {
  public:
   virtual ~EvictionGuard() = default;
-  // OK: the replica may be evicted. UNAVAILABLE: the guard cannot decide now. ABORTED: the replica may be
-  // evicted after an operation in progress, which the message names; ask again soon. Any other error: the
-  // replica must stay, because no other copy could be made; the message has the reason and a remedy for
-  // people.
+  // OK: the replica may be evicted.
+  // UNAVAILABLE: the guard cannot decide now.
+  // ABORTED: the replica may be evicted after an operation in progress. The message names the operation. Ask
+  // again soon.
+  // Any other error: the replica must stay. The message has the reason and a remedy for people.
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 

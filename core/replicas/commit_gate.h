@@ -3,10 +3,10 @@
 //   holder ── Enter ──► CommitGate ── Close: number of leases ──► ReplicaRetirement ── EndLeases
 //          ◄─ Leave ──             ◄─ Reopen: not yet ──────────
 //
-// A live lease is an ordinary lease until its holder enters the gate of an ingest that writes a later version
-// over the replica (core/ingest/advance.h). A holder must not read while it is in the gate. The replica is
-// retired only if every lease on it belongs to a holder in the gate. A holder outside the gate, or a reader
-// without a live lease, prevents the rewriting. When a holder dies, its lease ends and is not counted.
+// Each ingest that writes a later version over a replica under live leases has a gate
+// (core/ingest/advance.h). A holder must not read the replica while the holder is in the gate. The replica is
+// retired only if every lease on it belongs to a holder in the gate. When a holder dies, its lease ends and
+// is not counted.
 //
 // Thread-safe.
 #pragma once
@@ -24,16 +24,15 @@
 
 namespace tensorcast {
 
-// The current lease of one holder: first on the old version, none while the replica is rewritten, then on the
-// new version. Also keeps the memory of a replica on a GPU, because the holder has this memory open. Such
-// memory must not be freed before this object is destroyed, even if a rewriting failed and the replica is
-// lost. Thread-safe.
+// The current lease of one holder: first on the old version, then none while the replica is rewritten, then
+// on the new version. The holder has the memory of a replica on a GPU open. So a LiveLease keeps that memory
+// during its own lifetime, even if the replica is lost. Thread-safe.
 class LiveLease {
  public:
   explicit LiveLease(std::shared_ptr<const ReplicaLease> lease)
       : lease_(std::move(lease)), device_(lease_ != nullptr ? lease_->device_block() : nullptr) {}
 
-  // Null while the replica is rewritten, and when it is lost.
+  // Null while the replica is rewritten, and after the replica was lost.
   std::shared_ptr<const ReplicaLease> lease() const {
     absl::MutexLock lock(&mutex_);
     return lease_;
@@ -66,10 +65,9 @@ class CommitGate {
   bool empty() const;
   // Why the last attempt did not retire the replica; OK before the first attempt.
   absl::Status refusal() const;
-
   // --- called by the ingest
-  // The later version is completely staged. `own` is the ingest's own lease on the replica; it counts as a
-  // lease in the gate. `wake` is called under the gate's lock for each holder that enters.
+  // The later version is completely staged. `own` is the ingest's own lease on the replica, and counts as a
+  // lease in the gate. `wake` is called under the gate's lock for each holder that enters later.
   void Staged(std::shared_ptr<const ReplicaLease> own, std::function<void()> wake);
   // Closes the gate: holders may enter, but cannot leave until Reopen or EndLeases. Returns the number of
   // leases in the gate; 0 if no holder has entered.

@@ -1,10 +1,10 @@
 // Allocates memory for a new replica. In this order, the allocator takes free memory of the pool, evicts the
 // least recently used replicas that may be evicted, and waits for replicas in use. If there is still no room,
-// its error says what holds the pool.
+// the error says what holds the pool.
 //
-// Partial replicas that have no readers are evicted first. Partial replicas that other nodes or other ingests
-// of this node are reading are evicted last: their readers must find another source, and the allocator waits
-// until the readers have stopped. The guard is not asked about partial replicas, because they are not copies.
+// Partial replicas without readers are evicted first. Partial replicas that other nodes or other ingests are
+// reading are evicted last, and the allocator waits until the readers have stopped. The guard is not asked
+// about partial replicas, because they do not count as copies.
 //
 // Thread-safe. Blocks while the guard decides and while memory is about to become free; if requested, blocks
 // until there is space.
@@ -32,17 +32,15 @@ struct AllocationRequest {
   std::string subject;  // for messages, what the memory is for: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
   uint64_t held_bytes = 0;  // memory that the replica already has and keeps
-  // Whether to wait for replicas that are being filled and can be evicted afterwards. False if such a replica
-  // waits for this request.
+  // Whether to wait for replicas that are being filled and can be evicted afterwards. False if a filling
+  // replica itself needs the memory.
   bool await_ingests = true;
-  // Whether to wait for leases and pins to end, until the context's deadline. Independently of this, the
-  // request waits for filling replicas (await_ingests) and for operations that are about to end according to
-  // the guard.
+  // Whether to wait for leases and pins to end, until the context's deadline. Even if false, the request
+  // waits for filling replicas (await_ingests) and for operations that end soon according to the guard.
   bool wait = false;
   // Returns the current context, because a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
-  // Called with the reason of each wait, and with an empty text at its end. An ingest that only waits does
-  // not count as running. May be null.
+  // Called with the reason of each wait, and with an empty text at its end. May be null.
   WaitObserver on_wait;
 };
 
@@ -66,8 +64,8 @@ class EvictingAllocator {
   struct Refusals {
     std::set<std::string> ids;
     std::map<std::string, PoolHolders::Share> reasons;  // the guard's reasons, and the memory kept for each
-    absl::Status not_asked;                             // why the guard could not decide about one of them
-    std::string awaited;  // the operation that must end before one of them may be evicted; empty: none
+    absl::Status not_asked;                             // why the guard could not decide about a replica
+    std::string awaited;  // the operation that must end before an eviction; empty: none
   };
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,

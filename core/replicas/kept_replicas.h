@@ -1,7 +1,7 @@
-// Replicas of the previous daemon, in memory that was kept. Each kept replica is compared with its digests,
-// and is then either ready in the table or dropped. A background thread compares them one after the other. If
-// an ingest needs a kept replica, the ingest's thread compares that replica at once; the background thread
-// waits meanwhile.
+// Replicas of the previous daemon, in memory that was kept (daemon.keep_pool). Each kept replica is compared
+// with its digests, and is then settled: either ready in the table or dropped. A background thread compares
+// the replicas one after the other. If an ingest needs a kept replica, the thread of the ingest compares that
+// replica at once; the background thread waits meanwhile.
 //
 // Thread-safe.
 #pragma once
@@ -45,7 +45,7 @@ class KeptReplicas {
   // Call it once. `on_settled` is called with no lock held.
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
   // Compares the kept replica of this artifact, if there is one, or waits until another thread has compared
-  // it. Stop ends both.
+  // it. Stop ends the comparison and the wait.
   void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
   // Settles all kept replicas; false if there were none.
   bool SettleAll();

@@ -32,8 +32,7 @@ class Notifier {
   void Flush() {
     if (listener_ != nullptr) thread_->Run([] {});
   }
-  // Calls the listener on the calling thread. Call it before the callers of the transfer get its result, so
-  // that they find the transfer's report.
+  // Calls the listener on the calling thread. Call it before the callers of the transfer get the result.
   void TransferEnded(const TransferReport& report) {
     if (listener_ != nullptr) listener_->OnTransferEnded(report);
   }

@@ -1,6 +1,5 @@
-// Summarises what holds a pool's memory: replicas and their bytes, by the reason that keeps them. From the
-// summary, a request for room finds whether evictions could make room, whether memory will become free
-// without an eviction, and what its error should say.
+// Counts the replicas and bytes of a pool by the reason that keeps them. A request for memory uses the counts
+// to decide whether to evict or to wait, and to write its error.
 //
 // Value types; the table fills them in under its mutex.
 #pragma once
@@ -29,7 +28,7 @@ struct PoolHolders {
   Share served;  // partial replicas with only leases to serve: can be evicted, too
   // The part of `leased` with readers that were told to stop: the memory becomes free soon.
   Share ending;
-  Share partial;         // all partial replicas, also part of the others
+  Share partial;         // all partial replicas; also counted in the fields above
   bool freeing = false;  // the memory of a gone replica is being freed
   // Whether memory may soon become free without an eviction: `freeing`, `ending`, the guard is being asked
   // about a replica, or a cancelled ingest is about to end.

@@ -1,11 +1,11 @@
 // Tells requests for memory when to try again, and counts evictions.
 //
-// A gone replica leaves the table before its memory is free. In between, IsFreeing is true for its pool, so
-// that a request without space knows that space is coming. An event is a moment after which there may be more
-// space: a replica's memory was freed, a lease or a pin ended, or a replica became evictable. A request reads
-// the number of events, tries to allocate, and then awaits the next event.
+// A gone replica leaves the table before its memory is free. IsFreeing is true for the pool until the memory
+// is free. An event is a moment after which there may be more space: a replica's memory was freed, a lease or
+// a pin ended, or a replica became evictable. A request for memory reads events(), tries to allocate, and
+// then calls AwaitEvent.
 //
-// Thread-safe. Its mutex is taken under the table's.
+// Thread-safe. Lock order: the table's mutex comes before the mutex of this object.
 #pragma once
 
 #include <cstdint>

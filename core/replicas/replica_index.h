@@ -39,18 +39,18 @@ class ReplicaIndex {
   ReplicaRecordPtr FindWith(std::string_view artifact_id, Location location,
                             const std::optional<std::vector<uint32_t>>& chunks) const;
   // The best replica to read from for the ingest that makes `receiver`. The order is: ready replicas (host
-  // memory, then devices, then disk), readable filling ones, partial ones; among equals the one that began
-  // first. Excludes locations in `except`, replicas with unverified chunks, and filling replicas that began
-  // after the receiver, so that two ingests never wait for each other.
+  // memory, then devices, then disk), readable filling replicas, partial replicas. Among equal replicas, the
+  // replica that began first is the best. Excludes locations in `except`, replicas with unverified chunks,
+  // and filling replicas that began after the receiver. So two ingests never wait for each other.
   ReplicaRecordPtr FindSource(std::string_view artifact_id, const std::set<Location>& except,
                               std::string_view receiver) const;
   // Whether some replica that FindSource may return later has no memory yet.
   bool IsEarlierAllocating(std::string_view artifact_id, const std::set<Location>& except,
                            std::string_view receiver) const;
-  // Of the replicas `ids` that are ready or readable, the one that began first.
+  // Of the replicas `ids` that are ready or readable, the replica that began first.
   ReplicaRecordPtr FindEarliest(std::span<const std::string> ids) const;
-  // The number of replicas of the same artifact that began after this one and are being made on GPUs; nullopt
-  // if this replica is gone.
+  // The number of replicas of the same artifact that began after the replica `id` and are being made on GPUs;
+  // nullopt if the replica `id` is gone.
   std::optional<size_t> CountGpuReceivers(std::string_view id) const;
   // The least recently used evictable replica of the pool. Partial replicas without a reader come first,
   // partial replicas with readers last.

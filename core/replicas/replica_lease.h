@@ -27,13 +27,13 @@ struct ReplicaMemory {
   uint64_t file_image_offset = 0;        // kDisk: where the image begins in the packed file
 };
 
-// During the lifetime of a lease the replica's memory is neither freed nor rewritten; the destructor ends the
-// lease. (A LiveLease gives up its lease before a rewriting: commit_gate.h.) Thread-safe. Must not outlive
-// the engine.
+// While a lease exists, the replica's memory is neither freed nor rewritten. The destructor ends the lease.
+// (A LiveLease gives up its lease before a rewriting: commit_gate.h.) Thread-safe. Must not outlive the
+// engine.
 //
 // A lease on a replica that is not ready stays valid when the replica becomes ready, when its ingest fails,
-// and when the replica is removed. The availability reports a failure or a removal, and the memory stays
-// until the last such lease ends.
+// and when the replica is removed. After a failure or a removal, the availability ends with the reason. The
+// memory stays until the last lease ends.
 class ReplicaLease {
  public:
   ~ReplicaLease();
@@ -44,8 +44,8 @@ class ReplicaLease {
   const Location& location() const;
   const std::shared_ptr<const Manifest>& manifest() const;
   const ReplicaMemory& memory() const { return memory_; }
-  // The allocation of a replica on a GPU, else null. It exists as long as a copy of this pointer, also after
-  // the lease has ended.
+  // The allocation of a replica on a GPU, else null. A copy of the pointer keeps the allocation after the
+  // lease has ended.
   const std::shared_ptr<const DeviceBlock>& device_block() const { return device_; }
   // The span of the ingest that made the replica; not valid if the replica was found at the daemon's start.
   const TraceContext& made_by() const;

@@ -33,11 +33,11 @@ struct ReplicaStorage {
 struct ReplicaRecord {
   ReplicaInfo info;
   std::shared_ptr<const Manifest> manifest;
-  std::vector<bool> chunks;                                // true: present
-  bool reserved = false;                                   // a request is asking the eviction guard about it
-  uint64_t use_order = 0;                                  // the larger, the more recently used
-  uint64_t begun = 0;                                      // number of its last ingest
-  uint32_t servings = 0;                                   // leases to serve (ReplicaTable::LeaseOf)
+  std::vector<bool> chunks;  // true: present
+  bool reserved = false;     // a request is asking the eviction guard about it
+  uint64_t use_order = 0;    // a larger number: used more recently
+  uint64_t begun = 0;        // the number of its last ingest; a later ingest has a larger number
+  uint32_t servings = 0;     // leases to serve (ReplicaTable::LeaseOf)
   SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // when the holders of `servings` were told to stop
   Cancellation ingest;
   TraceContext made_by;
@@ -59,7 +59,6 @@ struct ReplicaRecord {
   bool IsEvictable() const;
   // The bytes that the replica takes of its pool.
   uint64_t BytesHeld() const;
-  // The place of the replica's bytes, for a lease.
   ReplicaMemory Memory() const;
   // Reduces the replica to its verified chunks, with a new availability. Returns the memory that the replica
   // had before.

@@ -1,9 +1,8 @@
 // Removes replicas for reasons other than room: on request, because their artifact was deleted, because their
 // packed file is lost, or because their device is broken. A packed file is removed after its disk replica.
 //
-// A lock for each name orders the appearance of packed files (committed, then ready) and their removal
-// (drained, then removed); ingests that write files take it, too. So the removal of an old replica never
-// removes the file of a new one.
+// `disk_names` has one lock for each packed file. An ingest that writes the file and a removal of the file
+// both take the lock. So the removal of an old replica never removes the file of a new replica.
 //
 // Thread-safe. Blocks on the eviction guard and on the disk.
 #pragma once
@@ -32,18 +31,18 @@ class ReplicaRemoval {
   // NOT_FOUND for an unknown replica. FAILED_PRECONDITION if the replica is pinned, allocating or filling,
   // or, without `force`, if the guard refuses. UNAVAILABLE if the guard cannot decide now.
   absl::Status Evict(std::string_view replica_id, bool force);
-  // Removes the artifact's packed file, its partial replicas, and its replicas that were ready at `as_of`,
-  // even pinned ones. For an artifact that was deleted.
+  // For a deleted artifact: removes its packed file, its partial replicas, and its replicas that were ready
+  // at `as_of`, even pinned replicas.
   absl::Status RemoveArtifact(std::string_view artifact_id, SteadyTime as_of);
-  // Removes the replica that an ingest made of an artifact that was deleted during the ingest. Other replicas
-  // stay, because the artifact may have been put again.
+  // For an artifact that was deleted during an ingest: removes the replica that the ingest made. Other
+  // replicas stay, because the artifact may have been put again.
   absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);
   // Removes the artifact's disk replica if another process removed or replaced its file.
   void DropIfLost(const std::string& artifact_id);
   // DropIfLost for all artifacts.
   void DropAllLost();
-  // Removes the ready replicas of unhealthy devices, even pinned ones. A filling replica need not be removed:
-  // its ingest fails at the next copy.
+  // Removes the ready replicas of unhealthy devices, even pinned replicas. The ingest of a filling replica
+  // fails at its next copy.
   void WithdrawUnhealthy();
 
  private:

@@ -1,10 +1,8 @@
-// Takes a ready replica out of the table without giving its memory back, so that a later version of its
-// artifact can be written over it (core/ingest/advance.h). The memory is the host's or a GPU's.
+// Takes a ready replica out of the table and keeps its memory, so that an ingest can write a later version
+// over it (core/ingest/advance.h). The memory is host memory or the memory of a GPU.
 //
-// As for any eviction, the guard must agree. The guard is asked as the last step, because its consent cannot
-// be withdrawn once another node relies on it. After the retirement nothing reads the memory: the replica had
-// no lease, or only live leases of holders in the gate, and these have ended. The listener has been told that
-// the replica is gone, so there is no record of it for the next daemon.
+// The eviction guard must agree, and is asked last. After the retirement no lease is left on the replica, and
+// the listener was told that the replica is gone.
 //
 // Thread-safe. Blocks on the guard, on the listener and, if requested, on the holders of the replica.
 #pragma once
@@ -43,9 +41,10 @@ class ReplicaRetirement {
   ReplicaRetirement(ReplicaTable* table, EvictionGuard* guard, Notifier* notifier)
       : table_(table), guard_(guard), notifier_(notifier) {}
 
-  // NOT_FOUND if the location has no ready replica of the artifact. FAILED_PRECONDITION, naming the replica,
-  // if it is pinned, if it has a lease outside the gate, or if the guard refuses. UNAVAILABLE if the guard
-  // cannot decide. Waits at least a second for leases that are about to end.
+  // NOT_FOUND if the location has no ready replica of the artifact. FAILED_PRECONDITION if the replica is
+  // pinned, if it has a lease outside the gate, or if the guard refuses. UNAVAILABLE if the guard cannot
+  // decide. CANCELLED or DEADLINE_EXCEEDED if the context ends during a wait. Even without `wait`, Retire
+  // waits up to a second for leases to end, and waits for an operation that the guard names (ABORTED).
   absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;
 
  private:
@@ -54,7 +53,7 @@ class ReplicaRetirement {
     absl::Status why;
     std::string waits_for = {};
     bool passes = false;  // the cause in `why` ends soon: every request waits
-    absl::Duration look_again = absl::InfiniteDuration();  // if no event signals the end of `why`
+    absl::Duration look_again = absl::InfiniteDuration();  // try again after this time even without an event
   };
   absl::StatusOr<RetiredReplica> Try(const RetirementRequest& request, bool handing_over,
                                      Refusal& refusal) const;

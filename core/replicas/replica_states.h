@@ -12,9 +12,8 @@
 // failed or gone replica leaves the records at once. If a replica failed while it was leased, its memory
 // stays until its last lease ends.
 //
-// Finish frees memory and ends availabilities without the mutex, because freeing gigabytes takes long and an
-// availability calls its observers. Until Finish has freed the memory, PoolSpace::IsFreeing is true for the
-// pool.
+// Drain and Fail return a Rest, which the caller passes to Finish without the mutex. PoolSpace::IsFreeing is
+// true for the pool until Finish has freed the memory.
 //
 // Thread-safe by `mutex`. Only the mutexes of the notifier and of `space` are taken under it.
 #pragma once
@@ -48,7 +47,7 @@ class ReplicaStates {
   ReplicaStates(const ReplicaStates&) = delete;
   ReplicaStates& operator=(const ReplicaStates&) = delete;
 
-  // The work that remains after a state change, for Finish to do without the mutex.
+  // The work that remains after a state change.
   struct Rest {
     std::shared_ptr<Availability> availability;  // ends with `end`; null: none
     absl::Status end;

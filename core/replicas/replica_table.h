@@ -2,19 +2,17 @@
 // replica_states.h changes their states, and has a diagram of the states.
 //
 // Partial replicas. The next ingest of the same artifact to the same location fills a partial replica again
-// (TakeOver). It adds memory and shares the existing memory: leases stay valid, and the availability grows.
-// While a partial replica exists, no other replica of that artifact and location is ready or filling, except
-// in a first ingest, which does not know its artifact yet.
+// (TakeOver). Leases stay valid, and the availability grows. While a partial replica exists, no other replica
+// of the same artifact and location is ready or filling. A first ingest is an exception, because it does not
+// know its artifact yet.
 //
-// Availabilities. If an ingest fails, its availability ends with the error. If the replica remains as a
-// partial replica, it gets a new availability; memory that a lease may read stays, and the rest is given
-// back. An availability ends with OK when the replica is complete, and with UNAVAILABLE when a partial
-// replica is removed. No observer is called under the mutex.
+// Availabilities. An availability ends with OK when the replica is complete, with the ingest's error when the
+// ingest fails, and with UNAVAILABLE when a partial replica is removed. A replica that becomes partial
+// because its ingest failed gets a new availability. No observer is called under the mutex.
 //
-// Leases. A ready replica can be leased; a filling or partial replica can be leased if it has an
-// availability. A lease to serve (LeaseOf::kToServe) does not prevent the removal of a partial replica: the
-// replica drains, its availability ends, its readers stop, and its memory is freed. A request for memory
-// waits for this (PoolHolders::ending).
+// Leases. A ready replica can be leased. A filling or partial replica can be leased if it has an
+// availability. A lease to serve (LeaseOf::kToServe) does not prevent the removal of a partial replica. The
+// replica then drains, its availability ends, and its readers must stop.
 //
 // Thread-safe. Calls block only while memory is freed, or if their comments say so.
 #pragma once
@@ -65,7 +63,7 @@ class ReplicaTable {
   //
   // -> allocating. `replica` has the id, the artifact id, the location, the bytes and the number of chunks.
   // In a first ingest the artifact id is empty and `manifest` is null. When `ingest` is cancelled, requests
-  // for memory expect that the replica soon fails and gives its memory back. `made_by` is the ingest's span.
+  // for memory wait for the replica to fail. `made_by` is the ingest's span.
   void Add(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest, Cancellation ingest,
            TraceContext made_by);
   // partial -> filling, for the partial replica of this artifact at this location, if there is one. Returns
@@ -78,26 +76,27 @@ class ReplicaTable {
   };
   Part FindPart(std::string_view id) const;
   // allocating -> filling, or more memory for a replica that was taken over. `memory` is the host or device
-  // memory for the chunks, empty for a packed file. A replica of a known artifact with memory can be leased
-  // from now on; on a device only by LeaseSource and LeaseEarliest. `whole`: the replica will have all its
-  // chunks.
+  // memory for the chunks, empty for a packed file. From now on, a replica of a known artifact can be leased
+  // if `memory` is not empty. Only LeaseSource and LeaseEarliest can lease a replica in device memory.
+  // `whole`: the replica will have all its chunks.
   void StartFilling(std::string_view id, ReplicaStorage memory, bool whole);
   // Adds a present chunk to a filling replica. After the first unverified chunk the replica's availability
   // ends, and the replica cannot be leased to serve.
   void AddChunk(std::string_view id, uint32_t chunk, bool verified);
-  // allocating, filling -> failed. A replica that can be leased and has a chunk becomes partial instead, and
-  // the memory of its missing chunks is given back. A withdrawn replica still fails, and so does a replica at
-  // a location that has a ready replica of the artifact. A replica that was taken over and not filled becomes
-  // partial again, unchanged. REQUIRES: memory that was not given to StartFilling is already free.
+  // allocating, filling -> failed, or, in host memory, -> partial in two cases:
+  //   - The replica can be leased and has a chunk. The memory of its missing chunks is given back.
+  //   - The replica was taken over and not filled. It becomes partial again, unchanged.
+  // Both exclude a withdrawn replica, and a location that has a ready replica of the artifact.
+  // REQUIRES: memory that was not given to StartFilling is already free.
   void Fail(std::string_view id, const absl::Status& why);
   // filling -> ready, or -> partial if unwanted chunks are missing. Returns a lease on the replica.
   //
   // If the location already has a ready replica of the artifact, the new replica fails, its storage is
-  // dropped, and the lease is on the ready replica. There are two exceptions, in which the ready replica
-  // drains instead: only the ready replica has unverified chunks, or `replaces` is true (the new replica then
-  // also takes over the pin). A partial replica of the artifact drains when the new replica becomes ready.
+  // dropped, and the lease is on the ready replica. In two cases the ready replica drains instead: only the
+  // ready replica has unverified chunks, or `replaces` is true. With `replaces`, the new replica takes over
+  // the pin. A partial replica of the artifact drains when the new replica becomes ready.
   //
-  // DATA_LOSS if the replica was withdrawn; it then stays filling.
+  // DATA_LOSS if the replica was withdrawn; the replica then stays filling.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
                                                          ReplicaStorage storage, bool replaces = false);
@@ -111,16 +110,16 @@ class ReplicaTable {
   // --- using a replica
   enum class LeaseOf : uint8_t {
     kReady,     // a ready replica
-    kReadable,  // a ready replica, or a filling or partial one that can be leased
-    // As kReadable, for a holder that serves other nodes. The holder must end the lease when its availability
-    // ends with an error. The lease does not prevent the eviction of a partial replica. FAILED_PRECONDITION
-    // for a replica with unverified chunks.
+    kReadable,  // a ready replica, or a filling or partial replica that can be leased
+    // As kReadable, for a holder that serves other nodes. The holder must end the lease when the availability
+    // of the lease ends with an error. The lease does not prevent the eviction of a partial replica.
+    // FAILED_PRECONDITION for a replica with unverified chunks.
     kToServe,
   };
   // NOT_FOUND for an unknown replica, and for a replica in a state that `of` excludes.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id, LeaseOf of);
-  // Leases a ready replica; if there is none and `chunks` is set, a replica that has all these chunks. Else
-  // NOT_FOUND.
+  // Leases a ready replica. If there is none and `chunks` is set, leases a replica that has all these chunks.
+  // Otherwise NOT_FOUND.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseAt(
       std::string_view artifact_id, Location location,
       const std::optional<std::vector<uint32_t>>& chunks = std::nullopt);
@@ -131,8 +130,8 @@ class ReplicaTable {
   // memory.
   std::unique_ptr<ReplicaLease> LeaseSource(std::string_view artifact_id, const std::set<Location>& except,
                                             std::string_view receiver, const RequestContext& context);
-  // Of the replicas `ids` that are ready or readable, also on a device, leases the one that began first; null
-  // if there is none.
+  // Of the replicas `ids` that are ready or readable, also on a device, leases the replica that began first;
+  // null if there is none.
   std::unique_ptr<ReplicaLease> LeaseEarliest(std::span<const std::string> ids);
   // The ready, completely verified replicas at a location that have chunks of this size; the most recently
   // used first.
@@ -141,8 +140,8 @@ class ReplicaTable {
     std::shared_ptr<const Manifest> manifest;
   };
   std::vector<ReadyReplica> FindReady(Location location, uint64_t chunk_bytes) const;
-  // The number of replicas of the same artifact that began after this one and are being made on GPUs. Waits
-  // until there are `min`, at most until the context ends.
+  // The number of replicas of the same artifact that began after the replica `id` and are being made on GPUs.
+  // Waits until there are `min` such replicas, at most until the context ends.
   size_t AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const;
 
   // --- removing a replica
@@ -156,12 +155,12 @@ class ReplicaTable {
     std::string_view reason = {};  // counted if this call starts the draining (tc_pool_evictions_total)
   };
   absl::Status Drain(std::string_view id, const DrainOptions& options);
-  // ready -> draining -> gone; the caller gets the memory. The replica may have at most `live_leases` leases;
-  // it is gone when the caller has ended them. NOT_FOUND for an unknown id. FAILED_PRECONDITION if the
-  // replica is not ready, not in memory, pinned, has more leases, or is being evicted.
+  // ready -> draining -> gone; the caller gets the memory. The replica may have at most `live_leases` leases,
+  // and is gone when the caller has ended these leases. NOT_FOUND for an unknown id. FAILED_PRECONDITION if
+  // the replica is not ready, not in memory, pinned, has more leases, or is being evicted.
   absl::StatusOr<RetiredReplica> Retire(std::string_view id, uint32_t live_leases = 0);
-  // Removes a replica with wrong bytes: it drains, even if pinned; a filling replica fails when its ingest
-  // ends. Counted as corrupt.
+  // Removes a replica with wrong bytes. The replica drains, even if pinned; a filling replica fails when its
+  // ingest ends. Counted as corrupt.
   absl::Status Withdraw(std::string_view id);
   absl::Status SetPinned(std::string_view id, bool pinned);
 
