@@ -47,7 +47,6 @@ struct CallSide {
            EngineSide& replicas, const BroadcastGroups& groups, const KeptPool* kept);
   ~CallSide();
 
-  // Starts to answer calls.
   absl::Status Listen(const DaemonOptions& options);
 
   StatusReporter status;
@@ -67,8 +66,7 @@ struct CallSide {
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
   const std::unique_ptr<grpc::Service> records;
-  // Calls use `damaged`. The servers below are destroyed before it, and their destructors end all calls. The
-  // thread of `damaged` uses the members above.
+  // The thread of `damaged` uses the members above. The servers below use `damaged`.
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   const std::unique_ptr<grpc::Service> versions;

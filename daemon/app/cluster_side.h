@@ -1,6 +1,5 @@
 // This node's connections to the rest of the cluster: the global store, and other daemons' replicas. The
-// members of each struct are in the order of construction: a member outlives the later members, which use it.
-// Thread-safe.
+// members of each struct are in the order of construction: later members use earlier members. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -32,10 +31,9 @@
 
 namespace tensorcast::daemon {
 
-// The timeout of a call that this node makes in the background to fetch a manifest or to publish one.
+// Timeout of a background call that fetches or publishes a manifest.
 inline constexpr absl::Duration kManifestTimeout = absl::Seconds(1);
 
-// This node's side of the global store.
 struct GlobalStoreSide {
   // `storage` must outlive this object.
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage);
@@ -46,8 +44,7 @@ struct GlobalStoreSide {
   const std::unique_ptr<GlobalStoreClient> client;
   KnownKeys known_keys;
   TransferLog transfers;
-  // Receives the ended transfers; may be null. Set it before the engine is made, because the engine's threads
-  // use it.
+  // Receives the ended transfers; may be null. REQUIRES: set before the engine is made.
   TraceExporter* traces = nullptr;
   ReplicaFeed feed;
   GlobalStoreLink link;

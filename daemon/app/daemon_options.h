@@ -1,5 +1,4 @@
-// The options of a daemon: the sum of its rooms' options. The command line reads them from the configuration;
-// tests set them directly.
+// The options of a daemon and of all its parts.
 #pragma once
 
 #include <sys/types.h>
@@ -46,8 +45,7 @@ struct DaemonOptions {
   // The address that other hosts connect to. Empty: `listen`, or unix_socket if `listen` is empty. Port 0
   // stands for the port of `listen`. REQUIRES: set when `listen` is a wildcard address.
   std::string advertise;
-  // Empty: the default name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). sockets() returns all
-  // paths.
+  // Each empty socket path means a default name in SocketFolderOf(state_dir) (base/posix/socket_folders.h).
   std::string unix_socket;           // gRPC for the daemon's own user
   std::string client_socket;         // gRPC for clients of this host, with the client role
   std::string handle_socket;         // descriptors of replicas
@@ -58,8 +56,8 @@ struct DaemonOptions {
   std::string global_store;        // address of the global store; for a daemon that works alone, of the
                                    // embedded global store
   std::string global_store_label;  // for people; empty: the address
-  // Called once, on a thread of the daemon, when the daemon has to stop because another process took over its
-  // node. The daemon keeps serving until Shutdown, which this function must not call. May be empty.
+  // Called once, on a thread of the daemon, when another process took over the node. The daemon serves until
+  // Shutdown. The function must not call Shutdown. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
 
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kNode)};
@@ -70,7 +68,7 @@ struct DaemonOptions {
   transport::LaneConfig lane_config;
   // Tests set it to replace transport/lanes.
   std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)> make_transport;
-  absl::Duration peer_timeout = absl::Seconds(10);  // max time without bytes before a source is given up
+  absl::Duration peer_timeout = absl::Seconds(10);  // a source without bytes for this time is given up
   absl::Duration grant_life = absl::Seconds(30);    // max time of a served pull without an answered heartbeat
 
   HostPool::Options pool;
@@ -87,7 +85,7 @@ struct DaemonOptions {
   HandleServer::Options handles;
   OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, for serving replicas on GPUs and disks
-  // The daemon exports the trace of a transfer that takes longer than this, from its request to its end.
+  // Transfers that take longer, from request to end, are slow: the daemon exports their traces.
   absl::Duration slow_transfer = absl::Seconds(30);
   rpc::ProcessFacts process;  // shown to operators
 

@@ -1,4 +1,4 @@
-// A store daemon: all parts of one node, wired together and serving.
+// A store daemon: all parts of one node.
 //
 // Owns its parts and all of their threads. Thread-safe.
 #pragma once
@@ -20,14 +20,14 @@ namespace tensorcast::daemon {
 
 class DaemonServer {
  public:
-  // Returns as soon as the daemon serves. The daemon registers with the global store in the background.
-  // Calls that need the registration wait for it, but not for long. FAILED_PRECONDITION when another daemon
-  // uses the state directory; RESOURCE_EXHAUSTED when the pool does not fit in the host's memory.
+  // Returns when the daemon serves. The daemon registers with the global store in the background.
+  // FAILED_PRECONDITION when another daemon uses the state directory; RESOURCE_EXHAUSTED when the pool does
+  // not fit in the host's memory.
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
   ~DaemonServer();  // calls Shutdown with a deadline that has passed
 
-  // The addresses of the gRPC server: host:port first, if the daemon listens there, then the unix socket of
-  // the daemon's own user.
+  // The addresses of the gRPC server: host:port, if configured, and then the unix socket of the daemon's own
+  // user.
   const std::vector<std::string>& addresses() const;
   // The paths of the sockets for clients: gRPC with the client role, and the handle socket.
   const std::string& client_socket() const;
@@ -37,9 +37,9 @@ class DaemonServer {
   // Blocks until the global store knows this node. UNAVAILABLE if the node is not registered by `deadline`.
   absl::Status WaitRegistered(SteadyTime deadline);
 
-  // Refuses new work, tells the global store that this node drains, and waits until `deadline` for running
-  // transfers to and from this node. If `deadline` has passed, skips the announcement and the wait. Then
-  // stops the servers, and tells the global store that this node now has no replicas. Idempotent.
+  // Refuses new work. Announces to the global store that this node drains, and waits until `deadline` for
+  // running transfers to and from this node. If `deadline` has passed, skips the announcement and the wait.
+  // Then stops the servers, and reports to the global store that this node has no replicas. Idempotent.
   void Shutdown(SteadyTime deadline);
 
   // For tests and for the process's own metrics.

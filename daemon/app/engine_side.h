@@ -1,8 +1,8 @@
 // This node's replicas and the parts that read them: the handle socket for clients, pulls for other daemons,
 // and possession proofs for the global store. Thread-safe.
 //
-// All leases must end before the engine is destroyed. Therefore the members that hold leases are destroyed
-// first: the servings and the handle server (tickets and connections).
+// All leases must end before the engine is destroyed. Therefore the members that hold leases come after the
+// engine.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ struct EngineSide {
                                                            std::vector<transport::Transport*> transports,
                                                            GlobalStoreSide& store, KeptPool* kept);
 
-  Publications publications;  // outlives the engine: an ingest may run for a moment after its put ended
+  Publications publications;  // outlives the engine: an ingest may outlive its put
   std::unique_ptr<DeviceBroadcaster> broadcaster;
   std::unique_ptr<StoreEngine> engine;
   std::unique_ptr<HandleServer> handles;

@@ -1,5 +1,4 @@
-// How a node describes itself to the global store and to other nodes. Pure functions, except FillDefaults,
-// which asks the host for its name and working folder. Thread-safe.
+// How a node describes itself to the global store and to other nodes. Thread-safe.
 #pragma once
 
 #include <string>
@@ -20,9 +19,8 @@ void FillDefaults(DaemonOptions& options);
 v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, const DeviceRuntime& devices,
                       const Transports& transports);
 
-// The address for other nodes to connect to. The gRPC server listens on `bound`; if that is a unix socket,
-// only this host reaches the address. INVALID_ARGUMENT when the server listens on a wildcard address and the
-// options advertise no other address.
+// The address for other nodes to connect to. `bound`: the address on which the gRPC server listens.
+// INVALID_ARGUMENT when the result would be a wildcard address.
 absl::StatusOr<std::string> Advertised(const DaemonOptions& options, const std::string& bound);
 
 }  // namespace tensorcast::daemon

@@ -1,5 +1,5 @@
-// The node's gauges, read when metrics are collected: pools, leases, sessions, transfers, the disk. They are
-// registered as long as this object lives.
+// The node's gauges, read when metrics are collected: pools, leases, sessions, transfers, the disk. The
+// gauges are registered while this object lives.
 #pragma once
 
 #include <vector>

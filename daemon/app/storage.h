@@ -1,6 +1,5 @@
-// Where a node keeps replicas outside GPUs: page-locked host memory, and the packed files of the disk tier,
-// if that is not switched off. Also opens the files and objects that the node may import. Thread-safe once
-// open.
+// Where a node keeps replicas outside GPUs: page-locked host memory and, if configured, the disk tier. Also
+// opens the files and objects that the node may import. Thread-safe once open.
 #pragma once
 
 #include <cstddef>
@@ -40,13 +39,13 @@ class Storage {
   const std::shared_ptr<objects::ReadRates>& read_rates() const { return read_rates_; }
   // Tells whether a shared object is immutable (OriginOptions::ParseImmutable).
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
-  // Writes to daemon.archives; null: there are none.
+  // null: daemon.archives is empty
   const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }
   // The NUMA nodes of the devices; the pool is allocated near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
-  // Whether another replica on this node is a packed file of the same artifact. Checks the file now. An error
-  // when the file is listed but damaged.
+  // Whether another replica on this node is a packed file of the same artifact. FAILED_PRECONDITION when the
+  // packed file was cut short; other errors when it cannot be read.
   absl::StatusOr<bool> HasPacked(const ReplicaInfo& replica) const;
 
  private:

@@ -21,9 +21,9 @@ namespace tensorcast::daemon {
 
 class ClusterEvictionGuard : public EvictionGuard {
  public:
-  // Whether another replica on this node is a packed file of the artifact, checked now. If so, the replica
-  // may be evicted even if the global store cannot be reached. An error when the file is listed but damaged:
-  // the global store still counts that file, so the replica is not evicted.
+  // Checks whether this node also has a packed file of the replica's artifact. True: the replica may be
+  // evicted even if the global store cannot be reached. An error: the listed file is damaged, so the replica
+  // must not be evicted.
   using DurableHere = std::function<absl::StatusOr<bool>(const ReplicaInfo&)>;
 
   // `client` and `link` must outlive the guard.
@@ -33,8 +33,8 @@ class ClusterEvictionGuard : public EvictionGuard {
 
   absl::Status MayEvict(const ReplicaInfo& replica) override;
 
-  // Withdraws consents that the engine did not use: those for replicas that are still `ready` when
-  // `unused_for` has passed since the consent. A withdrawal that fails is repeated at the next call.
+  // Withdraws consents that the engine did not use. A consent is unused if its replica is still `ready` after
+  // `unused_for`. The next call repeats a failed withdrawal.
   void WithdrawUnused(const std::vector<ReplicaInfo>& replicas, absl::Duration unused_for = absl::Seconds(5));
 
  private:

@@ -24,7 +24,7 @@ class FakeGlobalStore : public GlobalStoreClient {
     absl::MutexLock lock(&mutex_);
     return change(*this);
   }
-  // Blocks until `condition` holds; false when it does not hold within a time that only a hang takes.
+  // Blocks until `condition` holds; false after 20 seconds.
   bool Await(std::function<bool(FakeGlobalStore&)> condition) {
     absl::MutexLock lock(&mutex_);
     const auto met = [&] { return condition(*this); };
@@ -40,7 +40,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   v1::HeartbeatResponse heartbeat_response;
   std::vector<std::string> unknown_artifacts;
   bool updates_want_inventory = false;
-  std::vector<v1::RequestReplicaTransportResponse> offers;  // for one request after another; then none
+  std::vector<v1::RequestReplicaTransportResponse> offers;  // one for each request; then none
   bool grants_eviction = true;
   int unknown_evictions = 0;  // the number of eviction requests to answer with NOT_FOUND
   std::map<std::string, v1::Key> keys;
@@ -52,7 +52,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::function<void()> on_manifest_asked;  // runs with the lock held; may be empty
 
   std::string cluster_id = "11111111-2222-4333-8444-555555555555";
-  std::set<std::string> deleted;  // artifacts that it answers NOT_FOUND for
+  std::set<std::string> deleted;  // calls about these artifacts get NOT_FOUND
 
   // The recorded calls.
   std::vector<v1::RegisterNodeRequest> registrations;

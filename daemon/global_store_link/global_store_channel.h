@@ -1,5 +1,4 @@
-// The connection to the global store, or to the leading one of several. The host names are looked up when the
-// channel is made and again on request, since their addresses may change. Thread-safe.
+// The connection to the global store, or to the leader of several global stores. Thread-safe.
 #pragma once
 
 #include <functional>

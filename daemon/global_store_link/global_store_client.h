@@ -1,10 +1,9 @@
 // The calls that a daemon makes to the global store, without the RPC machinery; tests use a double.
 //
-// Every call is bounded by its context's deadline and returns the global store's status unchanged.
-// UNAVAILABLE, with the store's address, when the store cannot be reached, or when it is late with an answer
-// that a healthy store gives at once. Once the store is away for longer than kShortAbsence (kTakeOver with
-// several stores), the error says not to retry (rpc/retry.h). An answer of an earlier leader (rpc/epoch.h)
-// counts as no answer. Thread-safe.
+// A call ends at its context's deadline and returns the global store's error unchanged. UNAVAILABLE, with the
+// store's address: the store cannot be reached, or is late with an answer that a healthy store gives at once.
+// When the store has been away for longer than kShortAbsence (with several stores: kTakeOver), the error says
+// not to retry (rpc/retry.h). An answer of an earlier leader (rpc/epoch.h) counts as no answer. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +31,12 @@ enum class Timeout : uint8_t {
   kMeansNothing,  // the store may wait for nodes before it answers, or a part of the answer came
 };
 
-// A path to an artifact: differences that have a source now, in the order in which to apply them. Empty if
-// there is no path, or if the path has at least half as many bytes as the image.
+// A path to an artifact: differences in the order in which to apply them. Each difference has a source now.
+// Empty if no path has fewer bytes than half the image.
 struct FoundDifferences {
   std::vector<v1::Difference> path;
-  // The manifests of the first differences of the path, as canonical bytes, not yet verified. There may be
-  // fewer manifests than differences.
+  // The manifests of the path's differences, as canonical bytes, not yet verified. The last manifests may be
+  // missing.
   std::vector<std::string> manifests;
 };
 
@@ -70,10 +69,9 @@ class GlobalStoreClient {
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,
                                                                       const std::string& asking) = 0;
-  // Like PublishArtifact. Also publishes, in the same transaction, `difference`: the manifest of a difference
-  // that makes the artifact from another one. Afterwards both exist, or neither. `first.difference_replica`
-  // is this node's replica of the difference. FAILED_PRECONDITION if the difference's base is gone;
-  // the caller may then call PublishArtifact.
+  // Like PublishArtifact, but publishes `difference` in the same transaction: the manifest of a difference
+  // that makes the artifact. `first.difference_replica` is this node's replica of the difference.
+  // FAILED_PRECONDITION if the difference's base is gone; the caller may then call PublishArtifact.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(
       const RequestContext& context, const Manifest& manifest, const Manifest& difference,
       const v1::PublishArtifactRequest& first, const std::string& asking) = 0;
@@ -81,17 +79,17 @@ class GlobalStoreClient {
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
   // The path with the fewest bytes from one of the `held` artifacts to this artifact. REQUIRES: this node has
-  // whole images of the `held` artifacts. `manifest`, if not null, gets the artifact's manifest from the same
-  // call, not yet verified. NOT_FOUND for an unknown artifact.
+  // whole images of the `held` artifacts. `manifest`, if not null, gets the artifact's manifest, not yet
+  // verified. NOT_FOUND for an unknown artifact.
   virtual absl::StatusOr<FoundDifferences> FindDifferences(const RequestContext& context,
                                                            std::string_view artifact_id,
                                                            const std::vector<std::string>& held,
                                                            std::string* manifest) = 0;
   // The copies of an artifact that live nodes have. NOT_FOUND for an unknown artifact.
   virtual absl::StatusOr<Copies> FindCopies(const RequestContext& context, std::string_view artifact_id) = 0;
-  // Does not retry. `manifest`, if not null, gets the artifact's manifest from the same call: canonical
-  // bytes, not yet verified. The bytes are empty if the manifest did not arrive completely; FetchManifest
-  // then returns the reason. Only KnownKeys calls this; other code calls KnownKeys.
+  // Only KnownKeys calls this; other code calls KnownKeys. Does not retry. `manifest`, if not null, gets the
+  // canonical bytes of the artifact's manifest, not yet verified. The bytes are empty if the manifest did not
+  // arrive completely.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
                                              std::string* manifest) = 0;
   // The nodes with these names that the global store knows. REQUIRES: at least one name.
@@ -106,24 +104,24 @@ class GlobalStoreClient {
   virtual absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(
       const RequestContext& context, const v1::JoinBroadcastRequest& request) = 0;
 
-  // How long the store has been away: from the first failed call on; zero while the store answers.
+  // The time since the first failed call; zero while the store answers.
   virtual absl::Duration away_for() const = 0;
-  // For an RPC that other code makes on the same channel: records whether the store answered, and returns the
-  // RPC's error in the form of the calls above. REQUIRES: the RPC began at `began`.
+  // Call this with the result of an RPC that other code made on the same channel. Records whether the store
+  // answered, and returns the RPC's error in the form of the calls above. REQUIRES: the RPC began at `began`.
   virtual absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) = 0;
-  // The fence that all answers of this global store must pass, including those to RPCs of other code.
+  // The fence for all answers of this global store, including answers to RPCs of other code.
   virtual rpc::EpochFence& fence() = 0;
 };
 
-// Longer than a restart of the global store takes. While the store has been away for less time than this,
-// failed calls may be retried.
+// While the store has been away for less time than this, failed calls may be retried. A restart of the store
+// takes less time.
 inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
-// Replaces kShortAbsence if there are several global stores. With a lease of two seconds the next store leads
-// within about three seconds (global_store/metadata/etcd); the rest is margin.
+// Replaces kShortAbsence if there are several global stores. The next store leads within about three seconds
+// (global_store/metadata/etcd).
 inline constexpr absl::Duration kTakeOver = absl::Seconds(8);
 
 // Errors name the channel's address. While the global store is away, the calls that register and report the
-// node resolve the host names in the store's address again.
+// node look up the store's host names again.
 std::unique_ptr<GlobalStoreClient> MakeGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel);
 
 }  // namespace tensorcast::daemon

@@ -1,14 +1,12 @@
-// This node's lasting connection to the global store: registers the node, reports what it holds, sends
-// heartbeats, and passes on what the responses ask for. One thread does all of it, so that reports keep their
-// order.
+// Keeps this node registered with the global store: reports the node's replicas, sends heartbeats, and passes
+// on the responses. One thread does all this. Thread-safe.
 //
-// While the global store is away, work that does not need it goes on. When the store is back, or another one
-// leads, the node registers again and sends its whole inventory.
+// When the global store is back, or another store leads, the node registers again and sends its whole
+// inventory.
 //
-// If the state directory was copied, a newer process may replace this process by registering under the same
-// node id. This process then tries to register again for about twice the global store's node_ttl, and
-// succeeds if the other process falls silent. After that time it stops trying, so that two live processes do
-// not replace each other in turns. Thread-safe.
+// A newer process with a copy of the state directory may register under the same node id and replace this
+// node. The link then tries to register again for about twice the global store's node_ttl. If the other
+// process stays alive, the link gives up (Options::on_replaced).
 #pragma once
 
 #include <cstdint>
@@ -38,14 +36,14 @@ class GlobalStoreLink {
     GlobalStoreClient* client = nullptr;  // must outlive the link
     ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
-    // The pause after a failed call. It has jitter, because all nodes lose the global store at the same time.
+    // The pause after a failed call, with jitter.
     rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
-    // Called once, on the link's thread, when the link gave up because the node was replaced. May be empty.
+    // Called once, on the link's thread, when the link gives up because the node was replaced. May be empty.
     std::function<void(const absl::Status&)> on_replaced;
   };
 
   explicit GlobalStoreLink(Options options);
-  ~GlobalStoreLink();  // calls Stop without a goodbye
+  ~GlobalStoreLink();  // calls Stop(false)
 
   // Starts the thread. `node` must outlive the thread. Other nodes reach this node's service at
   // `grpc_address`. RESOURCE_EXHAUSTED if no thread can be started.
@@ -68,16 +66,17 @@ class GlobalStoreLink {
   // FAILED_PRECONDITION while the global store reports that another daemon took this node's place; the error
   // names that daemon.
   absl::Status CheckNotReplaced() const;
-  // UNAVAILABLE with the last error when the node is not registered by `deadline`.
+  // Blocks until the node is registered. UNAVAILABLE, with the last error, at the deadline or when the link
+  // stops.
   absl::Status WaitRegistered(SteadyTime deadline);
-  // Begins the next round now, with a heartbeat; does not wait.
+  // Makes the link send a heartbeat now. Does not wait.
   void HeartbeatSoon();
   // Sends a heartbeat now and waits for its answer. Registers again if the global store no longer knows this
   // node. UNAVAILABLE when there is no answer by `deadline`. If another daemon took this node's place, fails
   // at once with the error of CheckNotReplaced.
   absl::Status CheckIn(SteadyTime deadline);
-  // Blocks until the changes now in the feed are sent, or until the deadline. For callers that need the
-  // global store to know these changes.
+  // Blocks until the global store has the changes that are in the feed now. UNAVAILABLE at the deadline,
+  // CANCELLED when the link stops, and the error of CheckNotReplaced.
   absl::Status Flush(SteadyTime deadline);
 
  private:
@@ -94,7 +93,7 @@ class GlobalStoreLink {
   absl::Status SendInventory();
   absl::Status SendChanges();
   absl::Status SendHeartbeat();
-  // The digest of the node's replicas; nullopt where they differ from what was reported under `sequence_`.
+  // The digest of the node's replicas; nullopt: the link has not reported all changes yet.
   std::optional<uint64_t> InventoryDigest();
   // Adopts the heartbeat interval and node_ttl of an answer.
   void Obey(const google::protobuf::Duration& heartbeat_interval, const google::protobuf::Duration& node_ttl);

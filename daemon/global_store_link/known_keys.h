@@ -1,15 +1,12 @@
-// Resolves keys: by the global store while it answers, otherwise from what this node remembers of its
-// answers.
+// Resolves keys: at the global store, or, while the global store does not answer, from this node's memory.
 //
-// A node remembers the keys that it resolved, bound or watched, up to a max number, also in its state
-// directory. A daemon that starts while the global store is away can thus find its packed artifacts by name.
-// An answer from memory is marked as unconfirmed: the key may have been rebound or deleted elsewhere.
+// A node remembers the keys that it resolved, bound or watched, also across restarts. An answer from memory
+// is marked as unconfirmed: another node may have rebound or deleted the key.
 //
-// No answer is older than one that this node gave or saw before. This includes deletions, and holds across
-// restarts of the daemon. Bindings of a key are ordered by revision. A lower revision is newer only if it was
-// bound later, by a global store that had lost the higher one. If the node cannot know which of two answers
-// is newer, it gives neither of them from memory. An older answer of the global store (after a restore from a
-// backup) is not passed on. Thread-safe.
+// No answer is older than a binding or deletion that this node saw before. A higher revision is newer. A
+// lower revision is newer if it was bound later, by a global store that had lost the higher revision. If the
+// node cannot order two bindings, it remembers neither. An older answer of the global store (after a restore
+// from a backup) is not passed on. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +35,7 @@ class KnownKeys {
   enum class Order : uint8_t {
     // The answer is the newest known binding, and is remembered now.
     kCurrent,
-    // The answer was requested before the remembered binding was noted: it is not known which is newer.
+    // The answer was requested before the remembered binding was noted: either may be newer.
     kCrossed,
     // The answer is older than the binding that was remembered when the answer was requested.
     kOlder,
@@ -48,19 +45,18 @@ class KnownKeys {
   // this object.
   KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
-  // NOT_FOUND if the global store does not have the key. Waits two seconds for the global store, or only a
-  // moment if the store did not answer last time. If there is no answer, or an older binding, returns the
-  // remembered binding, marked as unconfirmed. With `confirmed`, or if no binding is remembered, returns
-  // UNAVAILABLE instead. `manifest`, if not null, is requested by the same call and belongs to the returned
-  // artifact.
+  // Waits at most two seconds for the global store. If the store gives no answer or an older binding, returns
+  // the remembered binding, marked as unconfirmed. UNAVAILABLE instead with `confirmed`, or if no binding is
+  // remembered. NOT_FOUND if the global store does not have the key. `manifest`, if not null, gets the
+  // manifest of the returned artifact, or stays empty.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
                                                  bool confirmed = false, std::string* manifest = nullptr);
 
   // The last binding that this node saw; nullopt if the key may have been unbound since then.
   std::optional<v1::Key> Find(const std::string& name);
 
-  // The next functions take answers of the global store. The caller may pass an answer on once the function
-  // returns: the file then has no older binding of the key.
+  // The next functions take answers of the global store. Pass an answer on after the function returned: the
+  // file then has no older binding of the key.
 
   // An answer to a request made at `asked`.
   Order Note(const v1::Key& key, SteadyTime asked);
@@ -68,9 +64,9 @@ class KnownKeys {
   void NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked);
   // An answer of a watch that began at `began`. An older binding is never kCrossed.
   Order NoteWatched(const v1::Key& key, SteadyTime began);
-  // A put bound the key. `key` has the binding's revision; `key.updated` is a time on this node's clock, not
-  // before the binding. A repeated put gets the answer of the first put. So if the revision is not higher
-  // than the remembered one, the remembered binding may be outdated.
+  // A put bound the key. `key` has the binding's revision; `key.updated`: a time on this node's clock, after
+  // the binding. A repeated put gets the answer of the first put, so its revision may be older than the
+  // remembered revision.
   void NotePut(const v1::Key& key, SteadyTime asked);
   // A watch reported that this binding was deleted, at `key.updated`.
   Order NoteDeletion(const v1::Key& key);
@@ -85,8 +81,8 @@ class KnownKeys {
 
  private:
   struct Entry {
-    // Without an artifact id, the key is not known to be bound. In this case, a binding with a higher
-    // revision, or a binding made after `updated`, is newer.
+    // Without an artifact id, the key is not known to be bound. A binding is then newer if it has a higher
+    // revision or was made after `updated`.
     v1::Key key;
     SteadyTime noted;
     bool exact = false;  // exactly this revision was deleted: any higher revision is newer
@@ -109,8 +105,7 @@ class KnownKeys {
   void Unbind(Entry& entry, uint64_t revision, bool exact) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the file's entry for the key differs from the remembered one.
   bool FileDiffers(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Writes the file if it differs for this key. Called with no lock held, before the caller passes on an
-  // answer.
+  // Writes the file if its entry for this key is outdated. Call this before passing on an answer.
   void Settle(const std::string& name) ABSL_LOCKS_EXCLUDED(save_mutex_, mutex_);
   void Write(What what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(save_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load();

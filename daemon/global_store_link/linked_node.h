@@ -1,7 +1,7 @@
-// The interface by which the link to the global store (global_store_link.h) gets facts from its node, and
-// passes answers on to the node. daemon/app implements it.
+// The node as the link to the global store (global_store_link.h) uses it. daemon/app implements this
+// interface.
 //
-// Called on the link's thread with no lock held.
+// The link calls these functions on its thread, with no lock held.
 #pragma once
 
 #include <memory>

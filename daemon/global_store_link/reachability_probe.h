@@ -1,9 +1,8 @@
-// Checks whether other hosts can reach this node: at the interval of heartbeats, connects to the node's own
-// advertised address. Uses its own thread, so that no heartbeat waits for a check.
+// Checks periodically whether other hosts can reach this node: connects to the node's advertised address. Has
+// its own thread. Thread-safe.
 //
-// A daemon may reach the global store although no peer can reach the daemon: its descriptors are used up, a
-// firewall blocks the port, or the advertised name belongs to another host. Such a daemon reports that it is
-// unreachable, and the global store does not offer it as a source. Thread-safe.
+// A daemon may reach the global store although no peer can reach the daemon, for example behind a firewall.
+// The global store does not offer an unreachable daemon as a source.
 #pragma once
 
 #include <atomic>

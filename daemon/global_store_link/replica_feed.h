@@ -1,7 +1,6 @@
-// The changes on this node that the global store does not know yet: a bounded queue between the engine, which
-// must not wait, and the link, which uses the network. Several changes of one replica are one entry with its
-// latest state. When more replicas changed than fit, the queue is dropped and a whole inventory takes its
-// place. Thread-safe.
+// A bounded queue of the replica changes that the link has not sent to the global store yet. A replica has at
+// most one entry, with its latest state. If the queue is full, all entries are dropped (TakeOverflow), and
+// the link sends a whole inventory. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,8 @@ class ReplicaFeed : public ReplicaListener {
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 
-  // Sets the function that is called, without a lock held, after each change that the global store must learn
-  // at once and does not learn by another call (README.md). Set it before the first such change.
+  // Sets the function that the feed calls, without a lock held, after each urgent change (README.md). Call
+  // this before the first change.
   void SetWake(std::function<void()> wake);
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
@@ -45,7 +44,7 @@ class ReplicaFeed : public ReplicaListener {
 
   // Removes the oldest entries from the queue and returns them.
   std::vector<ReplicaChange> Take(size_t max);
-  // Empties the queue: an inventory taken after this call covers it.
+  // Empties the queue. Call this before taking an inventory.
   void Clear();
   bool empty() const;
   // The number of changes so far.

@@ -1,7 +1,6 @@
-// Publishes artifacts of this node again if the global store lost its database and no longer knows them. The
-// global store lists replicas only of artifacts that it knows.
+// Publishes this node's artifacts again if the global store lost its database.
 //
-// Belongs to the link's thread. A publication that fails is logged, and repeated with the next inventory.
+// Runs on the link's thread. A failed publication is logged, and repeated with the next inventory.
 #pragma once
 
 #include <string>
@@ -24,8 +23,8 @@ struct Republisher {
   absl::Duration call_timeout;  // of each call
 };
 
-// Publishes those of the `unknown` artifacts that have a ready replica in `inventory`, with the manifests
-// that this node has. Then queues all their replicas in the feed, as if they had just changed.
+// Publishes each `unknown` artifact that has a ready replica in `inventory`. Queues all replicas of the
+// published artifacts in the feed.
 void RepublishUnknown(const Republisher& publisher, const std::vector<ReplicaInfo>& inventory,
                       const google::protobuf::RepeatedPtrField<std::string>& unknown);
 

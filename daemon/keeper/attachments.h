@@ -1,6 +1,5 @@
-// Processes that are attached to replicas in host memory, as the keeper stores them. Each has the segments
-// that it maps and its pidfd. A pidfd names one process, never a later one with the same number. A
-// KeeperClient is thread-safe, so the functions are too.
+// Processes that are attached to replicas in host memory, as the keeper stores them. Each process has a pidfd
+// and the names of the segments that it maps. Thread-safe functions.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +24,7 @@ struct Attachment {
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder);
 void DropAttachment(KeeperClient& keeper, const Attachment& holder);
-// Stores that the daemon no longer serves the replica which the holder maps; clears holder.artifact_id.
+// Records that the daemon no longer serves the holder's replica; clears holder.artifact_id.
 void NoteUnserved(KeeperClient& keeper, Attachment& holder);
 std::vector<std::string> NamesOf(const Attachment& holder);
 // Moves the holders that have not ended out of the keeper's descriptors.

@@ -1,5 +1,5 @@
-// The keeper: a process that only holds named descriptors for a daemon. The keeper outlives the daemon, even
-// a killed one, and hands the descriptors to the next daemon.
+// The keeper: a process that holds named descriptors for a daemon. The keeper outlives the daemon and hands
+// the descriptors to the next daemon.
 //
 // The protocol, over a unix socket of the daemon's own user, has messages of 256 bytes: a letter, a name,
 // padding.
@@ -43,8 +43,8 @@ absl::StatusOr<UniqueFd> Duplicate(int fd);
 // Serves on `socket` until no daemon was connected for `linger`. Closes `ready_fd` once the socket listens.
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd);
 
-// The daemon's end of the socket. Starts a keeper if none runs. If the keeper was killed, starts another one
-// and sends it all descriptors again. Thread-safe; a call may wait some milliseconds for the keeper.
+// The daemon's client of the keeper. Starts a keeper if none runs. If the keeper was killed, starts another
+// keeper and sends all descriptors again. Thread-safe; a call may wait some milliseconds for the keeper.
 class KeeperClient {
  public:
   // `argv` is the command line that makes this program call RunKeeper; KeeperClient adds "--ready-fd=3".
@@ -53,13 +53,13 @@ class KeeperClient {
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
 
-  // Connects, and returns the descriptors that the keeper holds from a previous daemon; the keeper continues
-  // to hold them. Call this first, once.
+  // Connects, and returns the descriptors that a previous daemon left; the keeper also continues to hold
+  // them. Call Open first, once.
   absl::StatusOr<std::vector<KeptDescriptor>> Open();
-  // Lets the keeper hold `fd` under the name. If `fd` is an error, only logs it.
+  // Lets the keeper hold `fd` under the name. If `fd` is an error, only logs the error.
   void Put(const std::string& name, absl::StatusOr<UniqueFd> fd);
   void Drop(const std::string& name);
-  // Checks that the keeper runs, and restarts it if not. Call this periodically.
+  // Restarts the keeper if the keeper no longer runs. Call Mend periodically.
   void Mend();
 
  private:
@@ -70,7 +70,7 @@ class KeeperClient {
   const std::string socket_path_;
   const std::vector<std::string> argv_;
   absl::Mutex mutex_;
-  pid_t keeper_pid_ ABSL_GUARDED_BY(mutex_) = -1;  // of the last keeper that this object started
+  pid_t keeper_pid_ ABSL_GUARDED_BY(mutex_) = -1;  // of the keeper that this object started last
   UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, UniqueFd> held_ ABSL_GUARDED_BY(mutex_);  // what the keeper should hold
   // Dropped names that the keeper may still hold, because the message did not reach it.

@@ -1,13 +1,11 @@
-// Keeps the host pool beyond the life of its daemon. A keeper holds the pool's segments, a record of each
-// ready replica in them, and the processes attached to these replicas. When a daemon starts, it takes back
-// what the previous daemon left.
+// Keeps the host pool beyond the life of its daemon. The keeper holds the pool's segments, a record of each
+// ready replica, and the attached processes. The next daemon takes them back.
 //
-// If a client of the previous daemon is still attached to a replica, the replica stays leased until that
-// client ends or gets a new lease. So the memory is not reused while the client reads it.
+// A replica to which a client of the previous daemon is attached stays leased. The lease ends when that
+// client ends or gets a new lease.
 //
-// Call in this order: Open, the functions of `previous`, OnReplaced from the pool, Attach with that pool,
-// SetEngine, TakeReplicas for the engine. From then on this object is the engine's listener, and passes
-// notifications on. Thread-safe, except `previous`.
+// Call in this order: Open, the functions of `previous`, OnReplaced, Attach, SetEngine, TakeReplicas.
+// Afterwards this object is the engine's listener. Thread-safe, except `previous`.
 #pragma once
 
 #include <sys/types.h>
@@ -45,11 +43,11 @@ class KeptPool final : public ReplicaListener {
 
   // What the previous daemon left, until Attach.
   PreviousPool& previous() { return previous_; }
-  // Call this when the pool made the segment `made` in place of the kept segment `gone_name`: swaps the two
-  // segments in the keeper.
+  // The pool made the segment `made` in place of the kept segment `gone_name`: swaps the two segments in the
+  // keeper.
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
   // Adopts the kept replicas that lie in `pool`, and lets the keeper release everything else. `pool` must
-  // outlive the notifications.
+  // outlive the engine's notifications.
   void Attach(HostPool* pool);
   std::vector<KeptReplica> TakeReplicas();
   // `next` gets all notifications too. `next` and this object must outlive the engine's notifications.
@@ -57,13 +55,13 @@ class KeptPool final : public ReplicaListener {
   void SetEngine(StoreEngine* engine);
   // Has the contract of OnKeptSettled.
   void OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease);
-  // Records that a process is attached to this replica in host memory, until the returned object is
-  // destroyed. If this daemon ends first, the record stays for the next daemon. Ends the lease that was kept
-  // for this process's attachment to the previous daemon.
+  // Records until the returned object is destroyed that a process is attached to this replica in host memory.
+  // If the daemon ends first, the record stays for the next daemon. Ends the lease that this object kept for
+  // the same process.
   std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles);
-  // Checks the keeper, and drops processes that ended. Call this periodically.
+  // Checks the keeper, and drops processes that ended. Call Mend periodically.
   void Mend();
-  // Leaves everything with the keeper, because this daemon ends. Ends the leases of this object.
+  // Call Stop before the daemon ends. Leaves everything with the keeper, and ends the leases of this object.
   void Stop();
 
   v1::KeptPool status() const;
@@ -72,8 +70,8 @@ class KeptPool final : public ReplicaListener {
   void OnTransferEnded(const TransferReport& report) override;
 
  private:
-  // The processes that were attached to one artifact in the previous daemon, and the lease that keeps the
-  // replica in place for them; the lease is null until the replica is verified.
+  // The processes that the previous daemon attached to one artifact's replica, and the lease on that replica.
+  // The lease is null until the replica is verified.
   struct Held {
     std::vector<Attachment> holders;
     std::unique_ptr<ReplicaLease> lease;

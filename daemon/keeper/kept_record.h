@@ -1,6 +1,5 @@
-// The record of a ready replica, which the keeper holds for the next daemon (FORMAT.md). A record is only a
-// claim: the next daemon compares the replica's bytes with their digests. Pure functions, except those on
-// descriptors; thread-safe.
+// The keeper's record of a ready replica (FORMAT.md). The next daemon compares the replica's bytes with their
+// digests. Thread-safe functions.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +23,13 @@ std::string EncodeRecord(const KeptRecord& record);
 // INVALID_ARGUMENT for bytes in another format, or of another version.
 absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes);
 
-// Writes the bytes to a file in memory, for the keeper.
+// Writes the bytes to a new file in memory.
 absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes);
 absl::StatusOr<std::string> ReadKept(int fd);
-// The size of the file; 0 if it is not a file.
+// The size of the file in bytes; 0 if `fd` is not a file.
 uint64_t KeptBytes(int fd);
 
-// The prefixes of the names in the keeper. Each has the version of the format of its descriptors' content.
+// The prefixes of the names in the keeper. The digit is the version of the content's format.
 inline constexpr std::string_view kSegmentPrefix = "segment1/";
 inline constexpr std::string_view kReplicaPrefix = "replica1/";  // and the artifact's id
 inline constexpr std::string_view kGpuPrefix = "gpu1/";          // and the replica's id

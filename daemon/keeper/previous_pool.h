@@ -1,9 +1,9 @@
-// The host pool of the previous daemon, as the keeper holds it: segments, records of replicas, and the
-// processes that still map them. Decides which of the segments the new pool begins with. It only reads what
-// the keeper gave; the keeper continues to hold everything until KeptPool::Attach.
+// The host pool of the previous daemon, as the keeper holds it: segments, records of replicas, and attached
+// processes. Chooses the segments with which the new pool begins. The keeper holds everything until
+// KeptPool::Attach.
 //
-// Call in this order: TakeSegments, CheckTakesAll, TakeContents. A record that cannot be read is dropped with
-// a warning; the only error is that of CheckTakesAll. Thread-compatible: only the start of a daemon uses it.
+// Call in this order: TakeSegments, CheckTakesAll, TakeContents. Drops unreadable records with a warning.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -41,17 +41,16 @@ class PreviousPool {
   PreviousPool() = default;  // nothing was kept
   explicit PreviousPool(std::vector<KeptDescriptor> all);
 
-  // The size of the kept segments, if it suits a pool of `pool_bytes`; else `otherwise`.
+  // The size of the kept segments in bytes, if this size suits a pool of `pool_bytes`; else `otherwise`.
   uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
-  // The kept segments to reuse, at most `max_bytes`. Segments that processes map come first, then those of
-  // whole replicas; replicas that need few segments precede those that need many. Adds new segments, without
-  // a descriptor, to reserve room for mapped memory that does not fit in the pool.
+  // The kept segments to reuse, at most `max_bytes`. Takes mapped segments first, and then all segments of a
+  // replica or none; replicas with fewer segments first. Adds new segments without a descriptor, which
+  // reserve room for mapped memory outside the pool.
   std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
-  // The kept replicas that lie, at least in part, in segments which the pool did not take.
+  // The kept replicas with a segment that the pool did not take.
   std::vector<const Replica*> FindWithoutRoom(const HostPool& pool) const;
-  // FAILED_PRECONDITION, with the names of the replicas, if `pool` is smaller than the kept pool and has no
-  // room for all kept replicas. KeptPool::Attach would release the replicas without room, and each of them
-  // may be the last copy.
+  // FAILED_PRECONDITION if `pool` is smaller than the kept pool and has no room for some kept replicas. The
+  // error names these replicas; KeptPool::Attach would release them.
   absl::Status CheckTakesAll(const HostPool& pool) const;
   Contents TakeContents() { return std::exchange(contents_, {}); }
   // The number of replicas on GPUs, which ended with the previous daemon.

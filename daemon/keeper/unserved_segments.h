@@ -1,6 +1,5 @@
-// Segments that a previous daemon left and that processes still map, but that this daemon does not serve: the
-// replicas did not match their digests, or the segments did not fit in the pool. The segments still take host
-// memory, so the pool gives out that much less until those processes end.
+// Segments of a previous daemon that processes still map and this daemon does not serve. The pool gives out
+// less memory, by the size of these segments, until the processes end.
 //
 // Thread-safe.
 #pragma once
@@ -28,13 +27,14 @@ class UnservedSegments {
   // `keeper` must outlive this object.
   explicit UnservedSegments(KeeperClient* keeper) : keeper_(keeper) {}
 
-  // `outside`: segments that are not in `pool`, with their sizes in bytes. `room`: allocations that reserve
-  // as many bytes of the pool. Call this first, once. `pool` must live until Stop or the destructor.
+  // `outside`: the names of segments outside `pool` -> bytes. `room`: allocations that reserve as many bytes
+  // in `pool`. Call Open first, once. `pool` must live until Stop or the destructor.
   void Open(HostPool* pool, absl::flat_hash_map<std::string, uint64_t> outside,
             std::vector<HostAllocation> room);
-  // Adds a process that maps such segments. REQUIRES: its segments in the pool are kept segments (HostPool).
+  // Adds a process that maps unserved segments. REQUIRES: the process's segments in the pool are kept
+  // segments (HostPool).
   void Add(Attachment holder);
-  // Releases segments that no process maps now. Call this periodically.
+  // Releases segments that no process maps. Call DropEnded periodically.
   void DropEnded();
   // Leaves everything as it is for the next daemon.
   void Stop();

@@ -32,7 +32,7 @@ class LocalNode {
     description_.set_grpc_address(grpc_address);
   }
 
-  // From now on new work is refused; running work goes on.
+  // Refuses new work from now on; running work goes on.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
   // UNAVAILABLE once the daemon is stopping.

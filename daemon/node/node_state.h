@@ -1,9 +1,7 @@
 // The identity of this node: the state directory's lock, node id and incarnation.
 //
-// The node id is a UUID made once and kept. The incarnation grows with each start, so messages of an earlier
-// process of this node are recognised as old. Only one process at a time may hold a state directory. The lock
-// is on the file with the node id, so it works whatever path leads to the directory, and it ends with the
-// process. The directory also reserves disk space for the next start. Thread-safe once open.
+// The node id is a UUID, made once. The incarnation grows with each start. One process at a time may hold a
+// state directory; the lock ends with the process. Thread-safe once open.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +19,11 @@ class NodeState {
   // is damaged.
   static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
 
-  // The id of the node with this directory, which must exist; makes an id if there is none. For code that
-  // needs the id before Open. FAILED_PRECONDITION when another daemon holds the directory.
+  // The id of the node with this directory, for callers that need the id before Open; makes a missing id.
+  // REQUIRES: the directory exists. FAILED_PRECONDITION when another daemon holds the directory.
   static absl::StatusOr<std::string> NodeId(const std::string& directory);
 
-  // Reserves disk space for the next start. Call this when the daemon has started.
+  // Reserves disk space for the next start. Call KeepRoom after the daemon has started.
   void KeepRoom() const;
 
   const std::string& directory() const { return directory_; }
@@ -38,7 +36,7 @@ class NodeState {
   absl::Status Load();
 
   const std::string directory_;
-  const UniqueFd lock_;  // its flock ends when it is closed
+  const UniqueFd lock_;  // closing ends the flock
   std::string node_id_;
   uint64_t incarnation_ = 0;
 };

@@ -2,9 +2,8 @@
 // with ClosePull, when the global store revokes the grant, when the ingest that fills the replica fails, or
 // when the grant has expired and no more bytes move.
 //
-// A grant's token is verified first; the token names the replica, the receiver and the lane. A grant has one
-// pull: opening it again over the same lane returns the same descriptor, and a closed pull stays closed.
-// Thread-safe.
+// A grant has one pull. Opening the grant again over the same lane returns the same descriptor. A closed pull
+// stays closed. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -51,11 +50,10 @@ class ServeRegistry {
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
   ~ServeRegistry() { CloseAll(); }
 
-  // Returns the claims of the grant's token if the token is for this node and permits exactly this request,
-  // and the grant has not ended. Otherwise returns an error of rpc::VerifyGrant, PERMISSION_DENIED if the
-  // token permits another request, or FAILED_PRECONDITION if the grant has ended. An empty receiver or
-  // artifact in the request is not compared. `caller`: the name in the caller's certificate. Empty: the
-  // caller has no certificate, and the name in its request counts.
+  // Returns the claims of the grant's token if the token permits this request at this node. Errors: an error
+  // of rpc::VerifyGrant; PERMISSION_DENIED if the token permits another request; FAILED_PRECONDITION if the
+  // grant has ended. An empty receiver or artifact in the request is not compared. `caller`: the name in the
+  // caller's certificate. Empty: the caller has no certificate, and the name in the request counts.
   absl::StatusOr<rpc::GrantClaims> CheckGrant(const v1::OpenPullRequest& asked,
                                               std::string_view caller = {}) const;
 
@@ -63,18 +61,18 @@ class ServeRegistry {
   absl::StatusOr<v1::OpenPullResponse> Open(const v1::OpenPullRequest& asked, std::string_view caller = {},
                                             const TraceContext& trace = {});
   // Closes a pull and returns the bytes that it served; 0 for a pull that is unknown or closed. `why` is OK
-  // when the receiver got everything that it wanted, even if that was a part of the image. `caller` as for
-  // CheckGrant. PERMISSION_DENIED when the grant names another receiver.
+  // when the receiver got everything that it wanted. `caller` as for CheckGrant. PERMISSION_DENIED when the
+  // grant names another receiver.
   absl::StatusOr<uint64_t> Close(std::string_view grant_id, std::string_view caller, const absl::Status& why);
   void Revoke(const std::vector<std::string>& grant_ids);
-  // Call this when the global store answered a heartbeat: renews the grants that it has not revoked.
+  // Renews the grants of all open pulls. Call Renew when the global store answered a heartbeat.
   void Renew();
-  // Ends expired pulls. A pull that still moves bytes goes on: its lease keeps the memory unchanged.
+  // Ends expired pulls that move no more bytes.
   void Sweep();
   void CloseAll();
 
   int active() const;
-  // The grants with open pulls.
+  // The ids of the grants with open pulls.
   std::vector<std::string> OpenGrants() const;
   // Waits until no pull is open; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
@@ -145,8 +143,8 @@ class ServeRegistry {
   // Removes and returns the pull, and remembers the grant as closed. Null: there is no such pull. The caller
   // destroys the pull without the lock.
   ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Notes why a pull ends, after it has left `open_`. Reports returns the pull's report of this moment until
-  // NoteEnded has the final report, because the end of a pull may wait for the receiver.
+  // Notes why a pull ends, after the pull has left `open_`. Until NoteEnded gets the final report, Reports
+  // returns the report of this moment.
   void Ends(Served& served, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEnded(const Served* served, const v1::ServeReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
 

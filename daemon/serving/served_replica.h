@@ -29,7 +29,7 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
   static absl::StatusOr<std::shared_ptr<StagingBuffers>> Create(HostPool* pool, int count,
                                                                 const NumaNodes& numa_nodes = {});
 
-  // A lent buffer. The buffer goes back to its owner when the last reference to it is destroyed.
+  // A lent buffer. The destructor returns the buffer to `owner`.
   class Buffer {
    public:
     Buffer(std::shared_ptr<StagingBuffers> owner, const HostAllocation* memory)
@@ -44,9 +44,8 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
     const HostAllocation* const memory_;
   };
 
-  // Blocks while all buffers are lent. DEADLINE_EXCEEDED when no reader returns any buffer for `patience`: a
-  // long queue of readers is not an error by itself. Prefers a buffer near `device`, the ordinal of the GPU
-  // that is read.
+  // Blocks while all buffers are lent. DEADLINE_EXCEEDED when no reader returns a buffer for `patience`.
+  // Prefers a buffer near `device`, the ordinal of the GPU that is read.
   absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience, std::optional<int> device = {});
 
  private:
