@@ -1,5 +1,4 @@
-// The parts of a put's image that need no streaming, because they are in memory that no client can change.
-// Thread-safe.
+// The parts of a put's image in memory that no client can change. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +18,10 @@ namespace tensorcast::daemon {
 using LeaseReplica =
     absl::FunctionRef<absl::StatusOr<std::unique_ptr<ReplicaLease>>(std::string_view replica_id)>;
 
-// Maps sealed memfds and leases replicas, for as long as a copy of the result's `keep_alive` lives. A
-// client's statement about replicas is only a hint. The result leaves out memory that cannot be mapped, and a
-// replica that is of another pool, is not ready in host memory, or is too short for the part; the client
-// streams those bytes. Adds the padding between two parts. INVALID_ARGUMENT for parts that overlap or lie
-// outside the image.
+// Maps sealed memfds and leases replicas; the result's `keep_alive` owns both. Leaves out memory that cannot
+// be mapped. Also leaves out a replica that is of another pool, is not ready in host memory, or is too short
+// for the part. The client streams the bytes that are left out. Adds the padding between two parts.
+// INVALID_ARGUMENT for parts that overlap or lie outside the image.
 absl::StatusOr<HeldBytes> HoldHanded(std::vector<HandedMemory> handed, uint64_t image_bytes,
                                      std::string_view pool_id, LeaseReplica lease_replica);
 

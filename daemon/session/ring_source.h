@@ -1,5 +1,5 @@
-// The source of a put: the client streams the image through a ring (core/handles/put_ring.h), except for the
-// parts that it hands over.
+// The source of a put's image: a ring that the client fills (core/handles/put_ring.h), and parts in memory
+// that the client handed over.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,14 @@
 
 namespace tensorcast::daemon {
 
-// Parts of an image that the daemon copies from memory that no client can write to. The pieces are in the
-// image's order and do not overlap. `keep_alive` owns their memory.
+// Parts of an image in memory that no client can change. The pieces are in the image's order and do not
+// overlap. `keep_alive` owns the memory.
 struct HeldBytes {
   std::vector<MappedPiece> pieces;
   std::shared_ptr<void> keep_alive;
 };
 
-// `ring` comes from an offer. The source keeps `ring` until the source is destroyed. A fetch copies out of
-// the ring and digests the copy, since the client can change the ring at any time. Errors are those of
+// `ring` comes from an offer. The source keeps `ring` until the source is destroyed. Errors are those of
 // PutRing::Await.
 std::unique_ptr<ChunkSource> MakeRingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes,
                                             HeldBytes held = {});

@@ -1,5 +1,4 @@
-// Leases and tickets: how a client of this host reads a replica's bytes, and how it hands over its own bytes
-// for a put.
+// How a client of this host reads a replica's bytes, and how the client offers its own bytes for a put.
 //
 // IssueTicket registers a lease of the engine with the handle socket and returns a one-use ticket. The
 // connection that presents the ticket then holds the lease. For a put, a client offers memory, a ring or
@@ -32,7 +31,8 @@ class Sessions {
       : handles_(handles), pool_(pool), devices_(devices) {}
 
   // Passes the lease to the process that claims the returned ticket. The lease ends if no process claims the
-  // ticket in its lifetime. `holder` is the kind of that process. `companion` lives as long as the lease.
+  // ticket in the ticket's lifetime. `holder` is the kind of that process. `companion` lives as long as the
+  // lease.
   absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease,
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
@@ -42,8 +42,7 @@ class Sessions {
   absl::StatusOr<std::string> IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
   // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
-  // id. If `except` is not null, leaves out processes with a live lease for which `except` is true. `except`
-  // is called on another thread.
+  // id. Leaves out processes with a live lease for which `except` is true. Another thread calls `except`.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* lease)>& except = nullptr) const {
     return handles_->HoldersOf(replica_id, except);

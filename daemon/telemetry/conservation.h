@@ -1,7 +1,6 @@
-// Conservation: compares the bytes that the two ends of a pull report. The receiver compares them after it
-// has closed the pull at its source. The source must have served at least the bytes that arrived, and at most
-// the bytes that were requested. In a complete pull the three numbers are equal. In a pull that was cut short
-// they differ by the bytes in flight. A larger difference is a defect of one of the ends: it is counted
+// Compares the bytes that receiver and source of a pull report, after the receiver has closed the pull at its
+// source. The source must have served at least the bytes that arrived, and at most the bytes that the
+// receiver requested. A violation is a defect of the receiver or the source. Violations are counted
 // (tc_conservation_checks_total), logged, and shown by `status`. Thread-safe.
 #pragma once
 
@@ -27,7 +26,7 @@ class Conservation {
   // Compares a pull that both ends closed. `peer`: the source's name. `served`: bytes, as the source reports.
   void ComparePull(std::string_view grant_id, std::string_view peer, const PulledBytes& pulled,
                    uint64_t served) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The result since the daemon started.
+  // The results of all comparisons since the daemon started.
   v1::Conservation status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

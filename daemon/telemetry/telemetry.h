@@ -1,5 +1,4 @@
-// Turns a transfer's report into telemetry: metrics and spans, one span for each stage and source. The engine
-// reports once, at the end, so nothing here runs while bytes move. Thread-safe.
+// Turns reports of ended transfers into metrics, spans and log lines. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +17,8 @@ namespace tensorcast::daemon {
 // Logs an ended transfer as one line, with its trace.
 void LogTransfer(const TransferReport& report);
 
-// Records a finished ingest as spans. The spans are children of the request that started the ingest, and have
-// the ids reserved for it. They are linked to the ingests that made the replicas which this ingest read.
+// Records an ended ingest as spans, one for each stage and source. The spans are children of the request that
+// started the ingest. Links lead to the ingests that made the source replicas.
 void RecordTransfer(const TransferReport& report);
 
 // A span over the time that a request waits for an ingest of another request, with a link to that ingest. An
@@ -33,7 +32,7 @@ void RecordServing(const v1::ServeReport& report, const transport::ServeStats& s
                    const TraceContext& call, std::string_view outcome, uint64_t filling_bytes);
 
 // A span for a replica of this node that another daemon of this host copies from. The span lasts as long as
-// this object. The other daemon does the copying, so this daemon counts no bytes.
+// this object.
 class AttachRecord {
  public:
   // `parent`: the span of the call that attached. `receiver`: the span that reads, for a link; may be

@@ -2,10 +2,9 @@
 // the trace's spans from the flight recorders of this daemon, the global store and the sources, and exports
 // them as one trace through this daemon's telemetry. Spans of other processes carry their node's name.
 //
-// The work is bounded. An ordinary transfer costs one comparison. At most kMaxWaiting failed or slow
-// transfers wait; others are left out. One trace is exported at a time, with `pause` between two. Each export
-// asks at most kMaxSources nodes, for kTimeOfOne each. If telemetry or the recorder is off, nothing is
-// exported. Thread-safe.
+// At most kMaxWaiting failed or slow transfers wait; further transfers are left out. One trace is exported at
+// a time. Each export asks at most kMaxSources nodes, for kTimeOfOne each. Nothing is exported while
+// telemetry or the recorder is off. Thread-safe.
 #pragma once
 
 #include <array>
@@ -38,8 +37,7 @@ class TraceExporter {
   using Answer = absl::StatusOr<otel::RecordedSlice>;
   struct Options {
     absl::Duration slow_transfer = absl::Seconds(30);  // duration from a transfer's request to its end
-    // Wait after a transfer's end, so that the calls that close it, and the request that started it, end
-    // first.
+    // Wait after a transfer's end, for the transfer's last calls and its request to end.
     absl::Duration settle = absl::Seconds(2);
     absl::Duration pause = absl::Seconds(1);  // between two exports
     // `ask_store` asks the global store, and `ask_node` the node of this name. Both may block.
