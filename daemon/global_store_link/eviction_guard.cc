@@ -53,7 +53,8 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
             << " without the global store's consent: a packed file holds the same bytes";
     return absl::OkStatus();
   }
-  const std::string text = absl::StrCat("get the global store's consent to evict replica ", replica.id);
+  const std::string text =
+      absl::StrCat("the global store did not say whether replica ", replica.id, " may be evicted");
   if (absl::IsUnavailable(decision.status())) return Annotate(decision.status(), text);
   return absl::UnavailableError(absl::StrCat(text, ": ", decision.status().message()));
 }

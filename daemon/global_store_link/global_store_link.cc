@@ -219,7 +219,7 @@ void GlobalStoreLink::GiveUp() {
   }
   if (options_.on_replaced) {
     options_.on_replaced(absl::FailedPreconditionError(
-        absl::StrCat(replaced_by_, "; that daemon is alive, so this one stops; ", kForCopies)));
+        absl::StrCat(replaced_by_, "; the other daemon is alive, so this daemon stops; ", kForCopies)));
   }
 }
 

@@ -92,8 +92,8 @@ absl::Status KnownKeys::Behind(const v1::Key& answer) {
                    known == nullptr   ? "a later revision"
                    : known->IsBound() ? absl::StrCat("revision ", known->key.revision())
                                       : "the deletion of the key",
-                   ", so the global store was restored from an older state; restore the newest back-up of "
-                   "the global store")));
+                   "; check that this is the same global store, and that it was not restored from an older "
+                   "back-up")));
 }
 
 absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& name, bool confirmed,

@@ -255,9 +255,8 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
     if (message.what == 'E') return kept;
     if (message.what != 'N') {
       return absl::UnavailableError(
-          "take back the memory that the keeper holds: the keeper ended, or sent nothing for one second, "
-          "before all memory had come; start this daemon again, and look in the kernel's log for a kill of "
-          "the keeper");
+          "take back the memory that the keeper holds: the keeper ended, or sent nothing for one second; "
+          "start this daemon again, and look in the kernel's log for a kill of the keeper");
     }
     if (!message.fd) {
       return absl::UnavailableError(

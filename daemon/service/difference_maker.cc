@@ -171,9 +171,10 @@ absl::Status DifferenceMaker::BringBase(const RequestContext& context, const std
   }
   if (!required && others.size() < (here ? 1 : 2)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        missing, others.empty() ? ", and no other node has the base in memory"
-                                : ", and only one other node has the base in memory: to bring the base from "
-                                  "there would move as many bytes as the difference saves"));
+        missing, others.empty()
+                     ? ", and no other node has the base in memory, so no other node could use the difference"
+                     : ", and only one other node has the base in memory: a transfer of the base "
+                       "from that node would cost as many bytes as the difference saves"));
   }
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(base_id);

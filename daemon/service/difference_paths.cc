@@ -96,16 +96,16 @@ absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::Ma
     // relied on.
     TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
     if (ends.base != reached) {
-      return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " has base ", ends.base,
-                                              ", but the differences before it lead to ", reached,
-                                              "; no action is needed, the whole image is brought instead"));
+      return absl::DataLossError(absl::StrCat(
+          "difference ", manifest->id(), " has base ", ends.base, ", but the differences before it lead to ",
+          reached, "; no action is needed, this node gets the whole image instead"));
     }
     reached = ends.target;
     manifests.push_back(std::move(manifest));
   }
   if (reached == target.id()) return manifests;
   return absl::DataLossError(absl::StrCat("the differences lead to ", reached, ", not to ", target.id(),
-                                          "; no action is needed, the whole image is brought instead"));
+                                          "; no action is needed, this node gets the whole image instead"));
 }
 
 absl::Status DifferencePaths::Bring(const RequestContext& context,
@@ -203,8 +203,8 @@ DifferencePaths::Prepared DifferencePaths::Prepare(const RequestContext& context
     otel::metrics::kDifferencePaths.Add(1, {"damaged"});
     path.unused = absl::DataLossError(absl::StrCat(
         "use difference ", *wrong,
-        ": the difference made wrong bytes on this node; no action is needed, the whole image is brought "
-        "instead"));
+        ": the difference made wrong bytes on this node; no action is needed, this node gets the whole "
+        "image instead"));
     return by(std::move(path));
   }
   path.on_made_wrong = [wrong = wrong_, ids] { wrong->Note(ids); };

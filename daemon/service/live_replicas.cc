@@ -31,8 +31,9 @@ absl::Status BeingRewritten(std::string_view what) {
 absl::Status WhyEnded(const RequestContext& context, const std::string& what, bool stopping) {
   if (stopping) return Annotate(DaemonStops(), what);
   const absl::Status ended = context.Check(what);
-  return ended.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": the wait ended; allow more time"))
-                    : ended;
+  return ended.ok()
+             ? absl::DeadlineExceededError(absl::StrCat(what, ": the deadline passed; allow more time"))
+             : ended;
 }
 
 }  // namespace
@@ -173,11 +174,11 @@ absl::StatusOr<LiveUpdatePtr> LiveReplicas::Stage(const RequestContext& context,
       if (update != nullptr && update->artifact_id != artifact_id) {
         if (!update->gate->empty()) {
           return absl::FailedPreconditionError(
-              absl::StrCat(what, ": other holders of that replica are committing to ", update->artifact_id,
+              absl::StrCat(what, ": other holders of the replica are committing to ", update->artifact_id,
                            "; commit to that version first"));
         }
         dropped = updates_->Remove(
-            update, absl::AbortedError(absl::StrCat("another holder of that replica prepared ", artifact_id,
+            update, absl::AbortedError(absl::StrCat("another holder of the replica prepared ", artifact_id,
                                                     " instead; prepare that version")));
         update = nullptr;
       }
@@ -222,8 +223,8 @@ absl::StatusOr<LiveUpdatePtr> LiveReplicas::Stage(const RequestContext& context,
     if (error.ok() && pending != nullptr) error = pending->Wait(context).status();
     if (error.ok()) {
       error = absl::FailedPreconditionError(
-          "another request brought this version to the node in a replica of its own; evict that replica, "
-          "and prepare the version again");
+          "another request made a separate replica of this version on this node; evict that replica, and "
+          "prepare the version again");
     }
     // The call that began it was given up, and this one was not.
     const bool of_other = !begins && (absl::IsCancelled(error) || absl::IsDeadlineExceeded(error));

@@ -25,8 +25,8 @@ bool MayBeGone(const absl::Status& status) {
 absl::Status NoCopyLeft(std::string_view artifact_id) {
   return absl::NotFoundError(absl::StrCat(
       "find a copy of ", artifact_id,
-      ": no live node has a copy, and no file that the artifact was imported from is left; put the "
-      "artifact again, or start a node that has a copy"));
+      ": no live node has a copy or a file that the artifact was imported from; start a node that has "
+      "one, or put the artifact again"));
 }
 
 }  // namespace
@@ -123,7 +123,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
       // The answer of this call has no place for that mark.
       return absl::UnavailableError(
           absl::StrCat("attach to key ", request.key(),
-                       ": the global store does not answer, so it is not confirmed that the key means ",
+                       ": the global store does not answer, so this daemon cannot confirm that the "
+                       "key is bound to ",
                        artifact_id, "; materialize the key, or attach to the artifact id"));
     }
     whole = options_.engine->LeaseArtifact(artifact_id, location);

@@ -38,7 +38,7 @@ void OfferedGrants::EndResting() {
       continue;
     }
     requests_.NoteRests(ReplicaOf(id));
-    held_.End(id, absl::CancelledError("the source was overtaken lately, and another source is available"));
+    held_.End(id, absl::CancelledError("the source was overtaken recently, and another source is available"));
   }
 }
 

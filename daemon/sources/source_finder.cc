@@ -208,7 +208,7 @@ class ReplicaSourceProvider : public SourceProvider {
   MoreSources InsteadOfOthers(Source source) {
     offered_.Clear();
     const absl::Status overtaken = absl::DeadlineExceededError(
-        "the source was overtaken: before it answered, the files of the import were ready to be read");
+        "the source was overtaken: the files of the import were ready before the source answered");
     for (const std::string& id : held_.BeingOpened()) NoteUnopened({}, id, overtaken, {});
     held_.EndAll(absl::CancelledError("the files of the import are read instead"));
     return Only(std::move(source));
@@ -223,7 +223,7 @@ class ReplicaSourceProvider : public SourceProvider {
     if (whole != opened.end()) {
       Source source = std::move(*whole);
       opened.erase(whole);
-      const absl::Status instead = absl::CancelledError("a replica on this host is read instead");
+      const absl::Status instead = absl::CancelledError("a copy on the receiver's host is read instead");
       for (Source& other : opened) {
         const std::string id = other->info().grant_id;
         other.reset();
