@@ -1,5 +1,5 @@
-// Gets that advance a replica (core/ingest/advance.h): checks such requests, and names the readers of the
-// earlier version, which prevent it. Thread-safe.
+// Gets that advance a replica (core/ingest/advance.h): checks the request, and names the readers that prevent
+// the advance. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ namespace tensorcast::daemon {
 
 // What a get does with the replica of an earlier version.
 enum class AdvanceMode : uint8_t {
-  kBeside,     // makes the new version beside it
-  kPreferred,  // writes the new version over it if possible, else makes it beside
-  kRequired,   // writes the new version over it, or fails
+  kBeside,     // makes the new version beside the replica
+  kPreferred,  // writes over the replica if possible, else as kBeside
+  kRequired,   // writes over the replica, or fails
 };
 
 // INVALID_ARGUMENT if the request asks to advance to a part of an artifact, over a chosen lane, or on disk.
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location);
 
-// The known processes and nodes that read a replica, as words for a message. If `except` is not null, leaves
-// out processes with a live lease for which it is true.
+// The known processes and nodes that read a replica, as words for a message. Leaves out the processes with a
+// live lease for which `except` is true.
 std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions& sessions,
                                    const ServeRegistry& servings,
                                    const std::function<bool(const void* lease)>& except = nullptr);
-// One text with the first readers and the number of the others.
+// One text with the first readers and the number of further readers.
 std::string ListReaders(std::vector<std::string> readers);
 
-// Adds to the error of an advance the known processes and nodes that read the earlier version. Other
-// transfers of this node that read it are not named. `location` is that of the advance.
+// Adds to the error of an advance the known processes and nodes that read the earlier version. Does not name
+// this node's own transfers. `location`: where the advance happens.
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const Location& location,
                          const StoreEngine& engine, const Sessions& sessions, const ServeRegistry& servings);
 

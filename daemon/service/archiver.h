@@ -3,9 +3,8 @@
 // An archived artifact has two objects in the cluster's folder below the place (an entry of daemon.archives):
 //   s3://bucket/prefix/<cluster id>/tc2-....tcpack       the packed file, as core/disk/FORMAT.md has it
 //   s3://bucket/prefix/<cluster id>/tc2-....tcmanifest   the manifest's canonical bytes; written last
-// Their bytes depend only on the artifact, so any node may write them, and more than once. The cluster id is
-// part of the global store's metadata: clusters that share a place have separate folders, and a global store
-// that lost its metadata has a new id, so it does not touch what was archived before.
+// The objects depend only on the artifact, so any node may write them again. A global store that lost its
+// metadata has a new cluster id, and so a new folder.
 //
 // Thread-safe.
 #pragma once
@@ -47,22 +46,22 @@ class Archiver {
 
   explicit Archiver(Options options) : options_(std::move(options)) {}
 
-  // Checks, before anything is read, that `place` is one of daemon.archives and that the cluster is known.
+  // PERMISSION_DENIED if `place` is not one of daemon.archives. UNAVAILABLE if the cluster id is not known
+  // yet.
   absl::Status CheckPlace(std::string_view place) const;
   // Packs the replica's artifact into the place, and returns the packed object as an origin of the artifact.
-  // Objects that are already there are not written again.
+  // Skips objects that exist.
   absl::StatusOr<Origin> Archive(const RequestContext& context, const ReplicaLease& lease,
                                  const std::string& place) const;
 
-  // CheckBeside checks that WriteBeside may write to `uri`: PERMISSION_DENIED outside daemon.archives.
-  // WriteBeside writes the manifest of a model beside it. `uri` is a result of ManifestUriOf.
+  // WriteBeside writes a model's manifest to `uri`, a result of ManifestUriOf. CheckBeside returns
+  // PERMISSION_DENIED if `uri` is outside daemon.archives.
   absl::Status CheckBeside(std::string_view uri) const;
   absl::Status WriteBeside(const RequestContext& context, const Manifest& manifest,
                            const std::string& uri) const;
 
-  // Carries out CollectArchives in all places. Keeps objects and uploads that are younger than `min_age`, and
-  // those that this daemon writes now. An older upload of another node counts as interrupted: only its age is
-  // known.
+  // Carries out CollectArchives in all places. Keeps objects and uploads that are younger than `min_age` or
+  // that this daemon writes now. An older upload of another node counts as interrupted.
   absl::StatusOr<v1::CollectArchivesResponse> Collect(const RequestContext& context,
                                                       const v1::CollectArchivesRequest& request) const;
 

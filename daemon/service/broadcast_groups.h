@@ -1,6 +1,6 @@
-// Takes part in broadcasts between nodes on behalf of this node. Reports in heartbeats whether the node's
-// GPUs can take part, begins the groups that the answers to heartbeats name, and joins a group's other nodes
-// through the global store. The engine does the rest (core/broadcast/wide_broadcasts).
+// This node's part in broadcasts between the GPUs of several nodes. Heartbeats report whether this node can
+// join a group. Their answers name groups, which this class begins in the engine
+// (core/broadcast/wide_broadcasts).
 //
 // Call Report and then Answered for each heartbeat, on one thread.
 #pragma once
@@ -26,13 +26,13 @@ class BroadcastGroups {
     GlobalStoreClient* global_store = nullptr;  // must outlive the engine, like `link`
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;             // must outlive this object
-    DeviceBroadcaster* broadcaster = nullptr;  // must outlive this object; null: this node takes no part
+    DeviceBroadcaster* broadcaster = nullptr;  // must outlive this object; null: this node joins no group
     // Every process on the network between the nodes is trusted: NCCL has no certificates.
     bool trusted_fabric = false;
   };
   explicit BroadcastGroups(Options options);
 
-  // The version of NCCL with which this node takes part, or why it takes no part. Thread-safe.
+  // This node's version of NCCL, or an error that says why this node joins no group. Thread-safe.
   absl::StatusOr<std::string> Version() const;
   void Report(v1::HeartbeatRequest* heartbeat) const;
   void Answered(const v1::HeartbeatResponse& response);

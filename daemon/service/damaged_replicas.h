@@ -1,6 +1,5 @@
-// Replaces a replica if its bytes stopped matching their digests while this daemon held it (probably bad
-// memory). The daemon drops the damaged replica, tells the attached processes, and makes another replica from
-// a good source. The status lists the damage.
+// Replaces a replica when its bytes stop matching their digests (probably bad memory). Drops the replica,
+// tells the attached processes, and makes a new replica from another source.
 //
 // Owns a thread. Thread-safe.
 #pragma once
@@ -26,7 +25,7 @@ class DamagedReplicas {
   struct Options {
     StoreEngine* engine = nullptr;  // all must outlive this object
     HandleServer* handles = nullptr;
-    // Makes a replica of the same artifact at the same place, from any remaining source, and returns its id.
+    // Makes a replica of the same artifact at the same location. Returns the new replica's id.
     std::function<absl::StatusOr<std::string>(const RequestContext& context,
                                               const v1::DamagedReplica& damaged)>
         replace;
@@ -37,7 +36,7 @@ class DamagedReplicas {
   explicit DamagedReplicas(Options options) : options_(std::move(options)) {}
   ~DamagedReplicas();  // Cancels running replacements.
 
-  // Drops the replica and tells its holders, then returns. The new replica is made later, on the thread.
+  // Drops the replica and tells its holders. The thread makes the new replica later.
   void Note(v1::DamagedReplica damaged);
 
   // Adds the remembered damaged replicas, newest first.

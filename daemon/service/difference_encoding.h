@@ -1,12 +1,11 @@
-// Encodes a difference while its target is put. The thread that copied a chunk compares it at once with the
-// base's chunk, and keeps the changes in the host pool.
+// Encodes a difference while its target is put. Each copying thread compares its chunk with the base's chunk,
+// and keeps the changes in the host pool.
 //
 //   the put's source ─► chunk in the target's memory ─┐
 //                                        base's chunk ┴► record, in scratch memory of the pool
 //
-// The base is leased from the first copied chunk to the end of Finish; when the first chunk is copied, the
-// target already has its memory. Outside the pool, each copying thread uses a few chunks of memory.
-// Thread-safe.
+// The base is leased from the first copied chunk to the end of Finish. Each copying thread uses a few chunks
+// of memory outside the pool. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,33 +31,33 @@ namespace tensorcast::daemon {
 
 class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncoding> {
  public:
-  // For a put of a target with the layout of `base`. `context`: the put's context. `engine` must outlive this
+  // REQUIRES: the target has the layout of `base`. `context`: the put's context. `engine` must outlive this
   // object.
   DifferenceEncoding(StoreEngine* engine, std::shared_ptr<const Manifest> base,
                      const RequestContext& context);
   ~DifferenceEncoding();
 
-  // Returns a provider of the same sources that encodes the chunks which they fetch. For one ingest of a new
-  // artifact to host memory.
+  // A provider of the same sources that also encodes each fetched chunk. For one ingest of a new artifact to
+  // host memory.
   std::shared_ptr<SourceProvider> Wrap(std::shared_ptr<SourceProvider> sources);
 
-  // Encodes one chunk; `target` has its bytes. A chunk that is already encoded is left as it is. May be
-  // called concurrently for different chunks.
+  // Encodes one chunk, unless the chunk is encoded already; `target` has the chunk's bytes. May be called
+  // concurrently for different chunks.
   void Encode(const RequestContext& context, uint32_t chunk, std::span<const HostSpan> target,
               const std::optional<ChunkDigests>& digests);
 
-  // Call it once, after the ingest: encodes the remaining chunks on a few threads. nullopt: the difference
-  // would be larger than half the target. NOT_FOUND: the base was evicted before it was compared;
+  // Call Finish once, after the ingest. Encodes the remaining chunks on a few threads. nullopt: the
+  // difference would be larger than half the target. NOT_FOUND: the base was evicted before the comparison;
   // RESOURCE_EXHAUSTED: the pool has no room for the records.
   absl::StatusOr<std::optional<EncodedDifference>> Finish(const RequestContext& context,
                                                           const ReplicaLease& target);
   // When the first chunk was compared; InfinitePast: no chunk was compared yet.
   SteadyTime begun() const;
-  // The span of the ingest that made the base; not valid if there is none, or if the base was not leased.
+  // The span of the ingest that made the base; invalid if unknown.
   TraceContext base_made_by() const;
 
  private:
-  // The lease on the base; null if the base is gone, and base_status_ has the error.
+  // The lease on the base. Null if the base is gone; base_status_ has the error.
   std::shared_ptr<const ReplicaLease> Base();
   std::unique_ptr<ChunkEncoder> TakeEncoder();
   void GiveBack(std::unique_ptr<ChunkEncoder> encoder);

@@ -1,12 +1,10 @@
-// Makes the difference from an earlier version (the base) to a new version (the target) during a put: the
-// replicas of base and target, both in this node's host memory, are compared chunk by chunk while the target
-// is copied.
+// Makes the difference from an earlier version (the base) to a new version (the target) during a put.
+// Compares base and target chunk by chunk while the target is copied. Both are in this node's host memory.
 //
 //   Plan (before the tensors are copied) ─► the target's ingest, which encodes ─► Encode ─► an ingest of the
 //   difference
 //
-// The base is leased only while chunks are compared, never while the target waits for room: if the base was
-// evicted to make room for the target, no difference is published. Thread-safe.
+// The base may be evicted to make room for the target; then no difference is published. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -50,23 +48,21 @@ class DifferenceMaker {
 
   explicit DifferenceMaker(Options options) : options_(std::move(options)) {}
 
-  // Call this before the tensors are read. Finds the base that the put requests, checks that the base has the
-  // same tensors, and brings it to host memory if that saves bytes (BringBase). Wraps the sources of
-  // `target`, so that they encode the chunks which they fetch. `key`: the key that the put binds; empty:
-  // none. FAILED_PRECONDITION if a difference is required and cannot be made.
+  // Call Plan before the tensors are read. Finds the requested base, checks its tensors, and brings the base
+  // to host memory if that saves bytes. Wraps the sources of `target` with the encoding. `key`: the key that
+  // the put binds; empty: none. FAILED_PRECONDITION if a difference is required and cannot be made.
   absl::StatusOr<DifferencePlan> Plan(const RequestContext& context, const v1::DifferenceRequest& request,
                                       const std::string& key, IngestRequest& target) const;
 
-  // Returns the ingest that makes the difference's replica from the chunks that the target's ingest encoded.
-  // If there can be no difference, clears the plan's base and returns null. Errors as for Plan.
+  // Returns the ingest that makes the difference's replica. If there can be no difference, clears the plan's
+  // base and returns null. Errors as for Plan.
   absl::StatusOr<std::unique_ptr<IngestRequest>> Encode(const RequestContext& context, DifferencePlan& plan,
                                                         const ReplicaLease& target) const;
 
  private:
-  // Brings the base to host memory, unless it is there. Without a difference, each other node that has the
-  // base in memory will pull the new version whole. So this node pulls the base, which is one image, if at
-  // least two other nodes have it. If this node only has to read its own disk or GPU, one other node is
-  // enough. A put that requires a difference always brings the base. An error says why the base is not there.
+  // Brings the base to host memory, if a difference would save more bytes than the base costs. A base on
+  // another node: at least two other nodes must have the base in memory. A base on this node's disk or GPU:
+  // one other node must have the base in memory. A required difference always brings the base.
   absl::Status BringBase(const RequestContext& context, const std::string& base_id, bool required) const;
 
   const Options options_;

@@ -1,10 +1,9 @@
-// Reduces the bytes that a get of a new version (the target) has to transfer. This works if this node holds
-// an earlier version in host memory or on a GPU, and the global store knows differences from that version to
-// the target. The node first gets the differences, like any artifact. Then the target's ingest rebuilds
-// chunks from them (daemon/sources/difference_provider.h).
+// Reduces the bytes that a get of a new version (the target) transfers, if this node holds an earlier version
+// in host memory or on a GPU. First gets the differences from the earlier version to the target, like any
+// artifact. The target's ingest then rebuilds chunks from the differences
+// (daemon/sources/difference_provider.h).
 //
-// The target has no memory and no leases until the differences are here. If there is no room for a difference
-// at once, or a difference cannot be fetched, the whole target is transferred. Thread-safe.
+// If a difference cannot be fetched, or has no room at once, the whole target is transferred. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -42,41 +41,38 @@ class DifferencePaths {
   struct Base {
     std::string artifact_id;
     Location location;
-    bool in_use = false;  // it is leased or pinned
+    bool in_use = false;  // the image is leased or pinned
   };
 
   explicit DifferencePaths(Options options)
       : options_(std::move(options)), wrong_(std::make_shared<WrongDifferences>(options_.report_wrong)) {}
 
-  // The sources for a whole `target` in host memory or on a GPU: `others`, preceded, if possible, by a source
-  // that rebuilds chunks here. Blocks while the differences come. Does not ask the global store if this node
-  // holds no version with the target's tensors, or if it has the target or is making it. For an advance, only
-  // a target at the wanted location counts: a target elsewhere on this node is the advance's source, without
-  // differences.
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
     std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
   };
-  // Asks to write the target over a base at the target's location.
+  // Asks to write the target over a base at `location`.
   struct WantedAdvance {
     Location location;
     bool required = false;
   };
-  // `known`: the result of Look, if there is one; else the global store is asked.
+  // The sources for a whole `target` in host memory or on a GPU: if possible, a source that rebuilds chunks
+  // here, and then `others`. Blocks until the differences are on this node. `known`: the result of Look;
+  // nullopt: Prepare asks the global store.
   Prepared Prepare(const RequestContext& context, const std::shared_ptr<const Manifest>& target,
                    std::shared_ptr<SourceProvider> others,
                    const std::optional<WantedAdvance>& wanted = std::nullopt,
                    std::optional<FoundDifferences> known = std::nullopt) const;
 
-  // Gets the manifest of a target and the differences that lead to it, in one call, when only the target's id
-  // is known. nullopt: there was no call, or the call failed.
+  // Gets a target's manifest and the differences to the target in one call. nullopt: there was no call, or
+  // the call failed.
   std::optional<FoundDifferences> Look(const RequestContext& context, const std::string& target_id,
                                        std::string* manifest) const;
 
  private:
-  // Whole images of this node with the target's layout. Those in host memory come first; within each place,
-  // the most recently used come first. None if the node has the target or is making it. If `only_at` is set,
-  // looks only at that location. `target`: null if its layout is not known.
+  // Whole images of this node with the target's layout: images in host memory first, and the most recently
+  // used first. Empty if the node has or makes the target. `only_at`: the only location to search. `target`:
+  // null if the target's layout is not known.
   std::vector<Base> FindBases(const std::string& target_id, const Manifest* target,
                               const std::optional<Location>& only_at) const;
   // The manifests of the path, after a check that they lead from a base to the target.

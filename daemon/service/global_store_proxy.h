@@ -1,8 +1,7 @@
-// Serves the GlobalStore calls of clients in the daemon, and forwards them with the caller's request context,
-// so that a client only needs to know its own daemon. The daemon remembers the keys in the answers. While the
-// global store is away, errors say so and name its address. The daemon still resolves a remembered key, and
-// marks the answer as unconfirmed, unless the request asks for a confirmed answer. The calls that only nodes
-// make are UNIMPLEMENTED here. Thread-safe.
+// Serves the GlobalStore calls of this daemon's clients: forwards each call with the caller's request
+// context. While the global store does not answer, the daemon resolves remembered keys and marks the answers
+// as unconfirmed. A request for a confirmed answer fails instead. Calls that only nodes make are
+// UNIMPLEMENTED here. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,8 +16,7 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `quick` runs single calls, `waiting` runs watches. `client` uses `channel`, too. All must outlive the
-// server with which the service is registered.
+// `quick` runs single calls, `waiting` runs watches. All arguments must outlive the server of the service.
 std::unique_ptr<grpc::Service> MakeGlobalStoreProxy(std::shared_ptr<GlobalStoreChannel> channel,
                                                     GlobalStoreClient* client, KnownKeys* known_keys,
                                                     rpc::Executor* quick, rpc::Executor* waiting);

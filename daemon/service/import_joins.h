@@ -1,7 +1,6 @@
-// Joins imports of the same objects in the same versions: one import reads, and the others take the artifact
-// that it makes. Within this daemon a table joins them; among nodes, a claim at the global store does
-// (proto/imports.proto). If the global store does not answer, the import reads anyway: if two imports read
-// the same objects, this costs bytes, and both make the same artifact.
+// Joins imports of the same objects in the same versions: one import reads, and the other imports take its
+// artifact. A claim at the global store joins imports of several nodes (proto/imports.proto). If the global
+// store does not answer, an import reads without a claim.
 //
 // Join(id) ──► a ReadingTurn: read, then Made(artifact); its destructor lets the next import read
 //           └──► an artifact: another import made it

@@ -1,8 +1,7 @@
 // PutArtifact and ImportArtifact: make the first replica of a new artifact, and publish it.
 //
-// An artifact exists once the global store has its manifest. If the publication fails, this node drops the
-// replicas that it made for the put, so that a failed put leaves nothing behind. Only the files beside
-// tensors may stay; they are evicted when their room is needed. Thread-safe.
+// An artifact exists once the global store has its manifest. A failed put drops the replicas that it made,
+// except replicas of files beside tensors. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -45,8 +44,9 @@ class Ingester {
     Sessions* sessions = nullptr;                    // for memory and files that clients offer
     std::shared_ptr<const ObjectStore> objects;      // what may be imported
     std::shared_ptr<objects::ReadRates> read_rates;  // for reads with a client's credentials; null: no limit
-    // The daemon's. For an import with a client's credentials only AWS_CA_BUNDLE comes from it, and only an
-    // endpoint that it names may be at a loopback or link-local address.
+    // The daemon's environment. An import with a client's credentials takes only AWS_CA_BUNDLE from
+    // `environment`. Such an import may use a loopback or link-local endpoint only if `environment` names
+    // that endpoint.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads
     const Materializer* materializer = nullptr;  // takes the artifact of another import
@@ -72,9 +72,9 @@ class Ingester {
                                             const std::string& asking, const OnProgress& on_progress) const;
 
   // Imports offered files, a path, or a URI. PERMISSION_DENIED if a path cannot be opened below the import
-  // roots (core/disk/import_roots.h); the text is the same for all reasons. For a URI, the client may have
-  // offered credentials (objects/client_credentials.h). Imports of the same objects are joined
-  // (import_joins.h). DATA_LOSS if the bytes do not match the digest that a hub promises.
+  // roots (core/disk/import_roots.h). For a URI, the client may have offered credentials
+  // (objects/client_credentials.h). Imports of the same objects are joined (import_joins.h). DATA_LOSS if the
+  // bytes do not match the digest that a hub promises.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
                                                const v1::ImportArtifactRequest& request,
                                                const std::string& asking,
@@ -93,7 +93,6 @@ class Ingester {
   absl::StatusOr<v1::PutArtifactResult> TakeMade(const RequestContext& context,
                                                  const std::string& artifact_id, NewArtifact& artifact,
                                                  const OnProgress& on_progress) const;
-  // Plans the difference that is published with the artifact.
   absl::Status PlanDifference(const RequestContext& context, const v1::DifferenceRequest& request,
                               NewArtifact& artifact) const;
   // Packs and publishes an artifact with a ready replica.
@@ -102,11 +101,9 @@ class Ingester {
   // Archives a published artifact. After a failure, the artifact is still stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
-  // Makes the difference that the artifact's plan asks for, and its replica. The lease is null if there is no
-  // difference after all.
+  // Makes the planned difference and its replica. The lease is null if there can be no difference.
   absl::StatusOr<NewReplica> StoreDifference(const RequestContext& context, NewArtifact& artifact,
                                              const ReplicaLease& target) const;
-  // Publishes the artifact with its difference, if it has one.
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
                                                   const ReplicaLease& lease) const;
   // UNAVAILABLE if the leased replica is no longer ready.

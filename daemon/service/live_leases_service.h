@@ -12,8 +12,8 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// `live` and the executors must outlive the server with which the service is registered. Calls that wait for
-// a version, or for the other holders, run on `waiting`; others run on `quick`.
+// All arguments must outlive the server of the service. Calls that wait for a version, or for other holders,
+// run on `waiting`. Other calls run on `quick`.
 std::unique_ptr<grpc::Service> MakeLiveLeasesService(LiveReplicas* live, rpc::Executor* quick,
                                                      rpc::Executor* waiting);
 

@@ -4,9 +4,9 @@
 // - PrepareVersion stages the version by an ingest.
 // - CommitVersion keeps the caller in the ingest's gate until the ingest has ended.
 //
-// A replica has one ingest at a time, and every call about the same version joins it. The ingest is cancelled
-// when the replica's last hold ends, when another version is prepared, or when no call waits for it before
-// the version is staged.
+// A replica has one ingest at a time; all calls about the same version share the ingest. The ingest is
+// cancelled when the replica's last hold ends, or when another version is prepared. Before the version is
+// staged, the ingest is also cancelled when the last waiting call ends.
 //
 // Thread-safe.
 #pragma once
@@ -53,8 +53,8 @@ class LiveReplicas {
   absl::StatusOr<v1::CommitVersionResponse> Commit(const RequestContext& context,
                                                    const v1::CommitVersionRequest& request);
 
-  // Call it when the daemon ends: waiting calls and later ones return UNAVAILABLE. Stop does not
-  // interrupt a rewrite that has begun: the rewrite completes.
+  // Call Stop when the daemon ends. Waiting calls and later calls return UNAVAILABLE. A rewrite that has
+  // begun completes.
   void Stop();
 
  private:

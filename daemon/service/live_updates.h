@@ -1,10 +1,11 @@
 // The holds of processes on live replicas, and the version that is staged for each replica.
 //
 //   hold: begins with a live lease ─► ends with the last reference to the lease (Forget)
-//   update: entry in `updates` ─► staged, when its gate says so ─► ended, with its ingest or with an error
+//   update: entry in `updates` ─► staged, when its gate says so ─► ended, when its ingest ends or an error
+//   stops it
 //
 // When the last hold of a replica ends, the version that is staged for the replica is given up. LiveReplicas,
-// the leases and the ingests share this object, so it may outlive LiveReplicas.
+// the leases and the ingests share this object, so this object may outlive LiveReplicas.
 //
 // Thread-safe: `mutex` guards the members. A caller must not hold `mutex` when it releases the last reference
 // to a LiveLease, or destroys a Dropped.
@@ -26,10 +27,8 @@
 
 namespace tensorcast::daemon {
 
-// A version that is staged for a replica. LiveUpdates::mutex guards all members that are not constant. An
-// update begins with its entry in `updates`. It is staged when its gate reports this. It ends with its
-// ingest, or with an error before the ingest ends. The call that sees the end removes the update from
-// `updates`; the next call begins a new update.
+// A version that is staged for a replica. LiveUpdates::mutex guards all members that are not constant. The
+// call that sees an update's end removes the update from `updates`. The next call begins a new update.
 struct LiveUpdate {
   LiveUpdate(std::string artifact, std::string replica)
       : artifact_id(std::move(artifact)), base_id(std::move(replica)) {}
@@ -39,7 +38,7 @@ struct LiveUpdate {
   std::shared_ptr<CommitGate> gate;
   std::shared_ptr<PendingReplica> pending;  // null before the ingest was begun
   bool staged = false;
-  bool ended = false;  // the ingest has ended, or `error` says why the update ended before
+  bool ended = false;  // the ingest has ended, or the update was given up for `error`
   absl::Status error;
   int calls = 0;  // number of calls that wait until the update is staged
 };
@@ -53,8 +52,8 @@ class LiveUpdates {
     std::string replica_id;
   };
 
-  // The ingest of an update that was given up. Destroy it without the mutex held: the destructor ends the
-  // ingest, also for other requests that have joined it.
+  // The ingest of an update that was given up. REQUIRES: destroyed without the mutex held. The destructor
+  // ends the ingest, also for other requests that share the ingest.
   class Dropped {
    public:
     explicit Dropped(std::shared_ptr<PendingReplica> pending = nullptr) : pending_(std::move(pending)) {}
@@ -78,8 +77,8 @@ class LiveUpdates {
   void Await(const RequestContext& context, absl::FunctionRef<bool()> over) ABSL_LOCKS_EXCLUDED(mutex);
   // Ends an update with `why`, unless it has ended. The next call about the replica begins a new update.
   Dropped Remove(const LiveUpdatePtr& update, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Call this when a hold ended with its connection. After the last hold of a replica, gives up the version
-  // that is staged for the replica.
+  // Call Forget when a hold ended with its connection. After the last hold of a replica, gives up the
+  // replica's staged version.
   void Forget(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex);
   bool IsHeld(std::string_view replica_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 

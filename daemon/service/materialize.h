@@ -1,5 +1,5 @@
-// MaterializeReplica and AttachReplica: make a replica of an artifact on this node from any source that has
-// it, and issue a ticket for its bytes. Thread-safe.
+// MaterializeReplica and AttachReplica: make a replica of an artifact on this node from any source, and issue
+// a ticket for the replica's bytes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -52,12 +52,12 @@ class Materializer {
   // Carries out a task of the global store; writes over the earlier version if daemon.advance says so.
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
-  // Begins an ingest of an artifact. The ingest writes the artifact over the replica that `base` leases, once
-  // that replica's holders are in `gate`. First fetches differences: `context` limits this, but not the
-  // ingest. If this node already has a replica of the artifact, that replica is the source, and is removed
-  // after the base has become the artifact. If another request is making a replica, waits for it, within
-  // `context`. Calls `check` before each attempt; its error ends the call. FAILED_PRECONDITION if the
-  // artifact has other tensors than the base.
+  // Begins an ingest that writes an artifact over the replica that `base` leases, once that replica's holders
+  // are in `gate`. First fetches differences: `context` limits this fetch, but not the ingest. If this node
+  // has another replica of the artifact, the ingest reads that replica and then removes it. If another
+  // request is making a replica, waits for that replica, within `context`. Calls `check` before each attempt;
+  // an error of `check` ends the call. FAILED_PRECONDITION if the artifact has other tensors than the base,
+  // or if the base is pinned.
   absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
                                                             const std::string& artifact_id,
                                                             const ReplicaLease& base,
@@ -68,9 +68,9 @@ class Materializer {
                                                    const std::string& receiver = "") const;
 
  private:
-  // Finds the artifact that a request names. For an id, returns a key without a name or revision. `manifest`,
-  // if not null, gets the manifest's bytes if this node does not have the manifest and the bytes came with
-  // the key.
+  // Finds the artifact that a request names. For an id, the result has no name and no revision. `manifest`,
+  // if not null, gets the manifest's bytes if they came with the key and this node does not have the
+  // manifest.
   absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,
                                                     const std::string& artifact_id, const std::string& key,
                                                     bool confirmed, std::string* manifest = nullptr) const;

@@ -1,7 +1,5 @@
-// Opens and describes the files of an import, and makes their origin for the global store. The files belong
-// to a client, which may have chosen their file system (FUSE, NFS), and that file system may hang. So every
-// access runs on a thread of its own (base/aside.h), and a caller returns when its context ends. Functions
-// only, thread-safe.
+// Opens and describes the files of an import, and makes their origin for the global store. Each function
+// returns when its context ends, even if the files' file system hangs. Thread-safe functions.
 #pragma once
 
 #include <map>
@@ -38,20 +36,19 @@ struct OpenedModel {
 
 // Where an import reads from: `offered` if it is not empty, else `of_client` if it is not null, else `own`.
 struct ModelPlaces {
-  std::shared_ptr<const ObjectStore> own;        // the daemon's store: objects that it can open again are an
-                                                 // origin
+  std::shared_ptr<const ObjectStore> own;        // the daemon's store; the import has an origin only if this
+                                                 // store can open the objects again
   std::shared_ptr<const ObjectStore> of_client;  // reads with the client's credentials
   ForeignFds offered = {};                       // files that the client has open
 };
 
-// Opens the offered files, if there are any; these may have no tensors. Otherwise opens the model at the
-// request's path and, if the request binds a key, the files beside the model. INVALID_ARGUMENT names a file
-// that is not a regular file or not a model.
+// If the client offers files, opens these files; they may have no tensors. If it offers none, opens the model
+// at the request's path and, if the request binds a key with files, the files beside it. INVALID_ARGUMENT,
+// naming the file, for a file that is not a regular file or not a model.
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request);
 
-// Reads the objects again and compares them with the manifest. ABORTED if they differ: they were written
-// meanwhile.
+// Reads the objects again. ABORTED if the objects differ from the manifest.
 absl::Status ReadModelAgain(const RequestContext& context, std::shared_ptr<SafetensorsModel> model,
                             std::shared_ptr<const Manifest> manifest);
 

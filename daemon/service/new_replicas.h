@@ -1,5 +1,5 @@
-// Replicas of artifacts that are not published yet. Each belongs to a put, which has a hold on the artifact
-// (publications.h): if the put fails, the end of the hold drops the replicas that the put made.
+// Replicas of artifacts that are not published yet. If a put fails, the end of its hold (publications.h)
+// drops the replicas that the put made.
 //
 // Errors are those of the ingest, or of the context's end. Thread-safe.
 #pragma once
@@ -30,8 +30,8 @@ class NewReplicas {
   NewReplicas(StoreEngine* engine, Publications* publications, const SourceFinder* sources)
       : engine_(*engine), publications_(*publications), sources_(*sources) {}
 
-  // Makes the replica of a new artifact. The replica is dropped when its hold ends, unless Published was
-  // called on the hold before.
+  // Makes the replica of a new artifact. The end of the replica's hold drops the replica, unless the hold was
+  // marked as Published.
   absl::StatusOr<NewReplica> Make(const RequestContext& context, IngestRequest request,
                                   const OnProgress& on_progress) const;
   // Packs the leased replica's artifact to this node's disk. `hold`: the put's hold, which gets the packed

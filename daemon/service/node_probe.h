@@ -1,6 +1,5 @@
-// Checks whether this node reaches another node, so that operators find a firewall, a wrong address or a
-// wrong certificate between two hosts. Calls only nodes that the global store knows, at the address that the
-// store has: no caller can make this daemon connect elsewhere. Thread-safe.
+// Checks whether this node reaches another node. Calls only nodes that the global store knows, at the address
+// in the global store. Thread-safe.
 #pragma once
 
 #include <string>

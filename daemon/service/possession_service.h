@@ -12,8 +12,8 @@ class Service;
 
 namespace tensorcast::daemon {
 
-// All must outlive the server with which the service is registered. Calls that may wait for a disk, or read a
-// whole replica, run on `waiting`; others run on `quick`.
+// All arguments must outlive the server of the service. Calls that may wait for a disk, or read a whole
+// replica, run on `waiting`. Other calls run on `quick`.
 std::unique_ptr<grpc::Service> MakePossessionService(Possession* possession, rpc::Executor* quick,
                                                      rpc::Executor* waiting);
 

@@ -1,14 +1,12 @@
-// The running puts of this node, by artifact id. A put is here from the moment when its id is known until its
-// publication or failure.
+// The running puts of this node, by artifact id.
 //
-// A failed put drops the replicas that it made. If other puts of the same content run meanwhile, the last of
-// them drops the replicas, and only if none of these puts was published.
+// A failed put drops the replicas that it made. If several puts of one artifact run at the same time, the
+// last put to end drops the replicas, unless one of the puts was published.
 //
-// A heartbeat's answer may say that an artifact was deleted. The node ignores this for an artifact with a
-// running put, or with a put that ended since the heartbeat was filled in: the deletion may be older than the
-// publication. If the artifact is still deleted, the next answer says so again. After such an answer or a
-// failed put, the node drops the artifact's replicas. A new put of the artifact waits until this is done, so
-// that it does not use replicas that are about to be dropped.
+// A heartbeat's answer may report that an artifact was deleted. Then the node drops the artifact's replicas.
+// The node ignores the report if a put of the artifact runs, or ended since the heartbeat was filled in: the
+// deletion may be older than the publication. A new put of an artifact waits while the artifact's replicas
+// are being dropped.
 //
 // Thread-safe; must outlive its holds.
 #pragma once
@@ -60,13 +58,13 @@ class Publications {
     const Drop drop_;
   };
 
-  // Call this before a heartbeat is sent: its answer takes into account all publications until now.
+  // Call BeginHeartbeat before a heartbeat is filled in.
   void BeginHeartbeat() {
     absl::MutexLock lock(&mutex_);
     recent_.clear();
   }
-  // Call this when the answer to that heartbeat says that the artifact was deleted. Calls `drop`, without a
-  // lock, unless a put protects the artifact (see above).
+  // Call DropUnlessProtected when the heartbeat's answer reports that the artifact was deleted. Calls `drop`,
+  // without a lock, unless a put protects the artifact (see above).
   void DropUnlessProtected(const std::string& artifact_id, absl::FunctionRef<void()> drop) {
     {
       absl::MutexLock lock(&mutex_);
@@ -114,8 +112,8 @@ class Publications {
   absl::Mutex mutex_;
   std::map<std::string, Running> running_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> recent_ ABSL_GUARDED_BY(mutex_);
-  // The artifacts with replicas that are being dropped, by id. An id is in it twice if a failed put and a
-  // deletion both drop them.
+  // The ids of artifacts with replicas that are being dropped. Has an id twice if a failed put and a deletion
+  // both drop replicas.
   std::multiset<std::string> dropping_ ABSL_GUARDED_BY(mutex_);
 };
 

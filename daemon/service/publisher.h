@@ -1,6 +1,5 @@
 // Publishes the artifacts of this node's puts at the global store, and binds their keys. If the global store
-// does not know this node, because the store was restarted since the last heartbeat, the node checks in
-// first. Notes each binding that a publication made in this node's KnownKeys.
+// does not know this node, the node checks in first. Records new bindings in KnownKeys.
 //
 // Errors are those of the global store. INTERNAL if the store and this daemon compute different ids for one
 // artifact. Thread-safe.

@@ -20,15 +20,15 @@ using OnProgress = std::function<void(const TransferProgress&)>;
 
 // Waits for the replica, and calls `on_progress` (may be null) about ten times a second while bytes move.
 // Returns the replica's lease, the ingest's error, or the error of the context's deadline or cancellation.
-// Records a span if it waits for the ingest of another request.
+// Records a span if another request started the ingest.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress);
 
-// Describes one replica; NOT_FOUND when it is gone.
+// Describes one replica; NOT_FOUND when the replica is gone.
 absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id);
 
-// Returns the artifact's manifest: that of this node's replica, if this node has a replica of the artifact.
-// Otherwise returns the global store's manifest, verified: `received` if that is not empty, else fetched now.
+// Returns the artifact's manifest from this node's replica, if there is one. Otherwise returns a verified
+// manifest from the global store: `received`, or if `received` is empty, the answer to a call.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
                                                              const StoreEngine& engine,
                                                              GlobalStoreClient& global_store,

@@ -1,7 +1,7 @@
 // The tasks that the global store gives to this node in answers to heartbeats. This node makes each replica
-// and reports the progress with the next heartbeats. An answer names all tasks of the node. If a task is
-// missing, the global store cancelled it, and this node cancels its transfer. The end of an attempt is
-// reported with each heartbeat until one is answered.
+// and reports the progress with the next heartbeats. An answer names all tasks of the node. This node cancels
+// transfers for tasks that the answer does not name. The end of an attempt is in each heartbeat until a
+// heartbeat is answered.
 //
 // Call Report and then Answered for each heartbeat, on one thread; all other functions are thread-safe.
 #pragma once
@@ -24,20 +24,19 @@ namespace tensorcast::daemon {
 
 class ReplicationTasks {
  public:
-  // Makes the replica on this node; returns at once if this node already has it.
+  // Makes the replica on this node; returns at once if this node already has the replica.
   using Materialize = std::function<absl::Status(
       const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress)>;
 
-  // `on_ended` is called when the next heartbeat must be sent soon, to report the end of an attempt. No lock
-  // is held meanwhile. A success is urgent only if there are other tasks, because the new replica's own
-  // report shows the success too.
+  // `on_ended` is called, without a lock, when the next heartbeat must be sent soon to report the end of an
+  // attempt.
   ReplicationTasks(Materialize materialize, std::function<void()> on_ended)
       : materialize_(std::move(materialize)), on_ended_(std::move(on_ended)) {}
   ~ReplicationTasks() { Stop(); }
 
-  // From now on begins no task. Running tasks go on and are reported.
+  // Begins no more tasks. Running tasks go on and are reported.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drains, cancels the running attempts, and waits until they have ended. The cancelled attempts are not
+  // Drains, cancels the running attempts, and waits until they have ended. Attempts that fail now are not
   // reported: the global store gives their tasks to the next daemon of this node.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -38,9 +38,8 @@ struct StoreDaemonServiceOptions {
   OriginChecker* origins = nullptr;
   OriginComparer* comparer = nullptr;
   GlobalStoreLink* link = nullptr;
-  // Calls that watch, or wait for transfers or for the global store, run on `waiting`. Calls that other
-  // daemons' transfers need from this daemon (OpenPull, AttachReplica, CheckOrigin) run on `quick`, so that
-  // they never queue behind waiting calls.
+  // Calls that watch or wait run on `waiting`. Calls from other daemons' transfers (OpenPull, AttachReplica,
+  // CheckOrigin) run on `quick`.
   rpc::Executor* quick = nullptr;
   rpc::Executor* waiting = nullptr;
 };

@@ -1,10 +1,8 @@
-// Explains how the bytes of a transfer reached this node. Collects this node's report, the reports of the
-// transfer's sources, of the daemons that fed these sources meanwhile, and so on. This node asks the other
-// daemons, because the client may not be able to reach them.
+// Explains how the bytes of a transfer reached this node. Collects the reports of this node, of the
+// transfer's sources, and of the daemons that filled these sources.
 //
-// An explanation asks at most kMaxQuestions nodes, at most kMaxHops away, within kTime, whatever other nodes
-// answer. Nodes at the same distance are asked at the same time, so that all nodes without an answer together
-// cost one wait. The nodes' addresses come from the global store, never from a peer. Read-only; thread-safe.
+// An explanation asks at most kMaxQuestions nodes, at most kMaxHops away, within kTime. Nodes at the same
+// distance are asked at the same time. All addresses come from the global store. Read-only; thread-safe.
 #pragma once
 
 #include <set>

@@ -63,7 +63,7 @@ class VersionsTest : public ServiceTest {
     EvictAll(next->artifact_id());
     return next->artifact_id();
   }
-  // Two versions of which this node has the first, and the difference to the second. Their ids.
+  // Puts two versions; keeps the first, and the difference to the second. Returns the versions' ids.
   std::pair<std::string, std::string> PutTwoAndKeepFirst() {
     const auto base = PutVersion(WriteVersion(0), "none");
     EXPECT_TRUE(base.ok()) << base.status();

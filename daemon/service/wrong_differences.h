@@ -1,10 +1,8 @@
-// Differences that made wrong bytes on this node although they match their manifests. This node does not
-// apply them again, and reports them to the global store, which deletes a difference that two nodes report.
+// Differences that made wrong bytes on this node although they match their manifests. This node never applies
+// such a difference again. The global store deletes a difference that two nodes report.
 //
-// A receiver that applied only one difference knows that this one is wrong. If it applied several in one
-// pass, any of them may be wrong, so it uses none of them again and reports none. A node that is one version
-// behind applies the wrong difference alone, and reports it. An unused difference only costs bytes.
-// Thread-safe.
+// A difference that was applied alone is reported. If several differences were applied in one pass, the wrong
+// difference is unknown: this node avoids all of them and reports none. Thread-safe.
 #pragma once
 
 #include <functional>
