@@ -1,12 +1,10 @@
-// Rebuilds chunks of a version on a GPU, from a base on the same GPU, or on another GPU that it reaches.
-// Copies the base's chunk to the place of the target's chunk, where the GPU then changes the elements. The
-// host only lists the changes (core/difference: ChangeLists), in page-locked memory that the GPU reads. The
-// image passes through no host memory.
+// Rebuilds chunks of a version (the target) on a GPU, from an earlier version (the base) on the same GPU or
+// on a GPU that it reaches. The GPU reads lists of the changes (core/difference: ChangeLists) from
+// page-locked host memory. The image passes through no host memory.
 //
-// Nothing is digested here: the caller compares each chunk with the target's digest. A chunk that is rebuilt
-// again begins with a new copy of the base, so no change is applied twice.
+// The caller must compare each chunk with the target's digest. A chunk may be rebuilt again.
 //
-// Each running rebuild has its own stream and memory, which are kept for later rebuilds. Thread-safe.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +23,9 @@ namespace tensorcast::daemon {
 class DeviceRebuild {
  public:
   // `devices` must outlive this object. Each running rebuild has memory for `list_bytes` of lists; a chunk
-  // with more is made in several parts. UNIMPLEMENTED if device `to` runs no kernels or does not reach device
-  // `from`; other errors are those of the device. REQUIRES: list_bytes >= ChangeLists::kMinRoomBytes.
+  // with longer lists is made in several parts. UNIMPLEMENTED if device `to` cannot run kernels or cannot
+  // reach the memory of device `from`; other errors are those of the device. REQUIRES: list_bytes >=
+  // ChangeLists::kMinRoomBytes.
   static absl::StatusOr<std::unique_ptr<DeviceRebuild>> Open(DeviceRuntime* devices, int from, int to,
                                                              uint64_t list_bytes);
   ~DeviceRebuild();

@@ -1,11 +1,10 @@
-// The sources of an ingest that can rebuild its target from an earlier version on this node: first the source
-// that makes chunks of a base and differences (difference_source.h), then the sources of another provider.
+// The sources of an ingest of a version (the target). The first source makes chunks from an earlier version
+// on this node (the base) and differences (difference_source.h). The other sources are those of another
+// provider.
 //
-// The differences are here before the target's ingest begins (daemon/service/difference_paths.h). The base
-// and the differences are leased only after the target got its memory, so an ingest never waits for memory
-// that its own leases hold. If a replica was evicted by then, cannot be opened, or makes a wrong chunk, the
-// source of the differences ends, and the remaining chunks come from the other sources. A difference only
-// saves bytes; the manifest decides which bytes are right.
+// The differences are on this node before the target's ingest begins (daemon/service/difference_paths.h). If
+// a replica was evicted, cannot be opened, or makes a wrong chunk, the remaining chunks come from the other
+// sources.
 //
 // A provider belongs to its ingest's thread.
 #pragma once
@@ -31,17 +30,16 @@ struct DifferencePath {
   std::vector<std::shared_ptr<const Manifest>> differences;  // in the order in which to apply them
   // Why the path is not used, for the transfer's report; OK: it is used.
   absl::Status unused;
-  // Set if the target is written over its base: the base is read from that memory. Null: the base is a
-  // separate replica.
+  // Set if the target is written over its base. Null: the base is a separate replica.
   std::shared_ptr<Advance> advance = nullptr;
-  // Called when a chunk is wrong although base and differences match their manifests: then a difference was
-  // made from other bytes. Called on the ingest's thread, at most once; may be null.
+  // Called when a chunk is wrong although base and differences match their manifests. Called on the ingest's
+  // thread, at most once; may be null.
   std::function<void()> on_made_wrong = nullptr;
 };
 
 // Provides first a source that rebuilds chunks of `target`, then the sources of `others`. If every chunk can
-// be rebuilt, `others` is not asked; otherwise it is asked at once. `engine` and `devices` must outlive the
-// provider and its sources. `devices` may be null if the base is in host memory. A replica that does not
+// be rebuilt, `others` is not asked; otherwise `others` is asked at once. `engine` and `devices` must outlive
+// the provider and its sources. `devices` may be null if the base is in host memory. A replica that does not
 // match its own manifest is dropped.
 std::shared_ptr<SourceProvider> MakeDifferenceProvider(StoreEngine* engine, DeviceRuntime* devices,
                                                        std::shared_ptr<const Manifest> target,

@@ -1,15 +1,12 @@
-// A source of chunks that this node makes itself. It reads a replica of an earlier version (the base), in
-// host memory or on a GPU of this node. It also reads the differences that lead from the base to the wanted
-// version; they are in host memory.
+// A source that makes chunks of the wanted version from an earlier version (the base) and differences. The
+// base is in host memory or on a GPU of this node. The differences are in host memory.
 //
 //   base ──d1──► version ──d2──► wanted      each chunk: the base's bytes with all changes, in one pass
 //
-// If the target is written over its base (core/ingest/advance.h), the base is read from that memory: a chunk
-// that is not yet written still has the base's bytes.
+// An advance (core/ingest/advance.h) writes the target over the base, and this source reads the base there.
 //
-// If base and target are on one GPU, or on two that reach each other, the target's GPU makes the chunks in
-// their places, and digests them there (device_rebuild.h). Otherwise the host makes them: the bytes of a base
-// on a GPU are copied to the chunk's buffer, and changed there.
+// If base and target are on one GPU, or on two GPUs that reach each other, the target's GPU makes and digests
+// the chunks (device_rebuild.h). Otherwise the host makes the chunks.
 //
 // Chunks may be fetched at the same time. DATA_LOSS for a chunk that base and differences do not make.
 #pragma once
@@ -32,8 +29,7 @@
 
 namespace tensorcast::daemon {
 
-// Remembers a chunk that could not be made, or was made wrong. When the source ends, the provider finds out
-// which replica is damaged.
+// Remembers a chunk that could not be made, or was made wrong.
 class WrongChunk {
  public:
   void Note(uint32_t chunk) { chunk_.store(chunk, std::memory_order_relaxed); }
@@ -46,8 +42,7 @@ class WrongChunk {
   std::atomic<int64_t> chunk_ = -1;
 };
 
-// What the source reads, for as long as it lives: a base, and the differences in the order in which to apply
-// them.
+// What the source reads: a base, and the differences in the order in which to apply them.
 struct LeasedPath {
   // Exactly one of the next two is set.
   std::unique_ptr<ReplicaLease> base;
@@ -68,10 +63,10 @@ struct OpenedDifferences {
   // Whether the source has all chunks, together with the chunks that an advance leaves in place.
   bool whole = false;
 };
-// Opens the source. It has every chunk that all differences of the path record; a chunk that one of them
-// leaves out (RecordMode::kWhole) comes from the other sources. FAILED_PRECONDITION if it would have no
-// chunk. Any other error: a difference is damaged. `devices` must outlive the source; it may be null if the
-// base is in host memory. `wrong` gets a chunk that was not made, or was made wrong.
+// The source has every chunk that all differences of the path record. A chunk that a difference leaves out
+// (RecordMode::kWhole) comes from other sources. FAILED_PRECONDITION if the source would have no chunk. Any
+// other error: a difference is damaged. `devices` must outlive the source, and may be null if the base is in
+// host memory. `wrong` gets a chunk that was not made, or was made wrong.
 absl::StatusOr<OpenedDifferences> OpenDifferences(const RequestContext& context, DeviceRuntime* devices,
                                                   std::shared_ptr<const Manifest> target, LeasedPath leased,
                                                   std::shared_ptr<WrongChunk> wrong);

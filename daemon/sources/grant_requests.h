@@ -21,19 +21,18 @@ namespace tensorcast::daemon {
 
 class GrantRequests {
  public:
-  // The max number of grants that a transfer requests; the global store may give fewer. More would gain
-  // nothing: each chunk would arrive later, and could be passed on only later.
+  // The max number of grants that a transfer requests; the global store may give fewer.
   static constexpr size_t kMaxSources = 6;
 
   // `wanted`: the fields that all requests of the transfer share: artifact, destination, lane, and the number
-  // of sources if it is fewer than kMaxSources. The pointers must outlive this object.
+  // of sources, if fewer than kMaxSources. The pointers must outlive this object.
   GrantRequests(const HeldGrants::Parts& parts, const HeldGrants* held,
                 v1::RequestReplicaTransportRequest wanted)
       : parts_(parts), held_(held), wanted_(std::move(wanted)) {}
 
-  // `again`: include replicas that delivered nothing before. `beside_stalled`: the held sources deliver
-  // nothing, so request at least this many more; 0: they deliver bytes. NOT_FOUND: the artifact was deleted,
-  // or never published.
+  // `again`: include replicas that delivered nothing before. `beside_stalled`: the min number of additional
+  // sources while the held sources deliver nothing; 0: the held sources deliver bytes. NOT_FOUND: the
+  // artifact was deleted, or never published.
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
                                                           uint32_t beside_stalled);
 

@@ -1,10 +1,8 @@
-// The grants of one transfer. A grant is here from its arrival, while its source is opened and used, until
-// its end.
+// The grants of one transfer, from their arrival to their end.
 //
-// Sources are opened in parallel (opening.h). An opening is overtaken if it has no answer long after another
-// opening was answered. Each grant ends exactly once, in the background: the global store gets the outcome,
-// and the pull is closed at its source.
-// Thread-compatible.
+// Sources are opened in parallel (opening.h). An opening is overtaken if its source has not answered long
+// after another source answered. Each grant ends exactly once, in the background: the global store gets the
+// outcome, and the pull is closed at its source. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +56,8 @@ struct HeldGrant {
   std::shared_ptr<const Availability> availability;  // of a source in use; null: the source has all chunks
 
   bool offered() const { return opening == nullptr && !in_use; }
-  // The replica's name, which includes its node's id: nodes choose the ids of their replicas, and a malicious
-  // node may choose the id of another node's replica.
+  // The replica's name, with the node's id. A replica id alone is not unique: a malicious node may choose the
+  // id of another node's replica.
   std::string replica_name() const {
     return absl::StrCat(grant.source().node_id(), "/", grant.replica().replica_id());
   }
@@ -115,11 +113,9 @@ class HeldGrants {
   // The status of an overtaken opening.
   absl::Status OvertakenStatus() const;
 
-  // Ends a grant. `status` is DEADLINE_EXCEEDED if the source was overtaken: it delivered nothing although
-  // chunks were requested. `status` is CANCELLED if the grant ends for a reason of this node. `corrupt`: the
-  // source's bytes were wrong. If the transfer succeeds while a source is still being opened, the opening
-  // continues in the background until it ends or counts as overtaken. An overtaken opening is noted in
-  // OvertakenPeers.
+  // Ends a grant. `status`: DEADLINE_EXCEEDED if the source was overtaken, CANCELLED if the grant ends for a
+  // reason of this node. `corrupt`: the source's bytes were wrong. If the transfer succeeds while a source is
+  // being opened, the opening continues in the background until the opening ends or is overtaken.
   void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
   // Ends all grants that are offered or being opened.
   void EndUnused(const absl::Status& status);

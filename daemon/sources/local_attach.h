@@ -31,8 +31,8 @@ class LocalAttacher {
       : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout), groups_(std::move(groups)) {}
 
   // UNAVAILABLE, or the peer's own error, when this daemon cannot attach. PERMISSION_DENIED when the process
-  // at the peer's handle socket runs as a user that is not allowed. `reading`: the span that is reserved for
-  // the reads from this source; the peer links its span of serving to it.
+  // at the peer's handle socket runs as a user that is not allowed. `reading`: the span of the reads from
+  // this source, to which the peer links its own span.
   absl::StatusOr<std::unique_ptr<ChunkSource>> Attach(const RequestContext& context,
                                                       const v1::TransportGrant& grant,
                                                       const Manifest& manifest, const TraceContext& reading);

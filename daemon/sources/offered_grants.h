@@ -1,9 +1,9 @@
-// The grants of one transfer that are offered and not opened yet, the best first. Their sources are opened in
-// this order:
+// The grants of one transfer that are offered and not opened yet, the best first. OpenBest takes the first of
+// these steps that has sources:
 //
-// - first, in parallel, the sources of which nothing bad is known (a whole replica on this host: alone);
-// - if there are none, in parallel, the sources of peers that were overtaken recently (else those end);
-// - if there are none of these either, alone and after a pause, a source that delivered nothing before.
+// 1. Opens the sources without a known fault, in parallel. A whole replica on this host is opened alone.
+// 2. Opens the sources of peers that were overtaken recently, in parallel.
+// 3. After a pause, opens one source that delivered nothing before.
 //
 // The only error is that of a context that ends during a pause. Thread-compatible.
 #pragma once
@@ -32,25 +32,22 @@ class OfferedGrants {
   bool empty() const { return ids_.empty(); }
   // Removes all grants from this list. The caller must end the grants.
   void Clear() { ids_.clear(); }
-  // Whether every grant is of a replica that was tried before. Both WereAllTried and AllRest are true if no
-  // grant is offered.
+  // Whether every grant's replica was tried before. True if no grant is offered.
   bool WereAllTried() const;
-  // Whether every grant's peer was overtaken recently.
+  // Whether every grant's peer was overtaken recently. True if no grant is offered.
   bool AllRest() const;
   // Ends the grants with peers that were overtaken recently: another source is available.
   void EndResting();
 
-  // Begins to open the grants of which nothing bad is known, in parallel, and ends those with peers that were
-  // overtaken recently. If there are none, opens the latter, in parallel. If there are none of these, and
-  // no grant is being opened, opens the best grant of a source that delivered nothing before. This follows a
-  // pause, which is reported to `observer`. If the context ends during the pause, ends all grants of the
-  // transfer. REQUIRES: no source is in use.
+  // Begins the first of the steps above that has sources. Step 1 also ends the grants of step 2. Step 3
+  // begins only if no grant is being opened, and reports its pause to `observer`. If the context ends during
+  // the pause, ends all grants of the transfer. REQUIRES: no source is in use.
   absl::Status OpenBest(const RequestContext& context, const WaitObserver& observer);
   void OpenAll(const RequestContext& context);
 
   // If no source that is being opened has answered by this time, the transfer looks for other sources.
   SteadyTime look_elsewhere_at() const { return look_elsewhere_at_; }
-  // Call this when the transfer looked for other sources: doubles the time until it looks again.
+  // Doubles the time until the transfer looks for other sources again.
   void NoteLookedElsewhere();
 
  private:

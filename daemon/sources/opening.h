@@ -1,5 +1,4 @@
-// A source that is being opened on its own thread, so that several sources are opened in parallel, and a
-// source without an answer does not delay the others.
+// A source that is being opened on its own thread.
 //
 // Thread-safe, except Take. The destructor cancels the opening and waits for its end: usually a moment, at
 // most the peer timeout.

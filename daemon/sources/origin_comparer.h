@@ -1,6 +1,6 @@
-// After an import, reads the imported files once more and compares their digests with the artifact's. Until
-// then the files do not count as a copy (global_store/inventory): a write during the import, or a write that
-// set the mtime back, may have changed them. Runs one comparison at a time, at a bounded rate.
+// After an import, reads the imported files once more and compares their digests with the artifact's. Before
+// a successful comparison the files do not count as a copy (global_store/inventory). Runs one comparison at a
+// time, at a bounded rate.
 //
 // Owns a thread. Thread-safe.
 #pragma once

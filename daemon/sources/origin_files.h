@@ -1,5 +1,4 @@
-// The objects that an artifact was imported from. They are a source of its bytes as long as they are
-// unchanged.
+// The objects that an artifact was imported from. Unchanged objects are a source of the artifact's bytes.
 #pragma once
 
 #include <atomic>
@@ -20,7 +19,7 @@
 
 namespace tensorcast::daemon {
 
-// True: the error is about the files. False: the error is only about the attempt to read them.
+// Whether the error is about the files, and not only about the attempt to read them.
 bool IsAboutOriginFiles(const absl::Status& error);
 
 // The open objects of an origin, and the places of the artifact's image in them.

@@ -1,9 +1,8 @@
-// The objects of the import as sources of one transfer: the files on this node, and a shared origin if the
-// global store told this node to read one. The files are opened at most once in a transfer, a shared origin
-// once for each answer that names it.
+// The objects of the import as sources of one transfer: files on this node, and a shared origin that the
+// global store told this node to read. The files are opened at most once in a transfer. A shared origin is
+// opened at most once for each answer of the global store.
 //
-// An origin that cannot be opened is kept as a failure of the transfer's sources; there are no other errors.
-// Thread-compatible.
+// A failed opening is noted in `failures`. Thread-compatible.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,7 @@
-// The peers that were overtaken: a transfer of this node asked them, and another source delivered before they
-// answered. Such a peer rests for a while: transfers do not open it if another source is offered. The rest
-// doubles each time the peer is overtaken again. A peer that serves a transfer to its end no longer rests. A
-// restarted daemon does not rest either, because a peer is a node's id with its incarnation.
-//
-// Rest only changes the order of sources: a resting peer is opened if no better source is offered.
+// The peers that were overtaken: another source delivered before the peer answered. Such a peer rests:
+// transfers open it only if no better source is offered. The rest doubles each time the peer is overtaken
+// again, and ends when the peer serves a transfer to its end. A restarted daemon is a new peer: a peer is a
+// node's id with its incarnation.
 //
 // Thread-safe. Callers pass the current time.
 #pragma once

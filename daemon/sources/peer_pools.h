@@ -44,9 +44,9 @@ class PeerPools {
  public:
   explicit PeerPools(absl::Duration idle_limit = absl::Minutes(10)) : idle_limit_(idle_limit) {}
 
-  // The mappings of the segments that these handles name, in their order. Makes missing mappings from the
-  // descriptors that came with the handles. `peer` owns the pool. A peer has one pool at a time, so another
-  // pool id means that the peer was restarted. REQUIRES: the handles are valid.
+  // The mappings of the segments that these handles name, in their order. Makes missing mappings from `fds`,
+  // the descriptors that came with the handles. `peer` owns the pool. Another pool id means that the peer was
+  // restarted. REQUIRES: the handles are valid.
   absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> Get(const std::string& peer,
                                                                    const HostHandles& handles,
                                                                    std::span<const UniqueFd> fds);

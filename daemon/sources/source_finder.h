@@ -1,9 +1,7 @@
-// Finds the sources of one materialization. First come the grants of the global store, several at once; then
-// the files of this node that the artifact was imported from. After these the finder tries failed sources
-// again, and waits for sources that come soon.
+// Finds the sources of one materialization: replicas on other nodes, and the objects of the import.
 //
-// Each grant ends exactly once, with its outcome, and its pull is closed at the source; both happen in the
-// background.
+// Each grant ends exactly once. In the background, the global store gets the grant's outcome, and the pull is
+// closed at the source.
 #pragma once
 
 #include <memory>
@@ -38,17 +36,15 @@ class SourceFinder {
 
   // The sources of one materialization. Only one thread at a time may use the provider (see SourceProvider).
   //
-  // - All granted sources are opened in parallel, and the first that answers is used first. But if the best
-  //   of them is a whole replica on this host, it is first opened alone. A source is overtaken if it has no
-  //   answer long after another source answered: its grant ends with DEADLINE_EXCEEDED, and its peer rests
-  //   (overtaken_peers.h).
-  // - While no source answers, or the sources in use deliver nothing, the finder asks the global store for
-  //   others, and also opens the files of the import on this node. While sources are in use, it asks the
-  //   store a few times for more and better ones. A whole replica on this host is used without any other
-  //   source.
-  // - While no source can deliver bytes but one may soon, Next waits and asks again until the context ends.
-  //   When nothing else is left, failed sources are tried again, except those with wrong bytes or with too
-  //   many failures in a row.
+  // - Granted sources are opened in parallel (offered_grants.h). The first source that answers is used first.
+  //   A whole replica on this host is used alone.
+  // - A source is overtaken if it has not answered long after another source answered. Its grant ends with
+  //   DEADLINE_EXCEEDED, and its peer rests (overtaken_peers.h).
+  // - While no source delivers bytes, the finder asks the global store for other sources, and opens the files
+  //   of the import on this node. While sources deliver, the finder asks the store a few times for more.
+  // - While no source can deliver bytes but a source may soon, Next waits and asks again until the context
+  //   ends. When nothing else is left, failed sources are tried again. A source with wrong bytes, or with too
+  //   many consecutive failures, is not tried again.
   //
   // Errors of Next, when nothing is left: NOT_FOUND when the artifact is not published or no node ever had
   // it, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise. The message lists what was tried and
