@@ -1,5 +1,5 @@
-// One of several global stores that share an etcd. Waits until this store leads. Reports, for people, the
-// other stores, the leader, and how full etcd is. Thread-safe.
+// One of several global stores that share an etcd. One store leads and listens; the other stores stand by.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,11 +21,10 @@
 
 namespace tensorcast::global_store {
 
-// Several global stores on one etcd: one leads and listens, the others stand by.
 struct EtcdOptions {
   etcd::ClientOptions client;
   etcd::LeadershipOptions leadership{.prefix = "tensorcast"};
-  uint64_t quota_bytes = 2ULL << 30;                 // etcd's configured quota: warns above 80 % of it
+  uint64_t quota_bytes = 2ULL << 30;                 // etcd's quota; a warning is logged above 80 %
   Cancellation stop_waiting;                         // ends the wait of a store that does not lead
   std::function<void(const absl::Status&)> on_lost;  // called once when leadership ends: shut the store down
 
@@ -44,8 +43,8 @@ class EtcdGroup {
   etcd::Client* client() { return client_.get(); }
   etcd::Leadership* leadership() { return leadership_.get(); }
 
-  // Sets the fields about the stores and etcd in the cluster's status. Leaves out the other stores if etcd
-  // does not answer at once.
+  // Sets the response's fields about the stores and etcd. Leaves out the other stores if etcd does not answer
+  // within a second.
   void Describe(const RequestContext& context, v1::GetClusterStatusResponse& response) const;
 
  private:
@@ -57,7 +56,7 @@ class EtcdGroup {
   const std::unique_ptr<etcd::Client> client_;
   etcd::Membership membership_;
   std::atomic<uint64_t> bytes_{0};  // 0: not known yet
-  bool warned_ = false;             // used by the task, to warn once for each crossing of the 80 % mark
+  bool warned_ = false;             // used by the task `measuring_` only
   std::unique_ptr<etcd::Leadership> leadership_;
   std::unique_ptr<TaskLoop> measuring_;
   std::vector<otel::GaugeRegistration> gauges_;

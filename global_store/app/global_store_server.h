@@ -1,6 +1,5 @@
-// The global store as a server: starts and stops metadata store, coordinator, expiry and gRPC server in
-// order. Runs as its own process (`tensorcast global-store`), or embedded in a daemon that works alone.
-// Thread-safe.
+// The global store as a server. It runs as its own process (`tensorcast global-store`), or inside a daemon
+// that works alone. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -30,13 +29,13 @@ struct GlobalStoreOptions {
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
   uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // see GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
-  // Lanes over which a replica is served while it fills. A program takes them from the lanes' descriptions
-  // (transport::FillingLaneNames); this default is for tests.
+  // Lanes that serve a replica while it fills. Programs set transport::FillingLaneNames(); the default is for
+  // tests.
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
   bool awaits_nodes = true;     // false: there is only one node, as in a daemon that works alone
   int max_connections = 16384;  // further connections are refused
-  // Max calls of each class that wait for a thread (rpc/admission_queue.h); further callers are told to retry
-  // later.
+  // Max calls of each class that wait for a thread; further calls fail with UNAVAILABLE
+  // (rpc/admission_queue.h).
   size_t max_waiting_calls = 4096;
   rpc::ProcessFacts process;  // shown to operators
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kGlobalStore)};
@@ -56,9 +55,9 @@ struct GlobalStoreOptions {
     ReadRetention(config);
     security.FromConfig(config);
   }
-  // Checks conditions on several keys, and conditions on this host.
+  // Reports options that conflict with each other or with this host.
   void Validate(Findings& findings) const;
-  // The part of Validate for a store within a daemon, which gets its socket and file from the daemon.
+  // Checks only the durations: the part of Validate for a store inside a daemon.
   void ValidateTimes(Findings& findings) const;
 
  private:
@@ -67,9 +66,8 @@ struct GlobalStoreOptions {
 
 class GlobalStoreServer {
  public:
-  // INVALID_ARGUMENT for options that cannot work together; other errors are those of OpenMetadataStore and
-  // rpc::Server::Start. With etcd, blocks until this store leads. Only the leader listens, so a client with
-  // several addresses finds the leader by connecting.
+  // INVALID_ARGUMENT for options that conflict with each other. Other errors are those of OpenMetadataStore
+  // and rpc::Server::Start. With etcd, blocks until this store leads, and then listens.
   static absl::StatusOr<std::unique_ptr<GlobalStoreServer>> Start(const GlobalStoreOptions& options);
   // Shuts down at once.
   ~GlobalStoreServer();
@@ -80,8 +78,7 @@ class GlobalStoreServer {
   // The address for rpc::MakeChannel.
   const std::string& address() const;
 
-  // Ends the watches (their clients reconnect), refuses new calls, waits at most `grace` until the running
-  // calls have ended, and then cancels the remaining calls. Acknowledged changes are already durable.
+  // Ends the watches and refuses new calls. Waits at most `grace` for running calls, then cancels them.
   // Idempotent.
   void Shutdown(absl::Duration grace);
 

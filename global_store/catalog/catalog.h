@@ -1,11 +1,11 @@
-// The catalog: which artifacts exist, which keys name and keep them, which artifacts were deleted, the
-// differences between them, and the files that they were imported from. All of these are durable facts,
-// except the nodes' findings about the files.
+// The catalog: artifacts, their origins, keys, tombstones of deleted artifacts, and differences. All of these
+// are durable facts, except the nodes' findings about origins.
 //
-// Durable facts change in two steps: `Prepare...` checks and returns the new facts, and `Apply` applies them
-// once they are committed. REQUIRES between the two: no other durable change of the same facts.
+// A durable change has two steps. `Prepare...` checks the request and returns the new facts. After the caller
+// has committed these facts, `Apply` changes the catalog. REQUIRES between the two steps: no other change of
+// the same facts.
 //
-// Owns its state; knows no nodes and no replicas. Thread-compatible: one caller at a time.
+// Owns its state. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ absl::Status CheckKeyName(std::string_view key);
 class Catalog {
  public:
   struct OriginNote {
-    OriginFinding finding = OriginFinding::kIntact;  // never kSilent, which is about the node
+    OriginFinding finding = OriginFinding::kIntact;  // never kSilent
     std::string reason;                              // why the origin is gone, or the progress of a
                                                      // comparison
     SteadyTime noted;
@@ -43,11 +43,11 @@ class Catalog {
   struct Artifact {
     ArtifactRecord record;
     std::set<std::string> keys;
-    std::set<std::string> kept_by;  // keys that keep it as an earlier version
+    std::set<std::string> kept_by;  // keys that keep the artifact as an earlier version
     // The findings about the origins in `record`, by place and by the node that checked.
     std::map<std::pair<std::string, std::string>, OriginNote> origin_notes;
 
-    bool kept_difference = false;  // this is a difference, and is kept (differences.h)
+    bool kept_difference = false;  // the artifact is a kept difference (differences.h)
 
     // Whether a key names or keeps the artifact, or the artifact is a kept difference.
     bool IsWanted() const { return !keys.empty() || !kept_by.empty() || kept_difference; }
@@ -63,60 +63,58 @@ class Catalog {
 
   void Apply(const ArtifactRecord& record);
   void Apply(const KeyRecord& record);
-  // Forgets tombstones of artifacts and keys older than `before`, as the metadata store's Purge does.
-  // `versions` is the limit for the tombstones of released versions.
+  // Forgets tombstones of artifacts and keys older than `before`. For tombstones of released versions the
+  // limit is `versions`.
   void Purge(absl::Time before, absl::Time versions);
-  // The time, at least `oldest`, before which tombstones of versions have to be purged so that at most
-  // kMaxVersionTombstones remain.
+  // The `versions` to give to Purge so that at most kMaxVersionTombstones remain; at least `oldest`.
   absl::Time VersionTombstonesFrom(absl::Time oldest) const;
 
-  // Plans a publication: the record of `artifact`, with its origins merged into the known ones. `bind`, if
-  // any, binds a key to the artifact, with the errors of PrepareBindKey. Removes the artifact's tombstone.
-  // `difference`, if any, must make this artifact: INVALID_ARGUMENT if it makes another one,
-  // FAILED_PRECONDITION if its base is missing. INVALID_ARGUMENT also for any difference between artifacts
-  // that are not of kind tensors.
+  // Plans a publication: adds the origins of `artifact` to the known origins, and removes the artifact's
+  // tombstone. `bind`, if set, binds a key to the artifact, with the errors of PrepareBindKey. `difference`,
+  // if set, must make this artifact. INVALID_ARGUMENT: the difference makes another artifact, or the base or
+  // target of a difference is not of kind tensors. FAILED_PRECONDITION: the base of `difference` is missing.
   absl::StatusOr<PublishPlan> PreparePublish(
       const ArtifactRecord& artifact, const std::optional<BindRequest>& bind, absl::Time now,
       const std::optional<ArtifactRecord>& difference = std::nullopt) const;
-  // Plans to record that the node of `origin` compared these files with the artifact. FAILED_PRECONDITION if
-  // no such origin is on record.
+  // Plans to mark the files of `origin` as compared with the artifact. FAILED_PRECONDITION: the artifact or
+  // this origin is not on record.
   absl::StatusOr<PublishPlan> PrepareCompared(const std::string& artifact_id, const Origin& origin) const;
-  // FAILED_PRECONDITION, naming the keys, while a key is bound to the artifact. Keys that keep the artifact
-  // as an earlier version lose that version. Differences from and to the artifact are deleted too.
+  // Plans to delete the artifact, and the differences from and to it. Keys that keep the artifact as an
+  // earlier version lose that version. FAILED_PRECONDITION: a key is bound to the artifact; the error names
+  // the keys.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
-  // If the artifact has too many differences for one change, plans to delete a part of them; otherwise
-  // returns no facts. Call this before PrepareDeleteArtifact; the errors are the same. Each part can be
-  // committed separately, since a difference only saves bytes.
+  // Plans to delete some of the artifact's differences, if one change cannot delete all of them; otherwise
+  // returns no facts. Commit and call again until no facts are returned, then call PrepareDeleteArtifact. The
+  // errors are those of PrepareDeleteArtifact.
   absl::StatusOr<DurableFacts> PrepareDeleteManyDifferences(std::string_view artifact_id,
                                                             absl::Time now) const;
-  // Plans to delete a difference that makes wrong bytes. NOT_FOUND if no difference has this id.
+  // Plans to delete a difference. NOT_FOUND: no difference has this id.
   absl::StatusOr<DurableFacts> PrepareDeleteDifference(const std::string& artifact_id, absl::Time now) const;
 
-  // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
-  // INVALID_ARGUMENT if the artifact is not of kind tensors, or its files are not of kind files. NOT_FOUND if
-  // either does not exist.
+  // FAILED_PRECONDITION: the key is not at revision `request.expected`; the error names the current revision.
+  // INVALID_ARGUMENT: the artifact is not of kind tensors, or its files are not of kind files. NOT_FOUND: the
+  // artifact or its files do not exist.
   absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
-  // The artifact that the key names stays until an operator deletes it. The earlier versions that the key
-  // kept are released. Files that only this key binds are deleted.
+  // Plans to delete the key, and the files that only this key binds. Releases the earlier versions of the
+  // key. The artifact that the key names stays until an operator deletes it.
   absl::StatusOr<KeyPlan> PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
                                            absl::Time now) const;
   absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
-  // The keys with the prefix after `after`, at most `limit`, sorted by name.
+  // At most `limit` keys that begin with `prefix` and come after `after`, sorted by name.
   std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
   // The keys bound last, newest first, at most `limit`. Visits every key.
   std::vector<const KeyRecord*> LastBound(size_t limit) const;
-  // The artifacts of kind files that keys bind with these tensors now.
+  // The ids of the artifacts of kind files that keys bind with this artifact now.
   std::vector<std::string> FilesBoundWith(std::string_view artifact_id) const;
   // The number of versions that the key keeps, including the current one.
   uint32_t KeepOf(const KeyRecord& key) const;
 
-  // Records what a node found when it checked an origin: the node's own files, or shared objects. For shared
-  // objects, `origin` names the node that checked. An origin that is found gone stays gone until that node
-  // publishes it again. Does nothing if the record of that place has another origin by now. REQUIRES:
-  // `finding` is not kSilent.
+  // Records the finding of the node that checked the origin: node `origin.node_id`. After kGone, the origin
+  // stays gone until that node publishes it again. Does nothing if the artifact now has another origin at
+  // this place. REQUIRES: `finding` is not kSilent.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
-  // Call this when the node has just read its origin: discards the node's earlier finding.
+  // Discards the node's earlier finding. Call this when the node has just read its origin.
   void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
 
   // Null: the artifact does not exist.
@@ -131,7 +129,7 @@ class Catalog {
   uint64_t live_keys() const { return live_keys_; }
   const Differences& differences() const { return differences_; }
   uint64_t kept_differences() const { return kept_differences_; }
-  uint64_t kept_difference_bytes() const { return kept_difference_bytes_; }  // of their images
+  uint64_t kept_difference_bytes() const { return kept_difference_bytes_; }  // size of their images
   // The tombstone for a version that no key keeps now.
   static ArtifactRecord ReleaseOf(const std::string& artifact_id, absl::Time now);
   // A text for people: why the last copy of the artifact may not be evicted, and what to do. `copies` lists
@@ -146,28 +144,27 @@ class Catalog {
     bool versioned = false;  // the version was released, not deleted by an operator
   };
 
-  // `artifact`: the artifact in the request, which may be unknown yet.
+  // `artifact`: the artifact of the request, which may be new to the catalog.
   absl::StatusOr<KeyRecord> PlanBinding(const BindRequest& request, const ArtifactRecord& artifact,
                                         absl::Time now) const;
-  // The files that PlanBinding binds with the artifact. `before`: the key's previous binding, null if it has
-  // none.
+  // The files that PlanBinding binds with the artifact. `before`: the key's previous binding; null: none.
   absl::StatusOr<std::string> FilesFor(const BindRequest& request, const ArtifactRecord& artifact,
                                        const KeyRecord* before) const;
   absl::Status CheckDifference(const ArtifactRecord& difference, const ArtifactRecord& artifact) const;
-  // Checks the ends of a difference as far as they are known. `target`: the artifact published with it; null:
-  // the known one, if any.
+  // Checks the known ends (base and target) of a difference. `target`: the artifact that is published with
+  // the difference; null: look the target up.
   absl::Status CheckEnds(const ArtifactRecord& difference, const ArtifactRecord* target) const;
   absl::StatusOr<const Artifact*> GetToDelete(std::string_view artifact_id) const;
-  // The artifacts of the key's last versions, the current one first; Retention::difference_versions of them.
+  // The ids of the key's last Retention::difference_versions versions, newest first.
   std::vector<std::string> EndsOf(const KeyRecord& key) const;
   void HoldEnd(const std::string& artifact_id);
   void ReleaseEnd(const std::string& artifact_id);
   uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
   void KeepLastVersions(KeyRecord& key) const;
-  // Adds or removes the key at the artifacts that it names and keeps.
+  // Add or remove the key at the artifacts that the key names and keeps.
   void LinkKey(const KeyRecord& key);
   void UnlinkKey(const KeyRecord& key);
-  // Called after each change of IsReleased, and of the ends of a difference.
+  // Call this after each change of IsReleased, or of the ends of a difference.
   void NoteReleased(const std::string& artifact_id);
 
   const Retention retention_;

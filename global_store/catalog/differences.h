@@ -1,10 +1,9 @@
-// The graph of differences: artifacts are the nodes, and each edge is an artifact of kind difference that
-// makes its target from its base. Only an edge's id, ends and size are known here.
+// The graph of differences. An edge is an artifact of kind difference. It leads from its base to its target,
+// the two ends of the edge.
 //
-// An edge is kept while both of its ends are held. A key holds the artifacts of its last versions. An
-// artifact that stays until an operator deletes it is held, too. The artifacts at the ends may have been
-// deleted. For example, three differences bring a receiver from version 1 of a key to version 4, even if
-// versions 2 and 3 have no copy.
+// An edge is kept while both ends are held. A key holds its last versions. An artifact that stays until an
+// operator deletes it is held, too. A held artifact may have been deleted: three differences bring a receiver
+// from version 1 of a key to version 4 without versions 2 and 3.
 //
 // Owns its state. Thread-compatible.
 #pragma once
@@ -36,10 +35,9 @@ class Differences {
   void Add(const DifferenceEdge& edge);
   void Remove(const std::string& artifact_id);
 
-  // Add or remove one reason to keep the edges of this end. Return true if IsKept of an edge may have
-  // changed.
+  // Adds one reason to keep the edges of this end. Returns true if IsKept of an edge may have changed.
   bool Hold(const std::string& end);
-  // REQUIRES: `end` is held.
+  // Removes one reason. Returns true if IsKept of an edge may have changed. REQUIRES: `end` is held.
   bool Release(const std::string& end);
 
   // Null: there is no such edge.
@@ -54,21 +52,20 @@ class Differences {
   friend class DirectoryInvariants;  // tests
 
   absl::btree_map<std::string, DifferenceEdge> edges_;           // by their own id
-  absl::btree_map<std::string, std::set<std::string>> of_ends_;  // ids of edges
-  // Ids of the edges that lead to an artifact. An artifact has few of these, but a popular base has very many
-  // edges that lead from it.
+  absl::btree_map<std::string, std::set<std::string>> of_ends_;  // artifact id -> ids of its edges
+  // Artifact id -> ids of the edges that lead to this artifact. They are few, unlike the edges that lead from
+  // a base.
   absl::btree_map<std::string, std::set<std::string>> to_;
   absl::flat_hash_map<std::string, uint64_t> holds_;  // number of reasons; never 0
 };
 
-// The max number of edges in a path: a receiver applies all edges in one pass over the image, with the
-// records of all edges in memory.
+// The max number of edges in a path. A receiver holds the records of all edges in memory.
 inline constexpr size_t kMaxPathEdges = 8;
 
-// The path with the fewest bytes from one of the `bases` to the target. All its edges together have fewer
-// than `max_bytes`; it has at most kMaxPathEdges edges, and `usable` holds for each. Of two paths with equal
-// bytes, the one with fewer edges. The edges are in the order in which to apply them. Empty: there is no
-// path, or the target is one of the bases.
+// The edges of the path with the min number of bytes from one of the `bases` to the target, in the order in
+// which to apply them. Of two paths with equal bytes, the path with fewer edges. All edges are `usable`; they
+// are at most kMaxPathEdges, and have fewer than `max_bytes` together. Empty: there is no path, or the target
+// is one of the bases.
 std::vector<DifferenceEdge> CheapestPath(const Differences& differences,
                                          const std::set<std::string, std::less<>>& bases,
                                          std::string_view target, uint64_t max_bytes,

@@ -1,9 +1,9 @@
-// Durable facts: the content of the metadata store, from which the directory is rebuilt after a restart.
+// Durable facts: the content of the metadata store. After a restart, the directory is rebuilt from them.
 // Plain values.
 //
-// A deletion is a fact too. A deleted artifact leaves a tombstone, so that a node which was away meanwhile
-// drops its copy instead of publishing it again. A deleted key keeps its revision, so that a compare-and-swap
-// cannot mistake a new binding for an old one. Both are purged after kTombstoneAge.
+// A deleted artifact leaves a tombstone: a node that returns drops its copy and does not publish the artifact
+// again. A deleted key keeps its revision: a compare-and-swap cannot mistake a new binding for an old
+// binding. Tombstones and deleted keys are purged after kTombstoneAge.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace tensorcast::global_store {
 
 inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 
-// A training loop leaves a tombstone per step. To keep the metadata small, tombstones of versions live only
-// as long as an absent node is remembered, and only the newest kMaxVersionTombstones are kept.
+// Tombstones of released versions are purged earlier, because a training loop leaves a tombstone per step.
+// Only the newest kMaxVersionTombstones are kept.
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// The place of an origin. For files, it is the node. For shared objects, it is the first URI, whichever node
-// imported them. An artifact has at most one origin per place.
+// The place of an origin: the node id for files, the first URI for shared objects. An artifact has at most
+// one origin per place.
 std::string_view PlaceOf(const Origin& origin);
-// Whether two origins of an artifact have the same place and the same objects: then a finding about one holds
-// for the other.
+// Whether two origins have the same place and the same objects. Then a finding about one origin holds for
+// both.
 bool SameFiles(const Origin& a, const Origin& b);
 
 struct ArtifactRecord {
@@ -44,12 +44,11 @@ struct ArtifactRecord {
   std::vector<Origin> origins;  // sorted by place
   bool deleted = false;         // a tombstone: only artifact_id, `updated` and `versioned` are meaningful
   absl::Time updated;
-  // Whether the artifact is a version of keys: once no key names or keeps it, it may be deleted with its last
-  // replica. False for an artifact that was put without a key, or that lost its last key by deletion: it
-  // stays. Files are always versions, since only keys name them.
+  // True: the artifact is a version of keys. When no key names or keeps the artifact any more, it may be
+  // deleted with its last replica. False: the artifact was put without a key, or its last key was deleted. It
+  // stays until an operator deletes it. Files and differences are always versions.
   bool versioned = false;
-  // For kind kDifference: its base and target (differences.h). A difference is always a version, as files
-  // are.
+  // For kind kDifference: the ids of its base and target (differences.h).
   std::string base_id = {};
   std::string target_id = {};
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
@@ -70,30 +69,30 @@ struct KeyRecord {
   uint64_t revision = 0;  // 1 at the first bind
   absl::Time updated;
   bool deleted = false;
-  uint32_t keep = 0;  // versions to keep, from the last put that gave a number; 0: no put gave one
-  std::vector<KeyVersion> earlier = {};  // still kept, newest first; all of different artifacts
+  uint32_t keep = 0;  // number of versions to keep, from the last put with a number; 0: none
+  std::vector<KeyVersion> earlier = {};  // kept versions, newest first; no artifact twice
   std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
-  // Ids of the versions before `earlier`, newest first. The key no longer keeps these versions, and the
-  // artifacts may be gone, but differences between them may still be kept.
+  // Artifact ids of the versions before `earlier`, newest first. The key does not keep them, and they may be
+  // deleted. Differences between them may be kept.
   std::vector<std::string> past = {};
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 
-// The owner of a node id, if nodes have certificates: the name in the owner's certificate.
+// The certificate name that owns a node id.
 struct NodeBinding {
   std::string node_id;
-  std::string name;  // empty: the id has no owner now, so the fact is deleted
+  std::string name;  // empty: the id has no owner; the fact is deleted
   friend bool operator==(const NodeBinding&, const NodeBinding&) = default;
 };
 
 enum class TaskState : uint8_t { kOpen, kDone, kFailed };
 
-// A task to make an artifact's replica at a place. A task makes the replica once: if the replica is evicted
-// later, it is not made again. There is at most one task per artifact, node and location. The task names the
-// artifact, so a later binding of the key does not change it.
+// A task to make a replica of an artifact at a place: a location of a node. The replica is made once: a
+// replica that is evicted later is not made again. There is at most one task per artifact, node and location.
+// A later binding of a key does not change the task.
 struct TaskRecord {
-  std::string task_id;  // new each time that the task is requested again, so that reports on an earlier
-                        // task do not apply to this task
+  std::string task_id;  // new each time that the task is requested again: reports with an earlier id
+                        // do not apply
   std::string artifact_id;
   std::string node_id;
   Location location;
@@ -105,18 +104,19 @@ struct TaskRecord {
   absl::Status error;     // of the last failed attempt
   absl::Time created;
   absl::Time updated;
-  bool cancelled = false;  // so the fact is deleted
-  // The key of the follower that made the task. Such a task is not durable: the store derives it from the key
-  // and its followers.
+  bool cancelled = false;  // true: the fact is deleted
+  // The key of the follower that made the task; empty: none. Such a task is not durable: the store derives it
+  // from the key and its followers.
   std::string follows = {};
   friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
 };
 
-// Ended tasks are shown for this long.
+// How long an ended task is kept.
 inline constexpr absl::Duration kTaskAge = absl::Hours(24);
 
-// A follower: a place that is kept at the newest version of a key. There is at most one per key, node and
-// location. It stays until it is removed or its node is forgotten; the key may be bound later.
+// A follower: a place that the store keeps at the newest version of a key. There is at most one follower per
+// key, node and location. A follower stays until it is removed or its node is forgotten. The key may be bound
+// later.
 struct FollowerRecord {
   std::string key;
   std::string node_id;
@@ -124,7 +124,7 @@ struct FollowerRecord {
   std::string node_name;  // for people, while the node is away
   std::string asked_by;   // see TaskRecord::asked_by
   absl::Time created;
-  bool removed = false;  // so the fact is deleted
+  bool removed = false;  // true: the fact is deleted
   friend bool operator==(const FollowerRecord&, const FollowerRecord&) = default;
 };
 
@@ -145,7 +145,7 @@ struct DurableFacts {
   std::vector<KeyRecord> keys;
   std::vector<NodeBinding> nodes;
   std::vector<TaskRecord> tasks;
-  // A UUID, made with the metadata and never changed; archived objects have it in their names. Empty: no
+  // A UUID that is made with the metadata and never changes. Names of archived objects contain it. Empty: no
   // change.
   std::string cluster_id = {};
   std::vector<FollowerRecord> followers = {};

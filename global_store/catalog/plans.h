@@ -19,11 +19,10 @@ struct BindRequest {
       {};  // an artifact of kind files; empty: the files of an earlier binding, as the README says
 };
 
-// The effect of a change of durable facts. Commit `facts`, then Apply them.
+// The effect of a change of durable facts. Commit `facts`, then call Apply with them.
 struct PublishPlan {
-  DurableFacts facts;  // empty if all of them are known already
-  std::vector<std::string>
-      artifacts;  // must exist when the facts are applied: the artifact and the difference
+  DurableFacts facts;                       // empty if all facts are known already
+  std::vector<std::string> artifacts = {};  // the artifact and its difference: both must exist at Apply
   bool existed = false;
   bool difference_existed = false;  // the given difference was known already
   uint64_t key_revision = 0;
@@ -37,12 +36,12 @@ struct KeyPlan {
 
 // The result of checking an origin's files.
 enum class OriginFinding : uint8_t {
-  kIntact,     // every file can be read and has its identity from the import
-  kComparing,  // like kIntact, and the node reads the files to compare digests; OriginNote::reason tells the
+  kIntact,     // every file can be read and is the same file as at the import
+  kComparing,  // like kIntact, and the node compares the digests of the files now; OriginNote::reason has the
                // progress
   kMutable,    // shared objects that others may replace or delete: a source, but not a copy
   kGone,       // a file cannot be read or has changed: the origin can no longer be a source
-  kUnclear,    // the check failed this time, so nothing is known
+  kUnclear,    // the check failed: the state of the files is not known
   kSilent,     // the node did not answer
 };
 

@@ -1,8 +1,6 @@
-// How many versions of a key are kept: its last bindings, including the current one. A number that a put gave
-// for the key comes first (KeyRecord::keep), then the longest prefix in the configuration, then the default.
-// Differences are kept between more versions, since they are small beside an image.
-//
-// Plain values. Errors: INVALID_ARGUMENT, with the expected form.
+// How many versions a key keeps, including the current version. KeyRecord::keep comes first, if a put gave a
+// number for the key. Next comes the longest prefix in the configuration, and last the default. Plain values.
+// Errors: INVALID_ARGUMENT, with the expected form.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +14,7 @@
 
 namespace tensorcast::global_store {
 
-// Limited because a key's record names all of its versions and is written whole with each binding.
+// Limited because each binding writes a record with all versions of the key.
 inline constexpr uint32_t kMaxKeep = 1000;
 
 // INVALID_ARGUMENT unless `keep` is 1 to kMaxKeep.
@@ -26,7 +24,7 @@ struct Retention {
   uint32_t keep = 2;                                            // for keys without a matching prefix
   std::map<std::string, uint32_t, std::less<>> by_prefix = {};  // for keys that begin with the prefix
 
-  // Differences are kept between this many last versions of a key; 1: none are kept.
+  // Number of newest versions of a key between which differences are kept; 1: no difference is kept.
   uint32_t difference_versions = 8;
 
   // `pairs` are texts "prefix=number".

@@ -1,5 +1,6 @@
-// The names that running durable changes read and write. A name has one writer or any number of readers, so
-// changes without a common name can be committed at the same time. Thread-compatible.
+// Locks of the durable changes in progress. Each record that a change reads or writes (artifact, key, node,
+// task) has a name. A name has one writer or any number of readers. Changes without a common name can be
+// committed at the same time. Thread-compatible.
 #pragma once
 
 #include <set>
@@ -16,7 +17,7 @@ struct ClaimedNames {
   std::set<std::string> reads;
 };
 
-// The names that a change with these facts reads and writes. `artifacts`: Change::artifacts.
+// The names that a change with these facts reads and writes. `artifacts`: see Change::artifacts.
 ClaimedNames NamesOf(const DurableFacts& facts, const std::vector<std::string>& artifacts);
 
 class Claims {

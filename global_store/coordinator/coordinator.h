@@ -1,16 +1,12 @@
-// Keeps the directory and the metadata store consistent: commits durable changes before it applies and
-// acknowledges them, answers a repeated request with the recorded response, tells watchers of changes in
-// order, and expires silent nodes. Knows nothing of protobuf or gRPC. Thread-safe.
+// Keeps the directory and the metadata store consistent: commits a durable change before it applies and
+// acknowledges the change. Thread-safe.
 //
 // Four locks, taken in this order:
-//   key_tell_mutex_  for calls of the watchers of keys: one thread at a time, so that each watcher gets the
-//                 changes in order. A thread that finds the mutex taken leaves its change to the thread
-//                 that holds it, so that a key with many watchers delays only that thread;
-//   write_mutex_  for planning and applying a durable change. Not held during the commit, when the change's
-//                 names are claimed instead (claims.h), nor during calls of the watchers of keys;
-//   tell_mutex_   for passing changed tasks from the directory to their watchers in order. Most task state
-//                 is soft and changes without `write_mutex_`;
-//   mutex_        for the directory, held briefly; reads and soft state need only this one.
+//   key_tell_mutex_  serialises the calls of key watchers. A thread that finds this mutex locked leaves its
+//                    changes to the thread that holds the mutex;
+//   write_mutex_     for planning and applying a durable change, not for the commit (claims.h);
+//   tell_mutex_      serialises the calls of task watchers;
+//   mutex_           for the directory, held briefly. Reads and soft state need only this mutex.
 #pragma once
 
 #include <functional>
@@ -48,7 +44,7 @@ struct CoordinatorOptions {
   DirectoryOptions directory;
   std::function<SteadyTime()> clock = SteadyNow;       // for state that ends with the process
   std::function<absl::Time()> wall_clock = absl::Now;  // for durable facts
-  uint64_t epoch = 0;  // of the leading store; 0: a random one for this process
+  uint64_t epoch = 0;  // of this leader; 0: the coordinator chooses a random epoch
 };
 
 // A planned durable change.
@@ -57,8 +53,7 @@ struct Change {
   std::vector<ManifestBlob> manifests;         // of new artifacts
   std::string response;                        // recorded, and returned to every repeated request
   std::function<void(Directory&)> also_apply;  // applies soft state of the change; may be empty
-  std::vector<std::string> artifacts;          // must exist when the change is applied, also those that the
-                                               // facts do not name
+  std::vector<std::string> artifacts;          // must exist at Apply; `facts` need not name them
 };
 
 class Coordinator {
@@ -67,15 +62,15 @@ class Coordinator {
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              MetadataStore* store, Secrets* secrets);
 
-  // `prepare` plans against the current directory; if it fails, nothing changes. It is called again after a
-  // wait for a running change (claims.h). Returns the change's response. If the same `request` was made
-  // within kRequestAge, returns the recorded response instead. Empty `request`: the response is not recorded.
+  // Makes the durable change that `prepare` plans, and returns its response. `prepare` may run several times.
+  // If `prepare` fails, nothing changes. If the same `request` was made within kRequestAge, returns the
+  // recorded response instead. Empty `request`: the response is not recorded.
   using Prepare = absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)>;
   absl::StatusOr<std::string> Mutate(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
-  // Runs `use` with exclusive access to the directory: for reads and changes of soft state. `use` must not
-  // block.
+  // Runs `use` with exclusive access to the directory, for reads and for changes of soft state. `use` must
+  // not block.
   template <class Use>
   auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_) {
     bool tasks_changed = false;
@@ -112,40 +107,37 @@ class Coordinator {
     return store_->ReadManifest(artifact_id);
   }
 
-  // Call this several times per heartbeat interval. Expires nodes and grants, makes ended tasks durable,
-  // deletes released versions, checks the metadata store, and periodically purges old facts. `behind`: this
-  // process is late in handling reports of nodes, so their silence does not count.
+  // Does the periodic work, such as the expiry of silent nodes. Call this several times per heartbeat
+  // interval. `behind`: this process handles the nodes' reports late, so no silent node expires.
   void Tick(bool behind = false) ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
-  // The id of the metadata, the same in every process that serves it. Empty if it could not be written
-  // because the disk was full.
+  // The id of the metadata store's content. Every process that serves this content has the same id. Empty if
+  // the disk was too full to write the id.
   const std::string& cluster_id() const { return cluster_id_; }
   absl::Time wall_now() const { return options_.wall_clock(); }
 
  private:
   absl::StatusOr<std::string> Make(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Waits until no running change has the names of this change, then plans this change and claims its names.
+  // Waits for running changes with the same names. Then plans the change and claims its `names`.
   absl::StatusOr<Change> Plan(Prepare prepare, absl::Time wall_now, ClaimedNames& names)
       ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
-  // Makes ended tasks durable. Not part of handling a heartbeat, because heartbeats do not wait for the disk.
-  // Nodes repeat a report that is lost before it is durable.
+  // Makes ended tasks durable. Heartbeats do not call this, because heartbeats must not wait for the disk.
   void SettleTasks() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Deletes versions that no key keeps and no node has. Like SettleTasks, not part of handling a heartbeat.
+  // Deletes versions that no key keeps and no node has.
   void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void TellOfTasks() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
-  // Sends the applied changes to the watchers of keys. If another thread is doing this, that thread also
-  // sends the new changes.
+  // Sends the applied changes to the key watchers, or leaves the changes to a thread that already sends.
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
-  // Logs once when the store stops being usable, before it refuses a caller's change.
+  // Logs once when the metadata store becomes unusable.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the watchers of the key must get this change. Call this before the change is applied. False
-  // for a key that only loses an earlier version.
+  // Whether the key's watchers must get this change. False if the key only loses an earlier version. Call
+  // this before the change is applied.
   bool IsNews(const KeyRecord& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -157,7 +149,6 @@ class Coordinator {
   Watches<TaskWatcher> task_watches_;
 
   absl::Mutex key_tell_mutex_ ABSL_ACQUIRED_BEFORE(write_mutex_, tell_mutex_, mutex_);
-  // For planning and applying durable changes; not held while one is committed.
   absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(tell_mutex_, mutex_);
   Claims under_way_ ABSL_GUARDED_BY(write_mutex_);
   absl::flat_hash_set<std::string> requests_ ABSL_GUARDED_BY(write_mutex_);  // running

@@ -1,6 +1,4 @@
-// The requests for the live grants. If the answer to a request was lost, the repeated request gets the same
-// grants again: other grants would count against their sources until they expire. When a grant ends, the log
-// line carries the trace of its request.
+// Remembers the request of each live grant, so that a repeated request gets the same grants again.
 //
 // No errors. Thread-compatible.
 #pragma once
@@ -19,13 +17,12 @@ namespace tensorcast::global_store {
 
 class GrantAskers {
  public:
-  // Counts the grants of the offer, and remembers them. `request` may be empty: then the request cannot be
-  // repeated.
+  // Counts and remembers the offer's grants. Empty `request`: the request cannot be repeated.
   void NoteGranted(std::string_view request, const GrantOffer& offer);
-  // The offer again, with the grants of the request that still live; nullopt when none of them lives.
+  // The offer for a repeated `request`, with the grants that still live; nullopt: no grant lives.
   std::optional<GrantOffer> RepeatedOffer(std::string_view request, const Transfers& transfers,
                                           SteadyTime now) const;
-  // Counts and logs a grant that ended, and forgets it.
+  // Counts and logs the end of a grant, with the trace of the grant's request. Forgets the grant.
   void NoteEnded(const EndedGrant& ended);
 
  private:

@@ -1,6 +1,5 @@
-// The watchers of keys and tasks. For a slow reader a watcher keeps at most the latest state of each key or
-// task. Thread-safe. Watchers are called without this class's lock, on the thread that reports the change, in
-// the order of the changes; they must not block.
+// The watchers of keys and tasks. A watcher is called on the thread that reports a change, in the order of
+// the changes, without a lock of this class. Watchers must not block. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +59,7 @@ class Watches {
     return 0;
   }
 
-  // The watcher may still be in a call on another thread when Remove returns.
+  // Another thread may still be in a call of the watcher when Remove returns.
   void Remove(uint64_t id) {
     std::shared_ptr<const Watcher> removed;  // destroyed after the lock is gone
     absl::MutexLock lock(&mutex_);
@@ -72,8 +71,7 @@ class Watches {
 
   template <class Change>
   void Tell(const Change& change) {
-    // Called without the lock, by shared pointers: a watcher that is removed meanwhile lives until its call
-    // has returned, and may get one more change.
+    // The shared pointers keep a watcher alive if Remove removes it during the calls below.
     std::vector<std::shared_ptr<const Watcher>> told;
     {
       absl::MutexLock lock(&mutex_);
@@ -86,7 +84,7 @@ class Watches {
 
   // Ends every watch with `status`; Add ends later watches at once.
   void Close(const absl::Status& status) {
-    // `closed_` is set under the same lock: a watcher is either among those closed here, or refused by Add.
+    // Both changes happen under one lock: a watcher is either closed here or refused by Add.
     std::map<uint64_t, std::shared_ptr<const Watcher>> closing;
     {
       absl::MutexLock lock(&mutex_);

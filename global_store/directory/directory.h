@@ -1,19 +1,16 @@
-// The directory: all knowledge of the global store, as a deterministic state machine. It has no clock,
-// randomness, threads or I/O: callers pass the time, `Secrets` makes ids and keys, and durable changes are
-// made in two steps.
+// The directory: the global store's state, as a deterministic state machine without threads or I/O. Callers
+// pass the time; `Secrets` makes ids and keys. A durable change has two steps:
 //
-//   plan = directory.catalog().PrepareBindKey(...)  // const: checks, and returns the facts that would change
-//   store.Commit(plan.facts)               // the caller does this, and need not hold the directory's lock
-//   directory.Apply(plan.facts, now)       // cannot fail; also how the directory is loaded at start
+//   plan = directory.catalog().PrepareBindKey(...)  // const: checks, and returns the facts to change
+//   store.Commit(plan.facts)                        // does not need the directory's lock
+//   directory.Apply(plan.facts, now)                // cannot fail
 //
-// REQUIRES between Prepare and Apply: no other durable change (callers serialise these). Soft state (nodes,
-// replicas, grants) changes at once and may change in between.
+// REQUIRES: between Prepare and Apply, no other durable change has a common name (coordinator/claims.h). Soft
+// state (nodes, replicas, grants) may change between the two steps.
 //
-// Each room of the state is a class: catalog, membership, inventory (with evictions and accusations),
-// rollouts, transfers, tasks, followers, announcements and rollups. A room only reads the rooms before it in
-// this list. The directory owns the rooms, makes the changes that touch several rooms, in order, and answers
-// questions about several. Callers ask a room directly for its own state, but do not call the functions that
-// the room's header reserves for the directory.
+// The directory owns the rooms: one class for each part of the state (see the members). The directory makes
+// the changes that touch several rooms. Callers use a room directly for its own state, but do not call
+// functions that the room's header reserves for the directory.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -48,8 +45,8 @@ struct DirectoryOptions {
   TransferOptions transfers = {};
   TaskOptions tasks = {};
   Retention retention = {};
-  // How long an origin counts as a copy after it was found intact, and the pause before a node that did not
-  // answer about an origin is asked again.
+  // How long an origin counts as a copy after a check found it intact. Also the pause before the store asks a
+  // silent node about an origin again.
   absl::Duration origin_finding_age = absl::Seconds(2);
 };
 
@@ -66,17 +63,17 @@ struct PublishRequest {
   std::optional<ReplicaInfo> difference_replica = {};
 };
 
-// A node's report in a heartbeat of what it holds, to compare with the directory.
+// What a node holds, as its heartbeat reports. The directory compares this report with its own state.
 struct HeldByNode {
   std::optional<uint64_t> inventory_digest;  // see Inventory::Compare
   std::vector<std::string> served_grants;    // grants with open pulls at the node
 };
 
-// The results of two checks: whether nodes hold the listed replicas, and whether ended grants are closed at
-// both ends. Counts comparisons and violations.
+// The results of two checks: nodes hold the replicas that the directory lists, and nodes have closed the
+// grants that ended.
 struct Conservation {
-  uint64_t inventories = 0;
-  uint64_t grants = 0;
+  uint64_t inventories = 0;  // compared
+  uint64_t grants = 0;       // compared
   uint64_t inventory_violations = 0;
   uint64_t grant_violations = 0;
   std::vector<std::string> found = {};  // for people; a lasting violation is listed only once
@@ -134,19 +131,20 @@ class Directory {
 
   // Errors are those of Membership::CheckIdentity for the node and of Catalog::PreparePublish.
   absl::StatusOr<PublishPlan> PreparePublish(const PublishRequest& request, absl::Time now) const;
-  // Adds the replica of a publication, after Apply. Does nothing if its node was replaced or expired
-  // meanwhile.
+  // Adds the replica of a publication. Call this after Apply. Does nothing if the node was replaced or has
+  // expired.
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
 
-  // The path with the fewest bytes from one of the `held` artifacts to this artifact. It uses only
-  // differences of which a reachable node has a whole replica. Chunks that a receiver must fetch whole are
-  // not counted. Empty if no path has fewer bytes than half the image.
+  // The path with the fewest bytes from one of the `held` artifacts to this artifact. For each difference on
+  // the path, a reachable node has a whole replica. The bytes do not include chunks that a receiver must
+  // fetch whole. Empty if no path has fewer bytes than half the image.
   std::vector<DifferenceEdge> DifferencesTo(std::string_view artifact_id,
                                             const std::set<std::string, std::less<>>& held) const;
 
-  // HasReleases: whether there are released artifacts without a replica on any node, or differences that are
-  // not kept. PrepareReleases: the facts that delete a limited number of them.
+  // Whether PrepareReleases has something to delete.
   bool HasReleases(SteadyTime now) const { return !ReleasedForGood(now, 1).empty(); }
+  // Plans to delete released artifacts without a replica on any node, and differences that are not kept. The
+  // number of deletions in one plan is limited.
   DurableFacts PrepareReleases(SteadyTime now, absl::Time wall_now) const;
 
   // Errors are those of Membership::CheckRegistration.
@@ -159,26 +157,25 @@ class Directory {
   // As Membership::SetDraining.
   absl::Status DrainNode(std::string_view node_id, bool draining);
 
-  // Like Transfers::RequestGrant. First lists the replica that the request fills, as if its node had reported
-  // it.
+  // Like Transfers::RequestGrant. Also lists the replica that the request fills.
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
-  // Returns true when an update was missed and an inventory is wanted.
+  // Returns true if the directory missed an update: the node must send its inventory.
   absl::StatusOr<bool> UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                       const std::vector<ReplicaInfo>& replicas, SteadyTime now);
   // Replaces all known replicas of the node. Returns the reported artifacts that the directory does not know.
-  // An inventory older than the last update changes nothing, and another one is requested.
+  // An inventory that is older than the last update changes nothing, and the directory requests another
+  // inventory.
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
                                                               const std::vector<ReplicaInfo>& replicas,
                                                               SteadyTime now);
-  // Records what the origin's node found, or that it did not answer (Catalog::NoteOrigin,
-  // Membership::NoteSilent).
+  // Records what the origin's node found. kSilent: the node did not answer.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
 
   // Expires nodes and grants, and returns the expired nodes.
   std::vector<NodeView> Tick(SteadyTime now);
-  // Call this when the store could not handle the calls of nodes for `gap`, because it was stopped or late:
-  // extends the lives of nodes and grants by that time.
+  // Extends the lives of nodes and grants by `gap`. Call this if the store could not handle calls of nodes
+  // for that time.
   void ExtendLiveness(absl::Duration gap);
 
   DirectoryCounts counts() const;
@@ -206,7 +203,7 @@ class Directory {
   Announcements announcements_;
   Rollups rollups_;
   Conservation conservation_;
-  // Nothing is released before this time: nodes may not have reported their replicas.
+  // Before this time nothing is released, because nodes may not have reported their replicas yet.
   SteadyTime releases_from_ = SteadyTime::InfinitePast();
 };
 

@@ -1,5 +1,4 @@
-// Listings in pages of bounded size, because a page is made with the directory locked, and is sent as one
-// message. The functions only read the rooms.
+// Listings of the directory in pages of bounded size. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +21,19 @@ struct ArtifactView {
   std::vector<std::string> keys;
   std::vector<std::string> kept_by;         // keys that keep it as an earlier version
   bool released = false;                    // no key names or keeps it: deleted when space is needed
-  std::vector<DifferenceEdge> differences;  // that make the artifact; for a difference: only itself
+  std::vector<DifferenceEdge> differences;  // that make the artifact; for a difference: itself
   uint64_t ready_replicas = 0;              // replicas that serve and count as copies, listed or not
   std::vector<ReplicaInfo> replicas;
-  std::string more_replicas_after;  // where the next page continues; empty: these are all
+  std::string more_replicas_after;  // `after` for the next page; empty: no more replicas
 };
 
 // The max size of a page; a page has at least one entry.
 struct PageBounds {
   size_t entries = SIZE_MAX;
-  size_t bytes = SIZE_MAX;  // estimated size of the messages, not below their real size
+  size_t bytes = SIZE_MAX;  // estimated; never below the real size
 };
 
-// `next`: where the listing continues; empty: this is the last page.
+// `next`: `after` for the next page; empty: this is the last page.
 struct ArtifactPage {
   std::vector<ArtifactView> artifacts;
   std::string next;
@@ -52,15 +51,14 @@ struct ArtifactFilter {
   bool replicas = false;         // list the replicas; false: only count them
 };
 
-// The artifact with its replicas, starting after the position `after` of an earlier view. NOT_FOUND for an
-// unknown artifact.
+// The artifact with a page of its replicas. `after`: more_replicas_after of the previous page. NOT_FOUND for
+// an unknown artifact.
 absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::string_view artifact_id,
                                               std::string_view after = "", const PageBounds& bounds = {});
-// The artifact with the number of its replicas, but without a list of them. NOT_FOUND for an unknown
-// artifact.
+// The artifact without a list of its replicas. NOT_FOUND for an unknown artifact.
 absl::StatusOr<ArtifactView> SummarizeArtifact(const Directory& directory, std::string_view artifact_id);
-// A page sorted by id. `after`: `next` of the previous page; "": the first page. If the listed replicas of an
-// artifact do not fit, the artifact is listed again on the next page, with further replicas.
+// A page sorted by id. `after`: `next` of the previous page; "": the first page. If an artifact's replicas do
+// not fit, the next page lists the artifact again with further replicas.
 ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, const PageBounds& bounds,
                            const ArtifactFilter& filter);
 // A page sorted by id; `after` as for ListArtifacts.

@@ -22,7 +22,7 @@ struct FollowRequest {
 struct FollowerView {
   FollowerRecord record;
   uint64_t newest_revision = 0;  // of the key; 0: the key is not bound
-  std::string artifact_id;       // of that revision
+  std::string artifact_id;       // of the newest revision
   uint64_t revision = 0;         // the newest kept revision that is ready at the place; 0: none
   std::optional<TaskView> task;  // the task that brings or brought the newest version
 };

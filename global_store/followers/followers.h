@@ -1,13 +1,6 @@
-// Followers: places that are kept at the newest version of a key. A follower is a durable fact; the task that
-// brings the newest version to its place is soft state, derived from the fact. The task is made when the key
-// is bound and when the node is back, and cancelled if the key is bound again before the task has ended. So a
-// follower has at most one task for the tensors and one for the files that the key binds with them, even if
-// the key is bound often.
+// Followers: places (node and location) that the store keeps at the newest version of a key. A follower is a
+// durable fact. The task that brings a version to the place is soft state. README.md has the rules.
 //
-// The newest version is the key's current binding: a rollback is a new revision. A replica that is evicted
-// later is not brought again before the next version or the next start of the node.
-//
-// Reads membership, catalog and inventory, and makes and erases tasks; all must outlive this object.
 // Thread-compatible: one caller at a time.
 #pragma once
 
@@ -33,13 +26,14 @@ std::string FollowerIdOf(const FollowerRecord& follower);
 
 class Followers {
  public:
+  // The arguments must outlive this object.
   Followers(const Catalog& catalog, const Inventory& inventory, Tasks* tasks)
       : catalog_(catalog), inventory_(inventory), tasks_(*tasks) {}
 
   // A target that already follows the key stays unchanged. Errors are those of CheckKeyName; the error of a
   // single target is in FollowPlan::Place.
   absl::StatusOr<FollowPlan> Prepare(const FollowRequest& request, absl::Time now) const;
-  // Plans to remove followers of a key at these places, at most `limit` of them. No targets: all places.
+  // Plans to remove at most `limit` followers of the key at these places. No targets: all places.
   UnfollowPlan PrepareRemove(std::string_view key, const std::vector<TaskTarget>& targets,
                              size_t limit) const;
   // Plans to remove all followers of a node.
@@ -48,11 +42,11 @@ class Followers {
 
   // Call this after the key was bound or deleted.
   void NoteKey(std::string_view key, SteadyTime now);
-  // Call this after the node's inventory arrived. `registered`: this is the first inventory since the node
-  // registered; then failed tasks are tried again, and evicted replicas are brought again.
+  // Call this after the node's inventory arrived. `registered`: the inventory is the first since the node
+  // registered. Failed tasks and evicted replicas then get new tasks.
   void NoteInventory(std::string_view node_id, bool registered, SteadyTime now);
 
-  // The followers of the key (empty: of all keys), after the one that `after` names.
+  // At most `limit` followers of the key; empty: of all keys. Starts after the follower id `after`.
   std::vector<FollowerView> List(std::string_view key, std::string_view after, size_t limit) const;
   FollowerView ViewOf(const FollowerRecord& record) const;
   size_t size() const { return followers_.size(); }
@@ -79,7 +73,7 @@ class Followers {
   absl::btree_map<std::string, Follower> followers_;                      // by FollowerIdOf
   absl::flat_hash_map<std::string, std::set<std::string>> ids_of_nodes_;  // by node id
   absl::flat_hash_map<std::string, int> wanted_;  // place of a task -> number of followers that want the task
-  uint64_t attempts_ = 0;                         // attempts that were made again
+  uint64_t attempts_ = 0;                         // number of repeated attempts
 };
 
 }  // namespace tensorcast::global_store

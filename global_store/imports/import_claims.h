@@ -1,6 +1,6 @@
-// Which node reads the objects of an import, and which artifacts earlier imports made. If several nodes want
-// the same objects in the same version, one node reads them, and the others take its artifact (README.md).
-// Soft state; callers pass the time. Thread-compatible. Never fails.
+// Decides which node reads the objects of an import. If several nodes want the same objects, one node reads
+// them, and the other nodes get the artifact of that node (README.md). Soft state; callers pass the time.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace tensorcast::global_store {
 
 struct ImportClaimOptions {
-  // A claim that its node does not renew for this long ends. Nodes renew three times as often.
+  // A claim ends if its node does not renew it for this time. Nodes renew after a third of this time.
   absl::Duration ttl = absl::Seconds(6);
   size_t max_claims = 10'000;  // max number of claims, running and ended
 };
@@ -30,11 +30,12 @@ class ImportClaims {
   // Takes or renews the claim of a node. Each incarnation of a node is a different holder.
   Answer Claim(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
                SteadyTime now);
-  // Ends the node's claim. `artifact_id`: the artifact that the node made; empty: none, so the next node may
-  // read. Does nothing if another node has the claim.
+  // Ends the node's claim. `artifact_id`: the artifact that the node made; empty: none. Does nothing if
+  // another node has the claim.
   void End(const std::string& node_id, uint64_t incarnation, const std::string& import_id,
            const std::string& artifact_id, SteadyTime now);
-  // Call this when the artifact is gone: the next node that claims the import reads again.
+  // Call this when the import's artifact is gone. The next node that claims the import reads the objects
+  // again.
   void Forget(const std::string& import_id) { imports_.erase(import_id); }
 
   absl::Duration ttl() const { return options_.ttl; }

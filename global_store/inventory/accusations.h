@@ -1,15 +1,15 @@
-// Accusations of corruption: a receiver reports that bytes of a replica which it was granted do not match the
-// manifest. A node is trusted only about itself, so one accusation never ends another node's replica:
+// Accusations of corruption: a receiver reports that bytes of a replica do not match the manifest. One
+// accusation never ends another node's replica:
 //
-// - An accusation counts only from the receiver of a grant on that replica.
-// - The replica is neither offered nor counted as a copy while its holder digests it again. Evicting the
-//   accused replica still needs the same checks as evicting any replica (HeldReplica::Matters).
-// - If the holder finds the bytes right, the replica is offered again, and the refutation is counted against
-//   the accuser. An accuser that kMaxRefutations holders refuted has no weight: its accusations only make the
-//   holder digest the replica.
-// - If the holder finds the bytes wrong, the holder drops the replica itself.
+// - Only the receiver of a grant on the replica can accuse the replica.
+// - The holder of an accused replica must digest the replica again. Meanwhile the replica is neither offered
+//   nor counted as a copy. The eviction of the replica still needs all checks (HeldReplica::Matters).
+// - If the bytes are right, the replica is offered again, and the holder has refuted the accuser. An accuser
+//   that kMaxRefutations holders refuted has no weight: its accusations only make the holder digest the
+//   replica.
+// - If the bytes are wrong, the holder drops the replica.
 // - The holder's answer does not count if at least kEnoughAccusers receivers with weight accuse the replica,
-//   and these accusers are more than the receivers that found the replica right.
+//   and they are more than the receivers that found the replica right.
 //
 // Soft state: accusations end with the replica, and the weight of accusers ends with this process.
 // Thread-compatible.
@@ -34,9 +34,10 @@ class Accusations {
   void Note(const ReplicaName& replica, const Node& accuser, SteadyTime now);
   // A pull from the replica succeeded. `reader` is the receiver.
   void NoteRead(const ReplicaName& replica, const Node& reader);
-  // The replicas that were accused since the last call. The caller must ask their nodes to digest them again.
+  // The replicas that were accused since the last call. The caller must ask the holder of each replica to
+  // digest it again.
   std::vector<CopyToProve> Take();
-  // The replica's node digested it again and reports that the bytes match the manifest.
+  // The holder digested the replica again and found the bytes right.
   void NoteIntact(const ReplicaName& replica);
 
  private:

@@ -1,13 +1,15 @@
 // Decides whether a replica may be evicted, and which other replicas count as copies. A difference may always
 // be evicted.
 //
-// A node is trusted only about itself. The other replicas of the evicting node count as that node reports
-// them. A replica on another node counts only if that node has just proven that it has the bytes (ProveCopies
-// in global_store/service/daemon_calls.h): otherwise a false report could cause the eviction of the last
-// copy. Files that another node imported need the same proof. Shared objects need the proof too, since
-// another node may have reported them wrongly; the evicting node reads them itself. A copy is proven if its
-// answer equals the answer of the evicting node. A false answer of the evicting node can only harm its own
-// replica.
+// The store trusts a node only about itself. Other replicas on the evicting node count as that node reports
+// them. These copies count only if their node has just proven that it has the bytes (ProveCopies in
+// global_store/service/daemon_calls.h):
+// - replicas on other nodes
+// - files that another node imported
+// - shared objects, which the evicting node reads itself
+//
+// A copy is proven if the answer of its node equals the answer of the evicting node about the replica to
+// evict.
 //
 // Has no state of its own: the inventory marks a replica that may be evicted. Thread-compatible.
 #pragma once
@@ -32,17 +34,17 @@ class Evictions {
             Inventory* inventory)
       : origin_finding_age_(origin_finding_age), nodes_(nodes), catalog_(catalog), inventory_(inventory) {}
 
-  // Granted unless the replica is the last copy; copies on other nodes count if `proofs` names them as
-  // proven. NOT_FOUND for a replica that the node has not reported yet; the node is then asked for an
-  // inventory. After a grant, the replica is no longer offered.
+  // Grants the eviction unless the replica is the last copy. Copies on other nodes count if `proofs` names
+  // them as proven. After a grant, the replica is no longer offered or counted. NOT_FOUND: the node has not
+  // reported this replica; the store then asks the node for an inventory.
   absl::StatusOr<EvictionDecision> Request(const NodeIdentity& node, std::string_view replica_id,
                                            SteadyTime now, const Proofs& proofs = {});
-  // Call this when the node kept a replica that it was allowed to evict: the replica counts again.
+  // Call this when the node kept a replica that it was allowed to evict. The replica counts again.
   absl::Status Withdraw(const NodeIdentity& node, std::string_view replica_id);
   // The replicas that a draining node is asked to evict.
   std::vector<std::string> EvictableOn(std::string_view node_id) const;
-  // The facts that delete the artifact, if this replica is the last copy of a version that no key keeps.
-  // Empty if the artifact may not, or need not, be deleted.
+  // The facts that delete the artifact, if this replica is the last copy of a version that no key keeps;
+  // otherwise no facts.
   DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
 
  private:
@@ -53,8 +55,7 @@ class Evictions {
     std::string unproven;               // for people: the copies that did not prove their bytes
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
-  // Whether the last copy of the artifact has to stay. False for a difference, because nodes can get the
-  // difference's target whole instead.
+  // Whether the last copy of the artifact has to stay. False for a difference.
   bool NeedsCopies(std::string_view artifact_id) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   // Adds the origins that were found intact.
@@ -70,7 +71,7 @@ class Evictions {
   Inventory* const inventory_;
 };
 
-// The values with which to ask the replica's node for a proof.
+// The values to ask the replica's node for a proof.
 CopyToProve ToProve(const Node& node, const HeldReplica& replica);
 
 }  // namespace tensorcast::global_store

@@ -1,8 +1,9 @@
 // The inventory: the replicas that live nodes report, and the artifacts that absent nodes held at their last
 // report. Soft state.
 //
-// Owns the replicas and their indices. Reads membership and catalog, which must outlive this object. The
-// calls return the replicas that are gone, and the directory ends their grants. Thread-compatible.
+// Owns the replicas and their indices. Reads membership and catalog, which must outlive this object. REQUIRES
+// of all calls with a node id: the node is alive. Calls that remove replicas return their ids, and the caller
+// ends their grants. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,7 @@ class Inventory {
  public:
   using Replicas = std::map<std::string, HeldReplica, std::less<>>;  // by id
   using Holders = std::set<std::pair<std::string, std::string>>;     // node id, replica id
-  // An absent node and the artifacts that it held at its last report: the node may return with them.
+  // An absent node and the artifacts of its last report. The node may return with these artifacts.
   struct AwayNode {
     std::string name;
     SteadyTime since;
@@ -58,28 +59,29 @@ class Inventory {
 
   Inventory(const Membership& nodes, const Catalog& catalog) : nodes_(nodes), catalog_(catalog) {}
 
-  // Call Suspend before and Admit after each registration of a node, which may change its labels. After Admit
-  // the node's inventory is wanted.
+  // Call Suspend before and Admit after each registration of a node. After Admit the node's inventory is
+  // wanted.
   void Suspend(std::string_view node_id);
   void Admit(const Node& node);
-  // Call this before the node is removed: remembers the artifacts that the node could serve.
+  // Remembers the artifacts that the node could serve. Call this before the node is removed.
   void Remove(const Node& node, SteadyTime now);
 
-  // INVALID_ARGUMENT with the reason if a replica that this node reports is refused.
+  // INVALID_ARGUMENT, with the reason: the store refuses this replica from this node.
   static absl::Status Check(const std::string& node_id, const ReplicaInfo& replica);
-  // Applies an update. Leaves out invalid replicas: one bad entry is not a reason to refuse the others. All
-  // calls with a node's id REQUIRE that the node is alive.
+  // Applies an update. Leaves out replicas that Check refuses.
   InventoryChange Update(const std::string& node_id, uint64_t sequence,
                          const std::vector<ReplicaInfo>& replicas);
-  // Replaces all known replicas of the node. An inventory older than the last update changes nothing, and
-  // another one is wanted.
+  // Replaces all known replicas of the node. An inventory older than the last update changes nothing; then
+  // `inventory_wanted` is set.
   InventoryChange Reconcile(const std::string& node_id, uint64_t sequence,
                             const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // Adds the replica of a publication, or one that a request fills; the node's own updates take precedence.
+  // Adds the replica of a publication, or a replica that a request for sources fills. The node's own updates
+  // take precedence.
   void AddPublished(const std::string& node_id, const ReplicaInfo& replica);
-  // Notes the last update that a heartbeat names. Returns whether an inventory is wanted.
+  // Records the sequence of the node's last update, from a heartbeat. Returns whether an inventory is wanted.
   bool NoteSequence(const std::string& node_id, uint64_t sequence);
-  // `digest`: of the replicas that the node holds at this sequence (core/replica/inventory_digest.h).
+  // Compares a heartbeat with the listed replicas. `digest`: over the replicas that the node holds at
+  // `sequence` (core/replica/inventory_digest.h).
   InventoryMatch Compare(const std::string& node_id, uint64_t sequence, uint64_t digest, SteadyTime now);
   // The digest over the listed replicas of the node.
   uint64_t DigestOf(std::string_view node_id) const;
@@ -91,7 +93,7 @@ class Inventory {
   // Null: the node has no replica with this id.
   const HeldReplica* Find(std::string_view node_id, std::string_view replica_id) const;
   const Replicas& ReplicasOf(std::string_view node_id) const;
-  // Node and replica of each replica of the artifact, in any state.
+  // The replicas of the artifact, in any state.
   const Holders& HoldersOf(std::string_view artifact_id) const;
   // Calls `visit` for each replica of the artifact until `visit` returns false.
   void ForEach(std::string_view artifact_id,
@@ -105,10 +107,10 @@ class Inventory {
                             absl::FunctionRef<bool(const HeldReplica&)> fits) const;
   // A ready replica in host memory, even if its node may evict it; null: none.
   const HeldReplica* FindInMemory(std::string_view artifact_id, std::string_view node_id) const;
-  // The replica that is filling at this location, so that the caller can set its pace.
+  // The replica that is filling at this location; null: none. The caller may change its pace.
   HeldReplica* FindFilling(std::string_view artifact_id, std::string_view node_id, const Location& location);
 
-  // Whether the node's inventory arrived since it registered.
+  // Whether the node's inventory arrived since the node registered.
   bool HasReported(std::string_view node_id) const { return held_.find(node_id)->second.reported; }
   // By node id.
   const absl::btree_map<std::string, AwayNode>& away() const { return away_; }
@@ -116,14 +118,14 @@ class Inventory {
   // The deleted artifacts of which the node has replicas; the node must drop them.
   std::vector<std::string> ForgottenOn(std::string_view node_id) const;
   uint64_t size() const { return replicas_; }
-  // Counts all replicas. Visits every one.
+  // Visits every replica.
   std::map<std::pair<LocationKind, ReplicaState>, uint64_t> CountByState() const;
 
  private:
   friend class DirectoryInvariants;  // tests
 
-  // Hashes of the ids of the last replicas that the node reported as removed, listed or not. A publication or
-  // a request that was under way meanwhile must not list them again. A node never uses an id again.
+  // The last replicas that the node reported as removed, by hashes of their ids. A publication or a request
+  // that was under way meanwhile must not list these replicas again. A node never uses an id again.
   class Removed {
    public:
     void Note(std::string_view replica_id) { hashes_[next_++ % hashes_.size()] = HashOf(replica_id); }
@@ -147,7 +149,7 @@ class Inventory {
     bool reported = false;  // its inventory arrived since it registered
     uint64_t digest = 0;    // over `replicas`
     Removed removed;
-    // The mismatch in the node's last heartbeats, and the time since which the heartbeats show it.
+    // The mismatch that the node's heartbeats have shown since `doubted_since`.
     uint64_t doubted_sequence = 0;
     uint64_t doubted_digest = 0;
     SteadyTime doubted_since = SteadyTime::InfiniteFuture();

@@ -1,15 +1,12 @@
-// Origins as copies: the files that an artifact was imported from, and what nodes found when they checked
-// them.
+// Decides which origins of an artifact count as copies.
 //
-// A file can be deleted or changed without a message, so an origin counts as a copy only for a short time
-// after its node found it intact. This finding is soft state: after a restart of the global store each origin
-// is checked again. Also, an origin counts only after its node has read the files once more and found every
-// digest right. Only this reveals a write during the import, or a write that set the mtime back. The result
-// is a durable fact about these files. Files that may be written without a trace never count as a copy.
+// Files of a node count while all of these are true:
+// - The node found the files intact a short time ago. This finding is soft state.
+// - After the import, the node read the files once more and found every digest right. This is a durable fact.
+// - The files cannot be written without a trace.
 //
-// The node that asks for the eviction checks shared objects: it can read them afterwards, and a false answer
-// only harms its own replica. Shared objects count as a copy if that node found this very version and the
-// version is immutable. Their digests are not compared again: an immutable version is what was imported.
+// Shared objects count if the node that asks for the eviction found this version, and the version is
+// immutable. Their digests are not compared again.
 #pragma once
 
 #include <string>
@@ -24,10 +21,10 @@
 
 namespace tensorcast::global_store {
 
-// The state of an artifact's origins as copies of it now.
+// The origins of an artifact as copies.
 struct OriginsAsCopies {
   std::vector<const Origin*> intact;     // found intact within `age`
-  std::vector<OriginToCheck> unchecked;  // the caller must ask their nodes, with no lock held
+  std::vector<OriginToCheck> unchecked;  // the caller must ask their nodes, without a lock
   std::string others;                    // for people: ", its origin on node a is gone: ..."
   std::string comparing;                 // for people: an origin that is being compared; empty: none
 };

@@ -17,30 +17,30 @@ namespace tensorcast::global_store {
 
 struct HeldReplica {
   ReplicaInfo facts;
-  bool evicting = false;                                // its node may evict it, so it does not count
-  bool corrupt = false;                                 // a receiver's digests did not match (accusations.h)
-  std::set<std::string> accusers = {};                  // names of the nodes that reported this
-  std::set<std::string> readers = {};                   // names of nodes that pulled it and found it right
+  bool evicting = false;                                // its node may evict it: it is not a copy
+  bool corrupt = false;                                 // accused, and not cleared (accusations.h)
+  std::set<std::string> accusers = {};                  // names of the nodes that accuse it
+  std::set<std::string> readers = {};                   // names of the nodes that found it right
   SteadyTime digested_by = SteadyTime::InfinitePast();  // the holder must digest it again by this time
-  // Used while it fills.
+  // Used while the replica fills.
   LookSchedule looks = {};
   HostmatePatience hostmates = {};
 
   bool IsReady() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
-  // According to its holder it is whole and verified, even if other nodes accuse it. So its eviction needs
-  // the checks of a last copy.
+  // The holder reports the replica as whole and verified. It may be accused. Its eviction needs the checks of
+  // a last copy.
   bool Matters() const {
     return facts.state == ReplicaState::kReady && !evicting && facts.chunks_unverified == 0;
   }
-  // It is whole, verified and not accused: it serves, and counts as a copy.
+  // The replica is whole, verified and not accused: it serves, and counts as a copy.
   bool IsSource() const { return IsReady() && facts.chunks_unverified == 0; }
-  // It serves the chunks that it has, and never counts as a copy. It is in host memory, and partial or
-  // filling; a first ingest, which has no artifact id yet, does not serve.
+  // The replica serves the chunks that it has, and never counts as a copy. It is in host memory, and partial
+  // or filling. A first ingest does not serve: it has no artifact id yet.
   bool ServesParts() const {
     return (facts.state == ReplicaState::kFilling || IsPartial()) &&
            facts.location.kind == LocationKind::kCpu && !facts.artifact_id.empty() && !evicting && !corrupt;
   }
-  // No transfer brings the rest of it, so no receiver waits for it.
+  // No transfer brings the missing chunks, so no receiver waits for the replica.
   bool IsPartial() const { return facts.state == ReplicaState::kPartial; }
   bool CanServe() const { return IsSource() || ServesParts(); }
   bool IsFilling() const {
@@ -49,10 +49,10 @@ struct HeldReplica {
   }
 };
 
-// Whether one of the names is this replica's: its id, or NODE_ID/REPLICA_ID, which no other node can claim.
+// Whether `names` has the replica's id, or its NODE_ID/REPLICA_ID.
 bool Names(const std::vector<std::string>& names, const ReplicaInfo& replica);
 
-// A replica by its node: ids are unique only within a node.
+// Names a replica. Replica ids are unique only within a node.
 struct ReplicaName {
   std::string node_id;
   std::string replica_id;
@@ -66,14 +66,12 @@ struct OriginToCheck {
   std::string grpc_address;
 };
 
-// A replica, or imported files, that count as a copy after their node has proven that it has the bytes; and
-// the address of that node.
+// A replica or an origin that counts as a copy after its node has proven that it has the bytes.
 struct CopyToProve {
-  // An empty replica id stands for the files that the node imported. For shared objects the id is their first
-  // URI, and the node reads them.
+  // The replica id is empty for files, and the first URI for shared objects.
   ReplicaName replica;
   std::string node_name;
-  std::string grpc_address;
+  std::string grpc_address;           // of the node
   std::optional<Origin> origin = {};  // set for files and shared objects
 };
 
@@ -81,14 +79,14 @@ struct CopyToProve {
 struct CopiesToProve {
   std::string artifact_id;
   uint64_t image_bytes = 0;
-  CopyToProve evicting;  // the replica to evict; other answers are compared with its answer
+  CopyToProve evicting;  // the replica to evict; the answers for `copies` must equal its answer
   std::vector<CopyToProve> copies;
 };
 
 // The answers to the requests for proofs.
 struct Proofs {
   std::vector<ReplicaName> proven;
-  std::vector<ReplicaName> unproven;  // no answer, or a wrong one
+  std::vector<ReplicaName> unproven;  // no answer, or a wrong answer
 };
 
 struct EvictionDecision {

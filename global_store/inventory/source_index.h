@@ -1,9 +1,8 @@
-// The index of sources: which replicas can serve an artifact, by scope. The order of the replicas does not
-// depend on their properties, so a few consecutive replicas from any position are a sample. The work of a
-// request for sources does not grow with the number of holders.
+// Indexes the replicas that can serve an artifact, by scope. The order of the replicas does not depend on
+// their properties, so consecutive replicas from any position are a sample.
 //
-// Points at nodes and replicas that other rooms own; their owners call Leave before they destroy one.
-// Thread-compatible.
+// Points at nodes and replicas that other objects own. The owners call Leave before they destroy a node or a
+// replica. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +25,15 @@ struct SourceRef {
 
 class SourceIndex {
  public:
-  // By spread id, then node and replica id: replica ids are unique only within a node, since nodes choose
-  // them.
+  // By Spread of the replica id, then by replica id and node id.
   using Set = absl::btree_map<std::pair<uint64_t, std::string>, SourceRef>;
   struct Scope {
     Set ready;
     Set filling;
   };
 
-  // The scopes of the artifact's replicas on that node, the widest last: the node's rack and zone, if it has
-  // these labels, then the whole artifact.
+  // The scopes of the artifact's replicas on a node: the node's rack and zone, if the node has these labels,
+  // then the whole artifact.
   static std::vector<std::string> ScopesOf(std::string_view artifact_id, const LaneEnd& end);
   // A hash of the text, the same in every process.
   static uint64_t Spread(std::string_view text);

@@ -1,5 +1,5 @@
-// How often nodes send heartbeats, and how long a silent node counts as alive. Both depend only on the size
-// of the fleet, so that the rate of all heartbeats together is bounded. Pure function.
+// How often nodes send heartbeats, and how long a silent node counts as alive. Both grow with the number of
+// nodes, which bounds the rate of all heartbeats together. Pure function.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,16 @@ struct Liveness {
   absl::Duration node_ttl;
 };
 
-// The max rate of heartbeats of all nodes together. Each costs the store 100 to 200 microseconds of CPU.
+// The max rate of heartbeats of all nodes together. A heartbeat costs the store 100 to 200 microseconds of
+// CPU.
 inline constexpr double kMaxHeartbeatsPerSecond = 1500;
 
-// The max size of the fleet within this time counts. So when many nodes are lost at once, their heartbeat
-// interval does not shrink before they return.
+// The largest number of nodes within this time counts. So a loss of many nodes does not shrink the interval
+// at once.
 inline constexpr absl::Duration kFleetAge = absl::Minutes(10);
 
-// `small` is the configured liveness. It applies while all nodes together send at most
-// kMaxHeartbeatsPerSecond; with more nodes both values grow by the same factor.
+// `small`: the configured liveness, for fleets that send at most kMaxHeartbeatsPerSecond. With more nodes
+// both values grow by the same factor.
 Liveness LivenessOf(const Liveness& small, size_t nodes);
 
 }  // namespace tensorcast::global_store

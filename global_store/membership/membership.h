@@ -1,11 +1,11 @@
-// Membership: the live nodes with their incarnations and descriptions, and the owners of node ids if nodes
-// have certificates. The owners are durable facts, the rest is soft state.
+// Membership: the live nodes, which are soft state. If nodes have certificates, also the owner of each node
+// id, which is a durable fact.
 //
-// Calls that name a NodeIdentity fail with ABORTED if a live incarnation has replaced it, and with NOT_FOUND
-// if the node is not registered. After NOT_FOUND a node registers again and sends its inventory.
+// A call with a NodeIdentity fails with ABORTED if another live incarnation has replaced that identity. The
+// call fails with NOT_FOUND if the node is not registered; the node must then register again.
 //
-// Owns the nodes: other rooms may keep a pointer to a Node until it is removed. Knows no replicas and no
-// grants: the directory ends those before it removes a node. Thread-compatible: one caller at a time.
+// A pointer to a Node is valid until Remove. The directory ends a node's replicas and grants before it
+// removes the node. Thread-compatible: one caller at a time.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +38,8 @@ struct MembershipOptions {
   // Values for a small fleet; both grow with the fleet (liveness.h).
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
-  // After a start of the store, known nodes get one node_ttl to register again; until then a request for an
-  // artifact that no node has waits. False if there cannot be other nodes (a daemon without a shared global
-  // store).
+  // Whether the store, after its start, gives earlier nodes one node_ttl to register again. During that time
+  // a request for an artifact that no node has waits. False in a daemon without a shared global store.
   bool awaits_nodes = true;
 };
 
@@ -52,20 +51,20 @@ class Membership {
   Membership(const MembershipOptions& options, Secrets* secrets) : options_(options), secrets_(secrets) {}
 
   void Apply(const NodeBinding& binding);
-  // PERMISSION_DENIED when a certificate's name may not speak for this node id, which another name owns.
+  // PERMISSION_DENIED when another name owns this node id. `name`: the name in a certificate.
   absl::Status CheckBinding(std::string_view node_id, std::string_view name) const;
-  // Plans to bind the node id to the name in the node's certificate; no facts if it is already bound. A name
-  // has one node id, so its previous node id is unbound. Errors are those of CheckBinding and
+  // Plans to bind the node id to the name in the node's certificate, and to unbind the name's previous node
+  // id. No facts if the node id is already bound to the name. Errors are those of CheckBinding and
   // CheckRegistration.
   absl::StatusOr<DurableFacts> PrepareBindNode(const NodeFacts& facts) const;
-  // Plans to unbind the node id, so that the next node that registers may take it. NOT_FOUND when the id is
-  // bound to no name, FAILED_PRECONDITION while the node is alive.
+  // Plans to unbind the node id from its name. NOT_FOUND when the id is bound to no name, FAILED_PRECONDITION
+  // while the node is alive.
   absl::StatusOr<DurableFacts> PrepareForgetNode(std::string_view node_id) const;
 
   // OK if this incarnation is registered, otherwise ABORTED or NOT_FOUND (see above).
   absl::Status CheckIdentity(const NodeIdentity& node) const;
   // ALREADY_EXISTS when another live node has the name; ABORTED when the node is alive with a higher
-  // incarnation, or with the same one at another address.
+  // incarnation, or with the same incarnation at another address.
   absl::Status CheckRegistration(const NodeFacts& facts) const;
   // An incarnation that registers again keeps its state and its grant key. REQUIRES: CheckRegistration is OK,
   // and an earlier incarnation was removed.
@@ -84,8 +83,8 @@ class Membership {
   // Sets the ordinals of GPUs that do not work; for people.
   absl::Status SetUnhealthyDevices(const NodeIdentity& node, std::vector<int> devices);
   void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
-  // Notes the rate of a transfer to the node, in Mbit/s. The rate counts for ten minutes, and only if no
-  // label gives the node's rate. REQUIRES: the node is alive.
+  // Notes the rate of a transfer to the node, in Mbit/s. The rate counts for ten minutes, unless a label
+  // gives the node's rate. REQUIRES: the node is alive.
   void NoteRate(std::string_view node_id, uint64_t mbit, SteadyTime now);
   // Records that the node did not answer a question about an origin.
   void NoteSilent(std::string_view node_id, SteadyTime now);
@@ -97,18 +96,17 @@ class Membership {
   absl::StatusOr<const Node*> FindLive(const NodeIdentity& node) const;
   // The ids of the nodes on a host.
   const std::set<std::string>& OnHost(std::string_view host_id) const;
-  // The owner's name by node id, for all bound ids, alive or not.
+  // The names that own node ids, by node id.
   const absl::btree_map<std::string, std::string>& bound_names() const { return names_of_nodes_; }
   uint64_t CountDraining() const;
 
   Liveness LivenessNow() const;
-  // Begins the time, one node_ttl, in which earlier nodes may register again
-  // (MembershipOptions::awaits_nodes).
+  // Begins the wait for earlier nodes (MembershipOptions::awaits_nodes).
   void AwaitNodes(SteadyTime now);
   SteadyTime awaited_until() const { return awaited_until_; }
-  // Returns the nodes that were silent for longer than their TTL, and notes the size of the fleet.
+  // Returns the nodes that were silent for longer than their TTL, and notes the number of nodes.
   std::vector<NodeView> TakeStock(SteadyTime now);
-  // Moves by `gap` the times at which silent nodes expire and the wait for earlier nodes ends.
+  // Delays by `gap` the expiry of silent nodes and the end of the wait for earlier nodes.
   void ExtendLiveness(absl::Duration gap);
 
  private:
@@ -125,7 +123,7 @@ class Membership {
   Nodes nodes_;
   absl::flat_hash_map<std::string, std::string> live_names_;               // node id by name
   absl::flat_hash_map<std::string, std::set<std::string>> nodes_of_host_;  // node ids by host id
-  absl::btree_map<std::string, std::string> names_of_nodes_;               // by node id: the bound ones
+  absl::btree_map<std::string, std::string> names_of_nodes_;               // owner's name by node id
   absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the inverse: a name has one node id
   size_t largest_fleet_ = 0;                                      // max size within the last kFleetAge
   SteadyTime largest_fleet_until_ = SteadyTime::InfinitePast();

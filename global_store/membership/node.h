@@ -51,12 +51,12 @@ struct NodeFacts {
   uint64_t incarnation = 0;
   std::string host_id;
   std::string grpc_address;
-  std::string handle_socket;  // empty: other daemons of the host cannot attach, so no local lane
+  std::string handle_socket;  // empty: the node has no local lane
   std::vector<std::string> lanes;
   std::vector<std::string> device_lanes = {};  // the lanes that reach its GPUs' memory
   std::vector<DeviceFacts> devices;
   Labels labels;
-  uint32_t protocol_version = 0;  // of the node; calls with another version are refused earlier
+  uint32_t protocol_version = 0;
   BroadcastAbility broadcasts = {};
   std::vector<int> unhealthy_devices = {};  // by ordinal
 };

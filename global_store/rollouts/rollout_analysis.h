@@ -1,9 +1,8 @@
-// Analyses the hops of a rollout: the depth of its tree, the path to the receiver that ended last, the
-// slowest receivers, and the hop that delayed the end most. Pure functions.
+// Analyses the hops of a rollout. Pure function.
 //
-// The tree: a receiver's parent is the source that gave it the most bytes. A source that is not a receiver is
-// a first copy. Receivers of a swarm feed each other, so parents may form a circle. The circle is cut at the
-// member that ended first, which then counts as fed by the first copies.
+// The hops form a tree. A receiver's parent is the source that gave the receiver the most bytes. A source
+// that is not a receiver is a first copy. If parents form a circle, the receiver in the circle that ended
+// first counts as fed by the first copies.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@ struct RolloutLevel {
   uint32_t receivers = 0;
   uint32_t ended = 0;  // successfully
   SteadyTime first_begun = SteadyTime::InfiniteFuture();
-  SteadyTime last_ended = SteadyTime::InfinitePast();  // of the successful ones
+  SteadyTime last_ended = SteadyTime::InfinitePast();  // of the successful receivers
 };
 
 // Hops are named by their index in the argument of AnalyzeRollout.
@@ -31,11 +30,12 @@ struct RolloutAnalysis {
   uint32_t ended = 0;                 // successfully
   uint32_t failed = 0;                // the remaining hops are under way
   std::vector<RolloutLevel> levels;   // nearest to the first copies first
-  std::vector<size_t> critical_path;  // from the receiver of a first copy to the one that ended last
+  std::vector<size_t> critical_path;  // from a receiver of a first copy to the last receiver to end
   std::vector<size_t> slowest;        // by the time from begun to ended, slowest first
-  // The hop that would shorten the rollout most if it were as fast as the median hop; nullopt: none would.
+  // The hop that delays the rollout most, compared with a hop of median speed; nullopt: no hop delays the
+  // rollout.
   std::optional<size_t> worst_hop;
-  absl::Duration worst_hop_costs = absl::ZeroDuration();  // how much shorter the rollout would be
+  absl::Duration worst_hop_costs = absl::ZeroDuration();  // the delay by `worst_hop`
 };
 
 // A hop that is under way counts as if it ended at `now`. `slowest`: the max number of slowest receivers.

@@ -1,8 +1,8 @@
-// How artifacts reached the fleet: for each receiving node, the source that gave it the most bytes, and when
-// its transfer began and ended. ExplainRollout reports it. Soft state; README.md has the rules.
+// Records how artifacts reached the fleet: for each receiver, its main source, and the begin and end of its
+// transfer. ExplainRollout reports these records. Soft state; README.md has the rules.
 //
-// Bounded: at most `max_hops` in total. The artifact that has had no new receiver for the longest time is
-// forgotten first. Deterministic: callers pass the time. Thread-compatible: one caller at a time.
+// Keeps at most `max_hops` hops. Forgets first the artifact that has had no new receiver for the longest
+// time. Deterministic: callers pass the time. Thread-compatible: one caller at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace tensorcast::global_store {
 
-// A node's id, and its name at that time: the node may be gone.
+// A node's id and name at the time of the transfer. The node may be gone.
 struct RolloutNode {
   std::string id;
   std::string name;
@@ -32,7 +32,7 @@ struct RolloutHop {
   std::shared_ptr<const RolloutNode> source = nullptr;  // null: the receiver had no grant
   std::string lane = {};                                // of the source's grant
   uint64_t bytes = 0;                                   // from all sources
-  uint64_t source_bytes = 0;                            // the part from `source` by one grant
+  uint64_t source_bytes = 0;                            // from `source`, by one grant
   SteadyTime begun = {};                                // the receiver's first request for a grant
   SteadyTime ended = SteadyTime::InfiniteFuture();
   bool failed = false;
@@ -53,29 +53,28 @@ class RolloutLog {
   static constexpr size_t kMaxHops = 65536;
   explicit RolloutLog(size_t max_hops = kMaxHops) : max_hops_(max_hops) {}
 
-  // Sets the time when this store began to listen: earlier transfers are unknown.
+  // Sets the time when this store began to listen. Earlier transfers are unknown.
   void SetBegin(SteadyTime now) { begin_ = now; }
   SteadyTime begin() const { return begin_; }
 
-  // Call this when a node asks for sources. `first`: its transfer asks for the first time, or has only waited
-  // so far.
+  // Call this when a node asks for sources. `first`: the node's transfer has been given no source so far.
   void NoteAsked(std::string_view artifact_id, const RolloutNode& receiver, bool first, SteadyTime now);
   // Call this when the node was given a grant.
   void NoteGiven(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                  std::string_view lane);
-  // Call this when the node completed the grant. `succeeded`: its transfer succeeded.
+  // Call this when the node completed the grant. `succeeded`: the transfer succeeded.
   void NoteCompleted(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
                      std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
-  // Call this when the node reports a replica: this ends a transfer to memory.
+  // Call this when the node reports a replica. A replica in memory that is ready or failed ends its transfer.
   void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
-  // Call this with all replicas of the node: a running transfer to the node has failed if the node has no
-  // replica of the transfer's artifact.
+  // Call this with all replicas of the node. A running transfer has failed if the node has no replica of its
+  // artifact.
   void NoteInventory(std::string_view node_id, const std::vector<ReplicaInfo>& replicas, SteadyTime now);
-  // Call this when the node is gone: its running transfers have failed.
+  // Call this when the node is gone. The node's running transfers then count as failed.
   void NoteNodeGone(std::string_view node_id, SteadyTime now);
   void Forget(std::string_view artifact_id);
 
-  // The hops of the artifact, in no particular order; empty: no transfer of it is known.
+  // The hops of the artifact, in no particular order.
   std::vector<RolloutHop> HopsOf(std::string_view artifact_id) const;
   // The number of hops that were forgotten for lack of room.
   uint64_t forgotten() const { return forgotten_; }
@@ -90,7 +89,7 @@ class RolloutLog {
   using Artifacts = std::list<Artifact>;  // the one with the newest hop last
 
   RolloutHop* Find(std::string_view artifact_id, std::string_view receiver_id);
-  // Null: there is no room, because this artifact's hops use all of it.
+  // Null: this artifact's hops already use all the room.
   RolloutHop* Add(std::string_view artifact_id, const RolloutNode& receiver);
   void Begin(std::string_view artifact_id, RolloutHop& hop);
   void End(std::string_view artifact_id, RolloutHop& hop, SteadyTime now);

@@ -49,7 +49,7 @@ struct Rollout {
   uint64_t current = 0;  // nodes with the current version
   uint64_t one_behind = 0;
   uint64_t more_behind = 0;
-  absl::Duration took;  // from the bind until the last node had it, or until now
+  absl::Duration took;  // from the bind until the last node had the version, or until now
 };
 
 class Rollups {
