@@ -10,8 +10,7 @@
 
 namespace tensorcast::global_store {
 
-// A transfer with fewer sources than it wants asks for more a few times ("looks"), with growing pauses, so
-// that even a long transfer sends few messages.
+// A transfer with too few sources asks for more a few times ("looks"), with growing pauses.
 class LookSchedule {
  public:
   static constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
@@ -26,18 +25,16 @@ class LookSchedule {
   uint32_t looks_ = 0;
 };
 
-// A receiver leaves the network to another daemon of its host (a hostmate) that was given sources on other
-// hosts, since the bytes should cross the network once per host. The receiver limits its own total wait, so
-// that many turns of hostmates cannot keep it waiting. Usually the hostmate reports its replica within
-// milliseconds.
+// Limits how long a receiver waits for another daemon of its host (a hostmate) that pulls from other hosts.
+// The receiver waits so that the bytes cross the network once per host.
 class HostmatePatience {
  public:
-  static constexpr absl::Duration kTurn = absl::Milliseconds(500);
+  static constexpr absl::Duration kTurn = absl::Milliseconds(500);  // max wait in total
   static constexpr absl::Duration kShortestPause = absl::Milliseconds(10);
 
-  // Call this while a hostmate has its turn. Returns the pause before the receiver asks again: as long as the
-  // receiver has waited so far, and at least kShortestPause. nullopt: the receiver has waited for a whole
-  // turn (kTurn).
+  // Call this while a hostmate pulls from other hosts. Returns the pause before the receiver asks again. The
+  // pause is as long as the receiver has waited so far, and at least kShortestPause. nullopt: the receiver
+  // has waited for kTurn.
   std::optional<absl::Duration> Wait(SteadyTime now);
   // Call this when the receiver was given sources.
   void End() { until_ = SteadyTime::InfiniteFuture(); }

@@ -1,16 +1,14 @@
 // Chooses which replicas a receiver pulls from, over which lanes. A pure function: no state, no clock, no
 // randomness.
 //
-// A source is usable if the receiver and the source share a lane (the required one, if any); a filling
-// replica serves only over some lanes. Usable sources are ordered by the rules of source_rules.h, then by
-// replica id, so that equal inputs give equal answers.
+// A source is usable if it shares a lane with the receiver. If a lane is required, source and receiver must
+// share that lane. A filling replica serves only over some lanes. The rules of source_rules.h order usable
+// sources, and then the replica id.
 //
-// A receiver without a source, or with sources that deliver nothing, gets one source even if it is bad, since
-// waiting would move no bytes at all. Every further source must be good by all rules. There is one exception:
-// if the receiver has a source that leads to a node which can make the bytes, then a partial replica counts
-// as good for the chunks that it has. A receiver with a source on its own host that leads to all chunks gets
-// none on other hosts, so that the bytes cross the network once per host.
-// Thread-safe.
+// A receiver without a source, or with sources that are all slow, gets one source even if that source is bad.
+// Each further source must be good, and requires an earlier source that is rooted (SourceCandidate::rooted).
+// A partial replica may be a further source. If a source on the receiver's own host leads to all chunks, the
+// receiver gets no source on another host. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -22,7 +22,7 @@ inline constexpr char kLinkLabel[] = "link_mbit";
 
 // The facts about a node that the scheduler uses.
 struct LaneEnd {
-  std::string host_id;        // empty: on no other node's host
+  std::string host_id;        // empty: shares no host with another node
   std::string handle_socket;  // empty: no local lane
   std::vector<std::string> lanes;
   bool has_devices = false;  // can open another process's GPU memory
@@ -38,7 +38,7 @@ struct SourceCandidate {
   LocationKind place = LocationKind::kCpu;
   bool filling = false;
   bool rooted = true;    // its node can make the bytes, or has sources that lead to such a node
-  bool partial = false;  // serves its chunks; no transfer brings the others
+  bool partial = false;  // serves its chunks; no transfer brings more chunks
   bool slow = false;     // this receiver gave up this source before
   bool draining = false;
   bool overtaken = false;      // a receiver recently got nothing from this source in time
@@ -47,13 +47,12 @@ struct SourceCandidate {
   uint64_t tie = 0;
 };
 
-// A receiver's role for sources in other zones. The link between two zones may be slow, so the image should
-// cross it once: one node of a zone pulls from other zones, and the other nodes of the zone pull from that
-// node.
+// A receiver's role for sources in other zones. One node of a zone pulls from other zones, and the other
+// nodes of the zone pull from that node, because the link between two zones may be slow.
 enum class ZoneRole : uint8_t {
   kFree,    // the receiver has no zone, or already pulls from another zone
-  kPuller,  // no other node of its zone has the image or pulls it from another zone
-  kServed,  // another node of its zone has the image, or pulls it from another zone
+  kPuller,  // no other node of the zone has the image or pulls from another zone
+  kServed,  // another node of the zone has the image or pulls from another zone
 };
 
 struct SourceQuery {

@@ -31,12 +31,11 @@ v1::ReplicationTask ToProto(const TaskView& task);
 v1::BroadcastGroup ToProto(const NodeGroup& group);
 v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);
 
-// The max bytes of entries on a page of a listing: well below the max of one message (rpc::kMaxMessageBytes).
-// With the directory locked, such a page takes a few milliseconds.
+// The max bytes of entries on a page of a listing; far below rpc::kMaxMessageBytes.
 inline constexpr size_t kPageBytes = size_t{1} << 20;
 
-// The max number of entries on a page, from the number that the caller asked for; 0 stands for the default.
-// INVALID_ARGUMENT for a negative number.
+// The max number of entries on a page, from the requested number `asked`; 0: the default. INVALID_ARGUMENT
+// for a negative number.
 absl::StatusOr<size_t> PageSize(int32_t asked);
 
 }  // namespace tensorcast::global_store

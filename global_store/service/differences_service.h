@@ -1,5 +1,5 @@
 // The Differences service of proto/differences.proto: nodes report differences that make wrong bytes. Owns
-// the reports, which are soft state: a node that meets such a difference again reports it again. Thread-safe.
+// the reports, which are soft state. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -22,8 +22,7 @@ class Credentials;
 namespace tensorcast::global_store {
 
 struct ServiceOptions {
-  // True if all nodes are on this host. If false, a node's address must be one that other hosts can connect
-  // to.
+  // True: all nodes are on this host. False: a node's address must be one that other hosts can connect to.
   bool own_host_only = false;
   std::shared_ptr<const rpc::Credentials> credentials;  // for the calls to daemons; null: unencrypted
   security::KeyRules key_rules;
@@ -32,8 +31,8 @@ struct ServiceOptions {
   std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> describe_stores;
 };
 
-// Register it with an rpc::Server, and destroy it after the server. `coordinator` and `admission`, which
-// queues the calls by their class, must outlive the service.
+// The service must outlive the rpc::Server that serves it. `coordinator` and `admission` must outlive the
+// service. `admission` queues the calls.
 std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
                                                       rpc::AdmissionQueue* admission,
                                                       const ServiceOptions& options);

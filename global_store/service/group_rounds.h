@@ -1,5 +1,5 @@
-// Holds the calls of version groups that wait for other members, and answers them when there is news. Waiting
-// calls use no thread. Announcements are made durable before a member gets them.
+// Holds the calls of version groups that wait for other members. A waiting call uses no thread. An
+// announcement is durable before a member gets it.
 //
 // Thread-safe. May block on the metadata store.
 #pragma once
@@ -31,8 +31,9 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   GroupRounds(const GroupRounds&) = delete;
   GroupRounds& operator=(const GroupRounds&) = delete;
 
-  // Calls `answer` once, on any thread: when there is news, when the call has waited for a third of
-  // GroupCall::lost_after or for kLongestWait, when the context is cancelled, or when the store shuts down.
+  // Calls `answer` once, on any thread: when there is news, when the context is cancelled, or when the store
+  // shuts down. Without news, calls `answer` after kLongestWait or a third of GroupCall::lost_after,
+  // whichever is shorter.
   using Answer = std::function<void(absl::StatusOr<GroupAnswer>)>;
   void Take(const RequestContext& context, const GroupCall& call, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -57,10 +58,10 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   explicit GroupRounds(Coordinator* coordinator) : coordinator_(*coordinator) {}
 
-  // Announces the version that the group agreed on, if any, then answers the group's calls that waited for
-  // it.
+  // Announces the version that the group agreed on, if any. Then answers the calls of the group that have
+  // news.
   void Advance(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Call this when a key was bound to a new version, which its groups must prepare. Does not block.
+  // Call this when a key was bound to a new version. Does not block.
   void NoteKey(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeDue(const std::string& name, const Directory& directory, SteadyTime now, std::vector<Due>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -71,7 +72,7 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
 
   Coordinator& coordinator_;
   uint64_t watch_ = 0;  // of all keys; set by Create
-  absl::Mutex mutex_;   // may be taken while the directory's is held, never the reverse
+  absl::Mutex mutex_;   // may be locked while the directory's mutex is held; never the reverse
   VersionGroups groups_ ABSL_GUARDED_BY(mutex_);
   std::map<CallName, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, CallName> call_of_ ABSL_GUARDED_BY(mutex_);  // waiting calls, by instance

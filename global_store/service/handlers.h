@@ -32,8 +32,8 @@ class Handlers {
   ~Handlers() { cancel_readings_.Cancel(); }
 
   // handlers_nodes.cc
-  // `peer`: see CheckSpeaksFor (speaker.h). The node's name is the one in its certificate. That name owns the
-  // node id from the first registration on: PERMISSION_DENIED if another name owns it.
+  // `peer`: see CheckSpeaksFor (speaker.h). A certificate's name is the node's name, and owns the node id
+  // from the first registration on. PERMISSION_DENIED if another name owns the node id.
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(std::string_view peer,
                                                         const v1::RegisterNodeRequest& request);
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
@@ -49,7 +49,7 @@ class Handlers {
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
                                                                 const v1::GetClusterStatusRequest& request);
 
-  // Whether this node may stream to this store. Call this before keeping streamed data; does not block.
+  // Whether this node may stream to this store. Does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);
 
   // Collects the messages of an inventory. Thread-compatible.
@@ -119,13 +119,13 @@ class Handlers {
                                                           const v1::JoinBroadcastRequest& request);
 
  private:
-  // The client's cancellation or the shutdown ends the call; the finisher uses whichever comes first.
+  // The call ends when the client cancels, or when the store shuts down.
   template <class Watcher>
   void RunWatch(const RequestContext& context, const rpc::Finisher& finisher,
                 std::shared_ptr<Watcher> watcher,
                 uint64_t (Coordinator::*watch)(std::shared_ptr<const Watcher>),
                 void (Coordinator::*unwatch)(uint64_t)) {
-    // The watcher keeps the registration that removes it when the call is cancelled.
+    // The watcher owns the cancellation's registration.
     auto cancelled = std::make_shared<Cancellation::Registration>();
     watcher->on_close = [finisher, cancelled](const absl::Status& status) { finisher.Finish(status); };
     const uint64_t id = (coordinator_.*watch)(std::move(watcher));
@@ -163,14 +163,13 @@ class Handlers {
   }
 
   // handlers_trust.cc
-  // Decides an eviction: asks daemons for the proofs, and for the checks of origins, that the directory
-  // needs.
+  // Decides an eviction. Asks daemons for the proofs and the checks of origins that the decision needs.
   absl::StatusOr<EvictionDecision> DecideEviction(const RequestContext& context, const NodeIdentity& node,
                                                   const std::string& replica_id);
-  // Asks the holders to digest the replicas accused since the last call. Returns at once.
+  // Asks nodes to digest their replicas that were accused since the last call. Returns at once.
   void DigestAccused();
   void DigestOne(const CopyToProve& accused);
-  // Asks the nodes of these origins to check them, and records the findings. True when one is intact.
+  // Asks the nodes of these origins to check them, and records the findings. True: an origin is intact.
   bool CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
   // Calls the coordinator's RequestGrant. Checks the origins that decide the answer, and starts the reading
   // of an origin if there is no other source.
@@ -184,16 +183,16 @@ class Handlers {
   // handlers_keys.cc
   absl::StatusOr<v1::Key> FindKey(const std::string& name);
 
-  // An idempotency key from the request id, method and content, since one job may use the same id for several
-  // calls. Empty when the call has no id.
+  // An idempotency key from the request id, method and content: a client may use one id for several calls.
+  // Empty when the call has no id.
   static std::string RequestKey(std::string_view request_id, std::string_view method,
                                 std::string_view content);
 
   Coordinator& coordinator_;
   const ServiceOptions options_;
   Cancellation cancel_readings_;
-  // For reads of origins: separate from the service's own executor, so that waits for daemons cannot starve
-  // it. Last: its tasks use the other members.
+  // For reads of origins, which must not starve the service's own executor. Last: its tasks use the other
+  // members.
   rpc::Executor readings_;
 };
 

@@ -1,5 +1,4 @@
-// Checks a node's description of itself at registration, because other nodes connect to its addresses, and
-// logs and terminals show its texts. Stateless.
+// Checks a node's description of itself at registration. Stateless.
 #pragma once
 
 #include <string>
@@ -13,13 +12,11 @@ class Node;
 
 namespace tensorcast::global_store {
 
-// INVALID_ARGUMENT, naming the field, for a registration with texts that are too long or not printable
-// (base/text.h), an address that cannot be connected to, or lanes that are not words. The directory itself
-// checks for missing ids and for labels.
+// INVALID_ARGUMENT names the first field that is too long, not printable (base/text.h) or not valid, or that
+// has too many entries. The directory also checks ids and labels.
 absl::Status CheckNodeDescription(const v1::Node& node);
 
-// Makes a node's explanation for people printable and cuts it to 1000 bytes: a bad text is not a reason to
-// refuse a heartbeat.
+// Cuts a text that a node wrote for people to 1000 bytes, and then escapes what is not printable.
 std::string ExplanationOf(std::string_view text);
 
 }  // namespace tensorcast::global_store

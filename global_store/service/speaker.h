@@ -9,9 +9,9 @@
 
 namespace tensorcast::global_store {
 
-// PERMISSION_DENIED when the peer is another node than `node_id`. `peer`: the URI in the peer's certificate.
-// Empty: the peer has no certificate, and its own statement counts. Operators and unregistered nodes are not
-// refused here: each call decides about them.
+// PERMISSION_DENIED when `peer` is a node other than `node_id`. `peer`: the URI in the peer's certificate;
+// empty: the peer has no certificate and is trusted. OK for other roles and for an unknown `node_id`: each
+// call decides about these.
 absl::Status CheckSpeaksFor(Coordinator& coordinator, std::string_view peer, std::string_view node_id);
 
 }  // namespace tensorcast::global_store

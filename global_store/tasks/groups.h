@@ -1,8 +1,8 @@
-// Broadcast groups: GPUs of several nodes in one request; one of them broadcasts the artifact to the others.
-// A group is planned with its tasks, and its nodes learn of it in answers to their heartbeats. The group
-// forms when all its nodes have reported that their memory is ready. A group is tried once: if it does not
-// form in time, or a node leaves, the group is over, and its tasks continue without a broadcast. A node is in
-// one group at a time, since it has one helper process.
+// Broadcast groups: GPUs of several nodes in one request. One GPU, the root, broadcasts the artifact to the
+// other GPUs. A group is planned with its tasks. Answers to heartbeats tell its nodes about the group. The
+// group forms when all its nodes have reported that their memory is ready. If the group does not form in
+// time, or a node leaves, the group is over, and its tasks continue with pulls. A group is tried once. A node
+// is in one group at a time.
 //
 // Soft state: a restarted store has no groups. Reads membership and inventory, which must outlive this
 // object. Thread-compatible.
@@ -26,13 +26,11 @@
 namespace tensorcast::global_store {
 
 struct GroupOptions {
-  // Max time from the first node's heartbeat until all nodes have joined. It covers the heartbeats of the
-  // other nodes, and the wait for their ingests' turns.
+  // Max time from the first node's heartbeat until all nodes have joined.
   absl::Duration forming = absl::Seconds(15);
-  // Smaller artifacts are broadcast between nodes only on request, because forming a group takes seconds.
+  // Smaller artifacts are broadcast between nodes only on request.
   uint64_t min_bytes = uint64_t{1} << 30;
-  // If a broadcast fails after all nodes joined, these nodes are not grouped again for this long, except on
-  // request.
+  // After a failed broadcast, its nodes are not grouped again for this long, except on request.
   absl::Duration pause = absl::Minutes(10);
 };
 
@@ -47,18 +45,18 @@ class Groups {
                                                 const std::vector<TaskRecord>& tasks) const;
   // Call this once the group's tasks are durable.
   void Add(GroupPlan plan);
-  // The forming groups of a node. A group's time to form runs from the first call that returns it.
+  // The forming groups of a node. The time to form begins with the first call that returns the group.
   std::vector<NodeGroup> Of(std::string_view node_id, SteadyTime now);
-  // Records that this node's ranks are ready; only the root's node passes `root`. Returns the root once all
-  // nodes are ready; nullopt before. ABORTED, with the reason, if the group is over. NOT_FOUND if the group
-  // is unknown or does not have this node.
+  // Records that this node's ranks are ready. Only the root's node passes `root`. Returns the root once all
+  // nodes are ready; nullopt before. ABORTED, with the reason: the group is over. NOT_FOUND: the group is
+  // unknown, or does not have this node.
   absl::StatusOr<std::optional<GroupRoot>> Join(const NodeIdentity& node, std::string_view group_id,
                                                 const std::optional<GroupRoot>& root, SteadyTime now);
-  // Records that this node does not take part, or no longer does: the group is over. Does nothing for a group
+  // Records that this node does not take part, or has stopped. The group is over. Does nothing for a group
   // that is unknown or over.
   absl::Status End(const NodeIdentity& node, std::string_view group_id, const absl::Status& why,
                    SteadyTime now);
-  // Call this when the node is gone: its groups are over.
+  // Ends the groups of a node that is gone.
   void Leave(std::string_view node_id);
   // Erases groups that did not form in time, have ended, or have no open task.
   void Expire(SteadyTime now, absl::FunctionRef<bool(const std::string& task_id)> is_open);
@@ -74,7 +72,7 @@ class Groups {
     absl::Status over;
     bool Has(std::string_view node_id) const;
   };
-  // Nodes that recently failed to broadcast together; the cause may still exist.
+  // Nodes that recently failed to broadcast together.
   struct FailedGroup {
     std::set<std::string, std::less<>> nodes;
     SteadyTime until;
@@ -82,8 +80,8 @@ class Groups {
 
   // Why no GPU of this node can take part in a new group.
   absl::Status CheckMayBroadcast(std::string_view node_id) const;
-  // Sets the group's root: a node with a ready replica on a GPU, which is added to the ranks, or else the
-  // best of the ranks.
+  // Sets the group's root: a ready replica on a GPU of any node, which joins the ranks, or else the best
+  // of the ranks.
   void ChooseRoot(const std::string& nccl_version, GroupPlan& group) const;
   // Whether two of the nodes failed together recently.
   bool FailedTogether(const std::set<std::string>& nodes) const;

@@ -1,7 +1,5 @@
 // Finds the nodes that a request names as its targets, by id or by name, alive or not. A TargetNodes has the
-// nodes that were known at one moment. CheckRoom refuses a place on a live node that cannot take the replica.
-//
-// Make one for all targets of a request. Thread-compatible.
+// nodes that were known at one moment: make one for all targets of a request. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +19,7 @@ class TargetNodes {
  public:
   // If two nodes have the same name, Find returns the node that was added last.
   void Add(const std::string& id, const std::string& name);
-  // Adds the nodes with bound names, then the absent nodes, and last the live nodes. So a live node is found
-  // by a name that other nodes had before.
+  // Adds all known nodes. If a live node and another node have the same name, Find returns the live node.
   void AddKnown(const Membership& nodes, const Inventory& inventory);
 
   // NOT_FOUND for an unknown node.
@@ -35,8 +32,8 @@ class TargetNodes {
   absl::flat_hash_map<std::string, std::string> names_;  // by id
 };
 
-// Refuses what cannot succeed, before the node tries: INVALID_ARGUMENT for a GPU that the node does not have,
-// RESOURCE_EXHAUSTED for a pool that is smaller than the image.
+// INVALID_ARGUMENT: the node does not have this GPU. RESOURCE_EXHAUSTED: the pool of the location is smaller
+// than the image.
 absl::Status CheckRoom(const Node& node, const Location& location, uint64_t image_bytes);
 
 }  // namespace tensorcast::global_store

@@ -13,7 +13,7 @@
 
 namespace tensorcast::global_store {
 
-// A task's place: its artifact, node and location. Listings are sorted by this key.
+// A task's place: its artifact, node and location. Tasks are listed in the order of this key.
 std::string TaskKeyOf(const TaskRecord& task);
 
 struct TaskTarget {
@@ -21,12 +21,12 @@ struct TaskTarget {
   Location location;
 };
 
-// Whether GPUs get the artifact by a broadcast: if that is expected to be faster (kAuto), always (kNccl), or
-// never (kPull).
+// How GPUs get the artifact: by broadcast if that is expected to be faster (kAuto), always by broadcast
+// (kNccl), or by pulls (kPull).
 enum class TaskLane : uint8_t { kAuto, kNccl, kPull };
 
 struct TaskRequest {
-  std::string request_id;  // unique: the ids of the tasks are made from it
+  std::string request_id;  // unique; the task ids contain it
   std::string artifact_id;
   std::vector<TaskTarget> targets;
   std::string asked_by;
@@ -36,7 +36,7 @@ struct TaskRequest {
 
 enum class TaskProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
 
-// A task and its progress. A node's report counts here at once, even before it is durable.
+// A task and its progress, including reports that are not durable yet.
 struct TaskView {
   TaskRecord record;
   TaskProgress progress = TaskProgress::kWaiting;
@@ -51,7 +51,7 @@ struct TaskChange {
   bool gone = false;
 };
 
-// The result for one target of a request: an error, a replica that is already there, or a task.
+// The result for one target: an error, the id of a replica that is already there, or a task.
 struct TaskPlacement {
   std::string node_id;
   absl::Status error;
@@ -68,13 +68,13 @@ struct GroupPlan {
   std::string group_id;
   std::string artifact_id;
   std::vector<Rank> ranks;            // by rank; the ranks of a node are consecutive
-  std::string root_node;              // the node with the root among its ranks
-  std::vector<std::string> task_ids;  // tasks that the group fulfils
+  std::string root_node;              // the node of the root
+  std::vector<std::string> task_ids;  // tasks that the broadcast completes
 };
 
 struct TaskPlan {
   DurableFacts facts;
-  std::vector<TaskPlacement> places;  // one per target, in their order
+  std::vector<TaskPlacement> places;  // one per target, in the order of the targets
   std::optional<GroupPlan> group;     // to add once the facts are applied
 };
 
@@ -87,7 +87,7 @@ struct NodeGroup {
   std::string group_id;
   std::string artifact_id;
   uint32_t world_size = 0;
-  std::vector<Rank> ranks;  // of this node
+  std::vector<Rank> ranks;  // ranks of this node
   bool has_root = false;
   absl::Duration forming;  // time left to form
 };
@@ -109,7 +109,7 @@ struct NamedNode {
 
 struct CancelPlan {
   DurableFacts facts;
-  std::vector<TaskView> tasks;  // before they were cancelled
+  std::vector<TaskView> tasks;  // in their state before the cancel
 };
 
 // A node's report on a task that it works on.

@@ -1,10 +1,10 @@
-// Tasks: replicas that nodes have to make, and where. A task is kept until its replica is made. The answer to
-// a heartbeat gives a node all tasks that it has to work on, so leaving a task out cancels it. A node's
-// report is soft state until the caller has made it durable. If the store restarts before that, it gives the
-// task to the node again; if the replica already exists, the task is done at once.
+// Tasks: each task says that a node has to make a replica. An open task stays until its replica is made, the
+// task fails, or it is cancelled. The answer to a heartbeat gives a node all tasks that it has to work on;
+// the node stops work on a task that is missing in the answer. A node's report is soft state until the caller
+// makes it durable. If the store restarts before that, the node gets the task again.
 //
 // Owns the tasks and their broadcast groups. Reads membership, catalog and inventory, which must outlive this
-// object. Thread-compatible: one caller at a time.
+// object. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ namespace tensorcast::global_store {
 struct TaskOptions {
   // The max number of tasks that a node works on at a time.
   size_t at_once = 4;
-  // The pause before each further attempt at a task. If the attempt after the last pause fails, the task has
-  // failed.
+  // The pause before each further attempt at a task. The task has failed when the attempt after the last
+  // pause fails.
   std::vector<absl::Duration> pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
   GroupOptions groups = {};
 };
@@ -53,46 +53,47 @@ class Tasks {
   // Forgets tasks that ended before this time.
   void Purge(absl::Time before);
 
-  // Plans the tasks of a request. A replica that exists needs no task, an open task stays unchanged, and a
-  // task that failed, or lost its replica, is made again. NOT_FOUND for an unknown artifact; the error of a
+  // Plans the tasks of a request. A target that has the replica gets no task. An open task stays unchanged. A
+  // task that failed, or lost its replica, is made again. NOT_FOUND: the artifact is unknown. The error of a
   // single target is in its TaskPlacement.
   absl::StatusOr<TaskPlan> Prepare(const TaskRequest& request, absl::Time now) const;
-  // Plans to forget the artifact's open tasks at these places. No targets: all places.
+  // Plans to cancel the artifact's open tasks at these places; no targets: at all places.
   CancelPlan PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
                            absl::Time now) const;
-  // HasToSettle: whether Note received ended attempts that are not durable yet. PrepareSettle: the facts that
-  // make them durable.
+  // Whether Note received ended attempts that are not durable yet.
   bool HasToSettle() const { return !to_settle_.empty(); }
+  // The facts that make the ended attempts durable.
   DurableFacts PrepareSettle(absl::Time now) const;
 
-  // Adds a task of a follower (TaskRecord::follows), which the caller derives from durable facts: it is not
-  // durable itself. A task that an operator requests replaces it.
+  // Adds a task of a follower (TaskRecord::follows), which is not durable. A task that an operator requests
+  // replaces the follower's task.
   void ApplyFollowed(const TaskRecord& record, SteadyTime now);
-  // Erases the follower's task at the place; a task that an operator requested stays.
+  // Erases the follower's task at the place. A task that an operator requested stays.
   void EraseFollowed(const std::string& place);
-  // The node of each target. NOT_FOUND for an unknown node, INVALID_ARGUMENT for a GPU that a live node does
-  // not have.
+  // The node of each target. NOT_FOUND: the node is unknown. INVALID_ARGUMENT: a live node does not have the
+  // GPU.
   std::vector<absl::StatusOr<NamedNode>> FindNodes(const std::vector<TaskTarget>& targets) const;
   // The task at a place (TaskKeyOf), if there is one.
   std::optional<TaskView> FindAt(const std::string& place) const;
 
-  // The tasks of the artifact (empty: of all), sorted by TaskKeyOf, after the place that `after` names.
+  // At most `limit` tasks of the artifact (empty: of all artifacts), sorted by TaskKeyOf, after the place
+  // `after`.
   std::vector<TaskView> List(std::string_view artifact_id, std::string_view after, size_t limit) const;
   uint64_t CountOpen() const;
 
   // Records a node's reports on its tasks. Ignores reports on unknown or ended tasks.
   absl::Status Note(const NodeIdentity& node, const std::vector<TaskReport>& reports);
-  // All tasks that the node has to work on now; those that it already works on come first. The node must stop
-  // work on any other task. A draining node gets no new tasks.
+  // All tasks that the node has to work on now, tasks under way first. The node must stop work on other
+  // tasks. A draining node gets no new tasks.
   absl::StatusOr<std::vector<TaskRecord>> Take(const NodeIdentity& node, SteadyTime now);
-  // The tasks that changed since the last call, each in its current state. A change of progress, or of the
-  // reason for waiting, counts too.
+  // The tasks that changed since the last call, each in its current state. Changes of progress, and of the
+  // reason for waiting, count.
   bool HasChanged() const { return !changed_.empty(); }
   std::vector<TaskChange> TakeChanged();
 
-  // Call this when the node registered, or its drain began or ended: its tasks now wait for another reason.
+  // Call this when the node registered, or its drain began or ended.
   void NoteNode(std::string_view node_id);
-  // Call this after the node is gone: its tasks wait again, and its groups are over.
+  // Call this after the node is gone. Its tasks wait again, and its groups are over.
   void NoteNodeGone(std::string_view node_id);
   void Tick(SteadyTime now);
 
@@ -103,12 +104,11 @@ class Tasks {
 
   struct HeldTask {
     TaskRecord record;
-    // Soft state, which ends with the attempt or with the node. True: the node knows of the task, or reports
-    // on it.
+    // Soft state, which ends with the attempt or with the node. True: the node has the task.
     bool handed_out = false;
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;
-    SteadyTime due = SteadyTime::InfinitePast();  // after a failure: not given to the node before this time
+    SteadyTime due = SteadyTime::InfinitePast();  // the node gets the task again after this time
     std::optional<absl::Status> ended;            // how the attempt ended, until that is durable
   };
 
@@ -122,9 +122,9 @@ class Tasks {
   void SettleFollowed(SteadyTime now);
   // Null: the task is unknown.
   HeldTask* FindById(std::string_view task_id);
-  // The task after the end of its attempt is made durable.
+  // The task with the outcome of its ended attempt.
   TaskRecord Settled(const HeldTask& task, absl::Time now) const;
-  // Every node that is known now, including nodes that only an earlier task names.
+  // Every known node, including nodes that only a task names.
   TargetNodes KnownNodes() const;
   // The result for one target of Prepare; adds new tasks to the plan.
   TaskPlacement PlanOne(const TaskRequest& request, const TaskTarget& target, uint64_t image_bytes,

@@ -23,22 +23,23 @@ struct GrantRequest {
   Location destination;
   std::vector<std::string> excluded_replicas;
   std::vector<std::string> corrupt_replicas;
-  // Replicas that the transfer gave up before, or that it holds and that deliver nothing now. They are
-  // offered only when no other source is left.
+  // Replicas that the transfer gave up, or that it holds and that deliver nothing now. Offered only if no
+  // other source is left.
   std::vector<std::string> slow_replicas;
-  absl::Duration timeout;  // the max duration of the transfer that the receiver expects; zero: unknown
+  absl::Duration timeout;  // the max duration that the receiver expects for the transfer; zero: unknown
   std::string required_lane;
-  // The number of sources that the transfer wants, including `held_grants`. A receiver that takes over the
-  // pulls into its zone may get this many in addition to those that it holds.
+  // Number of sources that the transfer wants, including `held_grants`. A receiver that takes over the pulls
+  // into its zone may get this many new sources.
   uint32_t sources = 1;
   uint64_t received_mbit = 0;  // rate of the transfer so far, in Mbit/s; 0: not known
-  // Grants that this transfer holds: their replicas are not offered to it again.
+  // Grants that the transfer holds. Their replicas are not offered to the transfer again.
   std::vector<std::string> held_grants;
-  // Shared origins, by place: the one that this transfer reads, and those that it could not read.
+  // The places of the shared origin that the transfer reads (empty: none), and of those that it could not
+  // read.
   std::string held_origin = {};
   std::vector<std::string> failed_origins = {};
-  // The id of the receiver's replica that the transfer fills completely; empty: other nodes cannot read it
-  // yet.
+  // The id of the receiver's replica that the transfer fills whole. Empty: other nodes cannot read that
+  // replica yet.
   std::string fills = {};
 
   // Whether the receiver may read files that its own node imported.
@@ -55,10 +56,10 @@ struct Grant {
   std::string lane;
   SteadyTime issued;
   SteadyTime expires;            // extended by the receiver's heartbeats
-  absl::Duration token_expires;  // of the token that opens the pull; counted from grant_key_given
+  absl::Duration token_expires;  // end of the token that opens the pull, after grant_key_given
   std::string into_zone;         // the receiver's zone if the source is in another zone; else empty
-  uint32_t slot_parts = 0;       // parts of an upload slot of the source; kSlotParts: a whole slot
-  uint32_t share = 0;            // the lowest free number among the replica's grants when this one was issued
+  uint32_t slot_parts = 0;       // used parts of the source's upload slots; kSlotParts: one slot
+  uint32_t share = 0;            // number among the replica's grants: the lowest number that was free
 };
 
 // A new grant, and the values that the receiver needs to use it.
@@ -68,13 +69,13 @@ struct OfferedGrant {
   ReplicaInfo replica;
   std::string source_key;  // signs the token
   absl::Duration ttl;
-  // This receiver is number `share`, from 0, of the replica's `shares` receivers. Each of these receivers
-  // begins with different chunks.
+  // This receiver is number `share` (from 0) of the replica's `shares` receivers. Each receiver begins with
+  // different chunks.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
 
-// A shared origin that several receivers read; each first reads its own share of the chunks.
+// A shared origin that several receivers read. Each receiver first reads its own share of the chunks.
 struct SharedReading {
   Origin origin;
   uint32_t share = 0;
@@ -83,21 +84,19 @@ struct SharedReading {
 
 struct GrantOffer {
   std::vector<OfferedGrant> granted;  // of different replicas, best first
-  // The pause before the transfer should ask for more sources. Set if it got fewer than it wants.
+  // The pause before the transfer should ask for more sources; infinite: it need not ask.
   absl::Duration look_again = absl::InfiniteDuration();
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // files on live nodes, and shared objects
-  // Set if the transfer should read this origin in parallel with the granted sources, because no node has the
-  // whole image.
+  // An origin to read in parallel with the granted sources; unset: none.
   std::optional<SharedReading> shared;
-  // When not granted, for people: the nodes that may become a source. Ask again after `retry_after`; zero:
-  // the time is not known.
+  // When not granted, for people: the nodes that may become a source. The receiver asks again after
+  // `retry_after`; zero: the time is not known.
   std::vector<std::string> waiting_for;
   absl::Duration retry_after;
-  // When not granted, at most one of these is set. origin_to_read: only the files of an import have the
-  // bytes; ask their node to make a replica from them, and report the outcome (Transfers::NoteReading).
-  // origin_to_check: these files, or the receiver's own, may have the bytes; check them, record the finding
-  // (Directory::NoteOrigin), and ask again.
+  // When not granted, at most one of the next two fields is set. origin_to_read: ask the node of this origin
+  // to make a replica from its files, then report the outcome (Transfers::NoteReading). origin_to_check:
+  // check this origin, record the finding (Directory::NoteOrigin), then repeat the request.
   std::optional<OriginToCheck> origin_to_read;
   std::optional<OriginToCheck> origin_to_check;
 };

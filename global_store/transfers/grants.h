@@ -1,9 +1,8 @@
-// The table of grants. A grant is given once, renewed by its receiver's heartbeats, and ends exactly once. A
-// node that did not end the grant itself learns of the end in the answers to its heartbeats, for one node
-// TTL.
+// The table of grants. The heartbeats of the receiver renew a grant. A grant ends exactly once. If a node did
+// not end the grant itself, the answers to its heartbeats report the end to it for one node TTL.
 //
-// Soft state. Reads membership, which must outlive this object. A grant ends before one of its nodes, its
-// replica or its artifact is removed. Thread-compatible.
+// Soft state. Reads membership, which must outlive this object. REQUIRES: the caller ends a grant before it
+// removes a node, the replica or the artifact of the grant. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +32,14 @@ class Grants {
   // The grants of one node.
   struct OfNode {
     std::vector<const Grant*> serving;                   // grants with this node as source, oldest first
-    absl::flat_hash_map<std::string, uint32_t> uploads;  // slot parts that `serving` takes, by artifact id
+    absl::flat_hash_map<std::string, uint32_t> uploads;  // slot parts that `serving` uses, by artifact id
     std::vector<const Grant*> receiving;                 // grants with this node as receiver
     absl::btree_map<std::string, Revoked> revoked;       // by grant id
-    // A receiver got nothing from this node in time. Until this time other sources are offered first.
+    // Until this time other sources are offered first, because a receiver got nothing from this node in time.
     SteadyTime overtaken_until = SteadyTime::InfinitePast();
-    absl::Duration overtaken_rest = absl::ZeroDuration();  // the last rest; zero: the node has served since
+    absl::Duration overtaken_rest = absl::ZeroDuration();  // the last pause; zero: the node served since
 
-    // The number of upload slots in use.
+    // The number of upload slots that pulls of the artifact use.
     uint32_t UploadsOf(std::string_view artifact_id) const;
   };
 
@@ -49,21 +48,19 @@ class Grants {
   Grants(absl::Duration ttl, const Membership& nodes, Secrets* secrets)
       : ttl_(ttl), nodes_(nodes), secrets_(secrets) {}
 
-  // Makes a grant. It counts against the source's slots from now on, not from the pull on, so that many
-  // simultaneous requests are spread over the sources.
+  // Makes a grant. The grant uses the source's slots from now on, before the pull begins.
   const Grant& Give(const GrantRequest& request, const Node& source, const std::string& replica_id,
                     std::string lane, SteadyTime now);
   // Renews the receiver's grants that its heartbeat names.
   void Renew(std::string_view receiver, const std::vector<std::string>& grant_ids, SteadyTime now);
-  // Records the grants under which the node serves pulls, as its heartbeat names them. Returns violations,
-  // for people, each once: grants that the node still serves although several answers reported their end.
+  // Records the grants under which the node serves pulls, from its heartbeat. Returns violations, for people,
+  // each once. A violation is a grant that the node still serves although several answers reported its end.
   std::vector<std::string> NoteServed(const std::string& node_id, const std::vector<std::string>& grant_ids);
-  // Call this when the node's rate changed: recomputes the slot parts that its grants take.
+  // Recomputes the slot parts of the node's grants. Call this when the node's rate changed.
   void Reweigh(std::string_view node_id);
-  // Ends a grant as its receiver reports. Reports the end to the source too, although the receiver closes the
-  // pull itself, because that call may be lost. REQUIRES: the grant exists.
+  // Ends a grant as its receiver reports, and reports the end to the source. REQUIRES: the grant exists.
   void Complete(std::string_view grant_id, GrantEnd end, SteadyTime now);
-  // Ends grants without a report of their receivers, and reports the end to both nodes.
+  // Ends grants, and reports the end to both nodes.
   void EndAll(const std::vector<std::string>& grant_ids, GrantEnd end, SteadyTime now);
   void EndOfArtifact(std::string_view artifact_id, SteadyTime now);
   // Call this before the node is removed.
@@ -80,13 +77,13 @@ class Grants {
   // The grants that ended since the last call, each once.
   std::vector<EndedGrant> TakeEnded() { return std::exchange(ended_, {}); }
   size_t size() const { return grants_.size(); }
-  // The lifetime of a grant without a heartbeat of its receiver. One heartbeat may be lost.
+  // The lifetime of a grant without a heartbeat of its receiver; more than one heartbeat interval.
   absl::Duration Ttl() const;
 
  private:
   friend class DirectoryInvariants;  // tests
 
-  // Updates the source's rest after the end of a grant.
+  // Updates the source's `overtaken` fields after the end of a grant.
   static void NoteServing(OfNode& source, GrantEnd end, SteadyTime now);
   void Weigh(Grant& grant);
   void End(const std::string& grant_id, GrantEnd end);
@@ -95,7 +92,7 @@ class Grants {
   const absl::Duration ttl_;
   const Membership& nodes_;
   Secrets* const secrets_;
-  std::map<std::string, Grant, std::less<>> grants_;  // their nodes point at these
+  std::map<std::string, Grant, std::less<>> grants_;  // `of_node_` and `into_` point at these
   absl::flat_hash_map<std::string, OfNode> of_node_;  // by node id
   // Grants with an `into_zone`, by that zone and by artifact id. No entry is empty.
   absl::flat_hash_map<std::string, absl::flat_hash_map<std::string, std::vector<const Grant*>>> into_;

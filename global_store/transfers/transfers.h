@@ -1,10 +1,9 @@
-// Transfers: decides which receiver may pull which replica from where, and what a receiver waits for when no
-// source can deliver bytes now. The scheduler chooses the sources from a sample of bounded size.
+// Transfers: decides which replicas a receiver may pull, and what the receiver waits for while no source has
+// bytes. The scheduler chooses the sources from a sample of bounded size.
 //
-// Owns the grants and the waits; all of it is soft state. Reads membership and catalog, and accuses replicas.
-// Writes the pace of filling replicas to the inventory, measured rates of nodes to the membership, and
-// requests, grants and completions to the log of rollouts. All of these must outlive this object.
-// Thread-compatible.
+// Owns the grants and the waits, which are soft state. Writes the pace of filling replicas, the measured
+// rates of nodes, accusations and the rollout log. All objects that the constructor gets must outlive this
+// object. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +36,7 @@ struct TransferOptions {
   uint32_t soft_grants_per_source = 7;
   // Lanes over which filling replicas serve; empty: filling replicas are not sources.
   std::vector<std::string> filling_lanes = {};
-  // The rules must outlive the Transfers object. The simulator of tests/scale/fan_out leaves one rule out, to
-  // show its effect.
+  // Borrowed: the rules must outlive the Transfers object.
   std::span<const SourceRule> source_rules = SourceRules();
 };
 
@@ -61,16 +59,14 @@ class Transfers {
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // Makes the offer of this grant again while the grant lives; nullopt afterwards.
   std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
-  // Ends a grant at its receiver's report. `end`: how the grant ended, as the receiver reports. `receipt`:
-  // the bytes that came under the grant. If the artifact is a difference, and the receiver has no other
-  // grant for it, a success makes the receiver's replica ready. OK also if the grant is unknown or has ended.
-  // Also tells the source of the end: the call that opens the pull may arrive after the receiver gave up, and
-  // the call that closes it may never arrive.
+  // Ends a grant as its receiver reports, and reports the end to the source. `receipt`: the bytes that came
+  // under the grant. OK also if the grant is unknown or has ended. PERMISSION_DENIED: the receiver of the
+  // grant is another node. If the artifact is a difference, and the receiver has no other grant for it, a
+  // success makes the receiver's replica ready.
   absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
                              bool source_corrupt, SteadyTime now, const GrantReceipt& receipt = {});
-  // Records the outcome of reading an origin (GrantOffer::origin_to_read). Until this call, but at most for
-  // an hour, receivers wait for the reading. An origin that could not be read is tried again after some
-  // seconds.
+  // Records the outcome of GrantOffer::origin_to_read. Receivers wait for this call, at most an hour. After a
+  // failure, the store tries the origin again some seconds later.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
   // Call this after a node reported its replicas and the inventory changed.
@@ -114,22 +110,21 @@ class Transfers {
   Candidates FindCandidates(const Asking& asking) const;
   // Whether the node was recently given sources on other hosts and now pulls for its host.
   bool HasTurn(const Node& node, const Asking& asking) const;
-  // The node that the receiver waits for: a hostmate that uses the network, or a node of its zone that uses
-  // the links to other zones. nullopt: no such node pulls now, or the receiver has waited long enough.
+  // The node that the receiver waits for: a hostmate, or a node of its zone, that pulls from outside now.
+  // nullopt: there is no such node, or the receiver has waited long enough.
   std::optional<Mate> FindPullingMate(const Asking& asking);
-  // A grant, issued after `issued_after`, by which another node pulls the artifact into the receiver's zone
-  // and can serve the receiver; null: there is none.
+  // A grant that was issued after `issued_after` and brings the artifact into the receiver's zone. Its
+  // receiver can serve this receiver. Null: there is none.
   const Grant* FindZonePuller(const Asking& asking, SteadyTime issued_after) const;
-  // Whether one of the names is a replica of the artifact on the node.
+  // Whether `names` has a replica of the artifact on the node.
   bool HasReplicaNamed(const std::vector<std::string>& names, const Node& node,
                        const GrantRequest& request) const;
   // Whether a filling replica on the node can be a source for the receiver.
   bool CanServeFilling(const Node& node, const Asking& asking) const;
   ZoneRole RoleInZone(const Asking& asking, const Candidates& candidates) const;
 
-  // shared_origins.cc
-  // Lets the receiver read a share of a shared origin in parallel with its grants, while no node has the
-  // whole image or its sources deliver nothing.
+  // Lets the receiver read a share of a shared origin in parallel with its grants, if no node has the whole
+  // image or its sources deliver nothing.
   void OfferShared(const Asking& asking, GrantOffer& offer);
 
   // transfers.cc
@@ -143,17 +138,16 @@ class Transfers {
   // For a receiver without a source: adds origins and waits to the offer.
   void OfferOther(const Asking& asking, const Candidates& candidates, GrantOffer& offer);
 
-  // offers_to_wait.cc
-  // If some node may become a source for this receiver, names it in the offer and records that the receiver
-  // waits.
+  // If a node may become a source for this receiver, names the node in the offer and records that the
+  // receiver waits.
   void OfferToWait(const Asking& asking, size_t elsewhere, GrantOffer& offer);
   void AddFilling(const Asking& asking, Waits::Waiting& waiting, GrantOffer& offer) const;
   std::vector<std::string> NodesThatWillReport(const Asking& asking) const;
   std::vector<std::string> NodesAwayWith(const Asking& asking) const;
   // The nodes that could serve this receiver if they were reachable.
   std::vector<std::string> UnreachableNodesWith(const Asking& asking) const;
-  // If the receiver has no origin itself, asks in the offer for an origin on another node to be read. Returns
-  // the nodes to wait for; empty: there is nothing to wait for.
+  // If the receiver has no origin itself, asks in the offer to read an origin on another node. Returns the
+  // nodes to wait for; empty: none.
   std::vector<std::string> OfferOrigins(const Asking& asking, GrantOffer& offer);
 
   const TransferOptions options_;

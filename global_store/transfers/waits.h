@@ -1,9 +1,8 @@
-// Future sources: the nodes that each receiver was told to wait for, the nodes that are about to fill a
-// replica, and the nodes that read the files of an import or a shared origin.
+// Future sources: the nodes that receivers wait for, the nodes that are about to fill a replica, and the
+// nodes that read an origin.
 //
-// Filling replicas may wait for each other. Therefore a receiver is told to wait for a node only if the
-// sources and waits of that node lead, without the receiver, to a node that can make the bytes (IsRooted). So
-// no chain of waits is circular.
+// Filling replicas may wait for each other, but never in a circle: a receiver waits only for rooted nodes
+// (IsRooted).
 //
 // Soft state. Reads membership, inventory and grants, which must outlive this object. Thread-compatible.
 #pragma once
@@ -25,8 +24,8 @@ namespace tensorcast::global_store {
 
 class Waits {
  public:
-  // The nodes that a receiver was told to wait for. Ends when the receiver asks again, or when it is late to
-  // ask and has no filling replica.
+  // The nodes that a receiver was told to wait for. Ends when the receiver asks again. Also ends after
+  // `until`, if the receiver has no filling replica.
   struct Waiting {
     std::vector<std::string> nodes;  // the receiver waits for any of these
     bool reports = false;            // the receiver waits for nodes that have not reported yet
@@ -39,14 +38,13 @@ class Waits {
     bool IsUnderWay(SteadyTime now) const { return until > now && error.empty(); }
     bool HasFailed(SteadyTime now) const { return until > now && !error.empty(); }
   };
-  // A node that reads a shared origin. It counts while its replica fills, or until `until`, by when it should
-  // have reported the replica.
+  // A node that reads a shared origin. It counts while its replica fills, and in any case until `until`.
   struct Reader {
     uint32_t share = 0;
     SteadyTime until;
   };
-  using Beginning = std::map<std::string, SteadyTime>;  // node id -> until when it is assumed to fill
-  // A search for a root, on behalf of one receiver at one moment.
+  using Beginning = std::map<std::string, SteadyTime>;  // node id -> time until which it counts as filling
+  // The state of a search by IsRooted, for one receiver at one time.
   struct Search {
     const Node* receiver = nullptr;
     SteadyTime now;
@@ -65,13 +63,13 @@ class Waits {
   // Null: the node does not wait.
   const Waiting* Find(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
-  // Call this when a node was just given sources to fill a replica. Until it reports the replica, this is the
-  // only record that a replica is coming.
+  // Call this when a node was just given sources to fill a replica. The node counts as filling until it
+  // reports the replica, or for some seconds.
   void NoteFills(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void NoteReported(std::string_view artifact_id, const std::string& node_id);
   const Beginning& BeginningOf(std::string_view artifact_id) const;
 
-  // The entry for the read of an artifact's origin on that node; made if missing.
+  // The entry for the read of an artifact's origin on that node. Adds the entry if it is missing.
   Reading& ReadingOf(const std::string& artifact_id, const std::string& node_id) {
     return readings_[artifact_id][node_id];
   }
@@ -81,22 +79,21 @@ class Waits {
   // Call this when the artifact is gone.
   void ForgetReadings(const std::string& artifact_id) { readings_.erase(artifact_id); }
 
-  // Records that the node reads, or still reads, a shared origin of the artifact. Returns its share: the
-  // lowest share without a reader, or kMaxReaders if all are taken.
+  // Records that the node reads, or still reads, a shared origin of the artifact. Returns the node's share:
+  // the lowest share without a reader; kMaxReaders: all shares have readers.
   uint32_t NoteReads(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
   void EndReads(std::string_view artifact_id, std::string_view node_id);
   bool Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
 
-  // Whether a chain leads from this node to a node that can make the bytes, without the receiver of `search`.
-  // A step leads from a node to the source of one of its grants. If the node has no grant, a step leads to a
-  // node that it was told to wait for.
+  // Whether the node is rooted: a chain leads from this node to a node that can make the bytes, and does not
+  // contain the receiver of `search`. A step leads from a node to the source of one of its grants. For a node
+  // without grants, a step leads to a node that it was told to wait for.
   bool IsRooted(const Node& node, std::string_view artifact_id, Search& search) const;
-  // Like IsRooted, but the first step uses only the node's waits, not its grants.
+  // Like IsRooted, but the first step uses the node's waits instead of its grants.
   bool LeadsOn(const Node& node, std::string_view artifact_id, Search& search) const;
   void Tick(SteadyTime now);
 
-  // The max number of nodes that read a shared origin of an artifact at a time. Others get the chunks from
-  // them.
+  // The max number of nodes that read a shared origin of an artifact at a time.
   static constexpr uint32_t kMaxReaders = 16;
 
  private:

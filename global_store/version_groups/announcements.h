@@ -11,13 +11,12 @@
 
 namespace tensorcast::global_store {
 
-// A name for the pair of group and key. A group's own name has no '/', so two pairs never have the same name.
+// A unique name for the pair of group and key. REQUIRES: the group's own name has no '/'.
 std::string VersionGroupName(std::string_view group, std::string_view key);
 
 class Announcements {
  public:
-  // The facts that announce a version. No facts if this revision, or a newer one, is already announced: two
-  // callers may both find the agreement.
+  // The facts that announce a version. No facts if this revision or a newer revision is already announced.
   DurableFacts Prepare(const AnnouncementRecord& record) const;
   void Apply(const AnnouncementRecord& record);
   // Forgets announcements from before this time, as the metadata store's Purge does.

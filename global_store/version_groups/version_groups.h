@@ -1,10 +1,9 @@
-// Version groups: processes that switch to a new version of a key together, such as the ranks of an engine.
-// The members report which version they have prepared. Once all members have prepared the same version, it
-// may be announced; the caller makes the announcement durable (Announcements). README.md has the rules.
+// Version groups: processes that switch to a new version of a key together, such as the ranks of an engine. A
+// version may be announced once all members have prepared that version. The caller makes the announcement
+// durable (Announcements). README.md has the rules.
 //
-// Soft state: after a restart of the store, members report their prepared version again in their next calls.
-// No clock, no threads. Reads the catalog and the announcements that callers pass. Thread-compatible: one
-// caller at a time.
+// Soft state: after a restart of the store, members report again in their next calls. Callers pass the time.
+// Thread-compatible: one caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -41,24 +40,25 @@ struct GroupCall {
   absl::Duration lost_after;  // a member that is silent for longer is lost
   std::string member;         // the member's name in the group
   std::string instance;       // names the process; new at each start of the member
-  GroupVersion prepared;      // the last version that it prepared
-  uint64_t preparing = 0;     // the revision that it prepares now; 0: none
-  uint64_t known = 0;         // the last revision that it knows to be announced
+  GroupVersion prepared;      // the last version that the member prepared
+  uint64_t preparing = 0;     // the revision that the member prepares now; 0: none
+  uint64_t known = 0;         // the last announced revision that the member knows
   bool leaves = false;
 };
 
 struct GroupAnswer {
-  std::optional<GroupVersion> announced;  // set if it is newer than the announcement that the member knows
-  std::optional<GroupVersion> prepare;    // what the group prepares; set if the member has another version
+  std::optional<GroupVersion> announced;  // set if newer than GroupCall::known
+  std::optional<GroupVersion> prepare;    // set if the member must prepare this version
   std::vector<std::string> waits_for;     // for people: what an announcement waits for
 };
 
 class VersionGroups {
  public:
-  // Takes a member's report. INVALID_ARGUMENT if it describes the group differently from the others; ABORTED
-  // if the group ended (kFail), or if another process took the member's place.
+  // Takes a member's report. INVALID_ARGUMENT if its group size or policy differs from that of the other
+  // members. ABORTED if the group ended (kFail), or if a newer process uses the member's name.
   absl::Status Note(const GroupCall& call, const Announcements& announcements, SteadyTime now);
-  // The version to announce, which all members have prepared; nullopt: none. `name` as from VersionGroupName.
+  // The version that all members have prepared and that is not announced yet; nullopt: none. `name` as from
+  // VersionGroupName.
   std::optional<AnnouncementRecord> ToAnnounce(std::string_view name, const Catalog& catalog,
                                                const Announcements& announcements, SteadyTime now);
   // The answer to the member; nullopt: there is no news yet. ABORTED as for Note.
@@ -73,7 +73,7 @@ class VersionGroups {
 
  private:
   struct Member {
-    std::string instance;  // empty: only known from an announcement before this store took over
+    std::string instance;  // empty: known only from an announcement of an earlier leader
     GroupVersion prepared;
     uint64_t preparing = 0;
     uint64_t known = 0;
@@ -95,7 +95,7 @@ class VersionGroups {
     bool was_complete = false;
     SteadyTime incomplete_since;
 
-    // The number of members that have called since this store took over.
+    // The number of members that have called since this store began to lead.
     size_t Seats() const;
     bool IsSilent(const Member& member, SteadyTime now) const { return now - member.heard > lost_after; }
     bool IsComplete(SteadyTime now) const;
@@ -103,12 +103,11 @@ class VersionGroups {
   using Groups = std::map<std::string, Group, std::less<>>;  // by VersionGroupName
 
   static absl::Status CheckFits(const Group& group, const GroupCall& call);
-  // False: all its members left or were lost.
+  // False: the group can be forgotten.
   static bool ExpireOne(Group& group, SteadyTime now);
   // Ends the group for its present members.
   static void End(Group& group, const std::string& cause, SteadyTime now);
-  // Adds a process as a member. It replaces an earlier process with the same name. Null: the group has no
-  // room yet.
+  // Adds a process as a member, in place of an earlier process with the same name. Null: the group is full.
   static Member* Seat(Group& group, const GroupCall& call, SteadyTime now);
   static void ChooseCandidate(Group& group, const Catalog& catalog, const AnnouncementRecord* announced,
                               SteadyTime now);
