@@ -45,8 +45,8 @@ absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional
 }
 
 absl::Status NoSuchKey(std::string_view key) {
-  return absl::NotFoundError(
-      absl::StrCat("find key ", key, ": the key is not bound; bind an artifact to the key"));
+  return absl::NotFoundError(absl::StrCat(
+      "find key ", key, ": the key is not bound; check the name, or bind an artifact to the key"));
 }
 
 }  // namespace

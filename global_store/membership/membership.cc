@@ -36,7 +36,7 @@ absl::Status Replaced(const NodeFacts& by, const NodeIdentity& node) {
   return absl::AbortedError(absl::StrCat("act as node ", node.node_id, ": the daemon ", by.name, " at ",
                                          by.grpc_address, " (incarnation ", by.incarnation,
                                          ") has replaced this daemon (incarnation ", node.incarnation,
-                                         "); stop one of the two"));
+                                         "); stop one of the two daemons"));
 }
 
 absl::Status NotRegistered(const NodeIdentity& node) {

@@ -263,7 +263,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
     LOG_IF(WARNING, !proven)
         << "node " << copy.node_name << " reports a copy of " << copies.artifact_id
         << ", but the copy is not proven: "
-        << (!own.ok() ? Annotate(own.status(), "get a proof of the replica to evict, to compare with")
+        << (!own.ok() ? Annotate(own.status(), "get the proof of the replica to evict")
             : answers[i].ok()
                 ? absl::DataLossError(
                       "the bytes of the copy differ; drop this copy, and get or import the artifact again")

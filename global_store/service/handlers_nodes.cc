@@ -49,9 +49,9 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
   if (!peer.empty()) {
     TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
     if (request.node().name() != name.name) {
-      return absl::PermissionDeniedError(absl::StrCat("permission denied: ", peer, " may not register as ",
-                                                      request.node().name(),
-                                                      "; leave daemon.name out, or set it to ", name.name));
+      return absl::PermissionDeniedError(
+          absl::StrCat("permission denied: ", peer, " may not register as ", request.node().name(),
+                       "; set daemon.name to ", name.name, ", or remove daemon.name from the configuration"));
     }
   }
   if (!options_.own_host_only && IsUnixAddress(request.node().grpc_address())) {

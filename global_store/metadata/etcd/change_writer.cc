@@ -19,7 +19,7 @@ absl::Status ChangeWriter::Write(const Operations& operations) {
   if (!operations.fits()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "write a change to etcd: the change has ", operations.count(), " operations and ", operations.bytes(),
-        " bytes, and one etcd transaction cannot hold so much; change less in one call"));
+        " bytes, more than one etcd transaction can hold; change less in one call"));
   }
   Waiting self{.operations = &operations};
   absl::MutexLock lock(&mutex_);
