@@ -1,5 +1,5 @@
-// Copies the whole content of one metadata store into another, to move between backends. No other process may
-// use either store meanwhile; each store's own lock ensures this. Not thread-safe.
+// Copies the whole content of one metadata store into another, to move between backends. The lock of each
+// store keeps other processes away meanwhile. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct CopySummary {
   uint64_t nodes = 0;
   uint64_t tasks = 0;
   uint64_t manifest_bytes = 0;
-  uint64_t written = 0;  // facts that were not in `to` before
+  uint64_t written = 0;  // number of facts that `to` did not have before
 };
 
-// Does not write facts again that an interrupted copy already wrote. At the end reads both stores and
-// compares them, including manifests: DATA_LOSS when they differ. FAILED_PRECONDITION, without any change,
-// when `to` has facts that `from` does not have. Responses to recent mutations are not copied: callers have
-// stopped repeating a mutation by the time that a store was stopped and copied.
+// Skips facts that `to` already has, so an interrupted copy can be repeated. Then reads both stores,
+// including manifests, and compares them: DATA_LOSS if they differ. FAILED_PRECONDITION, without any change:
+// `to` has a fact that `from` does not have, or has with another record. Does not copy the responses to
+// recent mutations.
 absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to);
 
 }  // namespace tensorcast::global_store

@@ -1,11 +1,9 @@
-// The file of a database: locked for one process, and watched. Private to this folder. Thread-compatible.
+// The file of a database, locked for one process. Private to this folder. Thread-compatible.
 //
-// The lock is on the file itself: an open-file-description lock on a byte that SQLite does not use. So it
-// excludes a second process that opens the file by any name: a symbolic link, a hard link, another mount. The
-// lock ends with the process.
+// The lock is on the file, not on its name: it also excludes a process that opens the file by a link or by
+// another mount. The lock ends with the process.
 //
-// Writes to an open file that was removed or replaced are lost. Therefore this class remembers the identities
-// of the database's files, and compares them with the files that their names lead to now.
+// An open file that was removed or replaced loses all later writes. Check detects such a file.
 #pragma once
 
 #include <sys/types.h>
@@ -21,15 +19,15 @@ namespace tensorcast::global_store {
 
 class DatabaseFile {
  public:
-  // Opens and locks the file; creates an empty one if it is missing. ALREADY_EXISTS when another process has
-  // locked it. Closing any descriptor of a file drops the locks that SQLite has on it: call Open before
-  // SQLite opens the file, and destroy this object after SQLite closed it.
+  // Opens the file, or creates an empty file, and locks it. ALREADY_EXISTS: another process has locked the
+  // file. Call Open before SQLite opens the file, and destroy this object after SQLite closed the file:
+  // closing any descriptor of the file drops SQLite's locks on it.
   static absl::StatusOr<DatabaseFile> Open(const std::string& path);
 
-  // From now on Check also compares this file. NOT_FOUND when it does not exist.
+  // Makes Check also compare this file. NOT_FOUND: the file does not exist.
   absl::Status Watch(const std::string& path);
 
-  // DATA_LOSS when a name no longer leads to the file that Open or Watch found.
+  // DATA_LOSS: a path of Open or Watch now names another file, or no file.
   absl::Status Check() const;
 
  private:

@@ -1,10 +1,9 @@
-// Durable storage of the global store: artifacts and their manifests, keys, origins, owners of node ids, and
-// the responses to recent mutations. One interface, one contract suite (testing/), a source file or folder
-// per backend.
+// Stores the durable facts of the global store, the manifests of artifacts, and the responses to recent
+// mutations. Each backend has its own source file or folder, and passes the contract suite of testing/.
 //
-// Thread-safe. Commits are atomic and, where the backend is durable, synced before they return. A failed
-// commit changes nothing. Errors: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for a damaged store,
-// UNAVAILABLE where a retry may help.
+// Thread-safe. A commit is atomic. A durable backend syncs the commit before Commit returns. A failed commit
+// changes nothing; etcd/store.h names one exception. Errors: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS
+// for a damaged store, UNAVAILABLE where a retry may help.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +20,14 @@
 
 namespace tensorcast::global_store {
 
-// The response to a mutation, recorded to answer repetitions of its request.
+// The response to a mutation, kept to answer a repeated request.
 struct RequestRecord {
   std::string request;   // opaque: identifies the caller's request id, method and content
   std::string response;  // opaque
   absl::Time recorded;
 };
 
-// The canonical bytes of a manifest, which the store does not interpret. Borrowed for the call.
+// The canonical bytes of a manifest. The store does not interpret them. `bytes` is borrowed for the call.
 struct ManifestBlob {
   std::string artifact_id;
   std::string_view bytes;
@@ -42,9 +41,9 @@ struct WriteBatch {
 
 struct PurgeTimes {
   absl::Time requests;
-  absl::Time tombstones;  // of deleted artifacts and keys
+  absl::Time tombstones;  // tombstones of deleted artifacts and keys
   absl::Time versions;    // tombstones of released versions (ArtifactRecord::versioned)
-  absl::Time tasks;       // of ended tasks
+  absl::Time tasks;       // ended tasks
 };
 
 class MetadataStore {
@@ -60,9 +59,9 @@ class MetadataStore {
   virtual absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) = 0;
   // The response that was recorded for `request`, if any.
   virtual absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) = 0;
-  // Deletes what is older than these times.
+  // Deletes the records that are older than the time for their kind.
   virtual absl::Status Purge(const PurgeTimes& before) = 0;
-  // The error that the next commit would return, as far as that is known without a commit. Cheap.
+  // Returns an error if the store knows that the next commit would fail. Cheap.
   virtual absl::Status Check() const = 0;
 };
 
@@ -71,22 +70,22 @@ std::unique_ptr<MetadataStore> MakeMemoryStore();
 
 struct SqliteOptions {
   std::string path;
-  uint64_t max_database_bytes = 0;  // 0: limited by the disk
+  uint64_t max_database_bytes = 0;  // 0: no limit
 };
 
-// A store in one SQLite file (FORMAT.md): a write-ahead log, every commit synced, one connection that writes
-// and one that reads. A lock on the file excludes a second global store while this one lives. After the file
-// (or its log) was removed or replaced, commits fail with DATA_LOSS. Errors of OpenSqliteStore:
-// ALREADY_EXISTS when another process has the file open; DATA_LOSS when the file is damaged or not a
-// database; FAILED_PRECONDITION when a newer version, or another program, wrote the file.
+// Opens a store in one SQLite file (FORMAT.md) with a write-ahead log. The store locks the file, which
+// excludes a second global store. If the file or its log is removed or replaced, commits fail with DATA_LOSS.
+// Errors of OpenSqliteStore: ALREADY_EXISTS if another process has the file open; DATA_LOSS if the file is
+// damaged or is not a database; FAILED_PRECONDITION if the file has another schema version or belongs to
+// another program.
 absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options);
 
-// Wraps `store` and records each operation: a span (MetadataStore/Put, ...), its duration and its errors. The
+// Wraps `store`: records a span (MetadataStore/Put, ...), the duration and the error of each operation. The
 // span is a child of the thread's current span.
 std::unique_ptr<MetadataStore> MakeObservedStore(std::unique_ptr<MetadataStore> store);
 
-// `kind` is "sqlite" (with the file's path; its folder must exist) or "memory". INVALID_ARGUMENT for another
-// kind.
+// `kind`: "sqlite" or "memory"; INVALID_ARGUMENT for another kind. `path`: the file for "sqlite", in an
+// existing folder.
 absl::StatusOr<std::unique_ptr<MetadataStore>> OpenMetadataStore(std::string_view kind,
                                                                  const std::string& path);
 

@@ -1,5 +1,5 @@
-// A thin wrapper of SQLite's C interface (https://www.sqlite.org/c3ref/intro.html): owns its objects, and
-// converts its error codes to absl::Status. Private to this folder. Thread-compatible.
+// Owns the objects of SQLite's C interface (https://www.sqlite.org/c3ref/intro.html), and converts SQLite's
+// error codes to absl::Status. Private to this folder. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ class SqliteStatement {
     return *this;
   }
 
-  // Calls `each` for each row, until `each` returns an error. Always resets the statement afterwards.
+  // Runs the statement. Calls `each` for each row, until `each` returns an error. Always resets the
+  // statement.
   using EachRow = absl::FunctionRef<absl::Status(const SqliteStatement& row)>;
   absl::Status ForEachRow(EachRow each);
   // Runs a statement without rows.
@@ -78,7 +79,7 @@ class SqliteConnection {
   sqlite3* db_;
 };
 
-// Converts SQLite's error codes; no other code classifies them. `db` may be null.
+// Converts SQLite's error codes. `db` may be null.
 absl::Status SqliteStatus(int code, sqlite3* db);
 
 }  // namespace tensorcast::global_store

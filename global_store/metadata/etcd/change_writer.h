@@ -1,15 +1,13 @@
-// Makes the changes in etcd, each at most once, in the order of the calls.
+// Writes changes to etcd, each at most once, in the order of the calls.
 //
-//   Write ─► queue ─► one waiting caller sends its change, and those that join it, as one transaction
+//   Write ─► queue ─► one waiting caller sends its change and later ones as one transaction
 //
-// A transaction compares the leader key and the number of the previous change, and replaces that number with
-// its own. So a repeated transaction, or one that etcd carries out late, changes nothing. The outcome of a
-// transaction is known before the next one is sent. If the outcome stays unknown, or another store leads,
-// this leadership ends.
+// A transaction checks that this process leads, and that the previous change was the last. So a repeated or
+// late transaction changes nothing. The writer knows the outcome of a transaction before it sends the next
+// transaction. If the outcome stays unknown, or another store leads, the writer ends this leadership.
 //
-// Errors: UNAVAILABLE once this process no longer leads; then it is unknown whether the change happened.
-// RESOURCE_EXHAUSTED for a change that is larger than etcd accepts. Other errors are etcd's refusals.
-// Thread-safe; calls block.
+// Errors: UNAVAILABLE: this process no longer leads, and the change may have happened. RESOURCE_EXHAUSTED:
+// the change is larger than etcd accepts. Other errors are those of Client. Thread-safe; calls block.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +26,13 @@
 
 namespace tensorcast::global_store::etcd {
 
-// How long a request to etcd is retried; shorter if this process stops leading.
+// How long the writer retries a request to etcd. The retries end earlier if this process stops leading.
 inline constexpr absl::Duration kPatience = absl::Seconds(10);
 
 class ChangeWriter {
  public:
-  // `client` and `leadership` must outlive this object. `sequence_key`: the key that has the number of the
-  // last change.
+  // `client` and `leadership` must outlive this object. `sequence_key`: the etcd key that has the number of
+  // the last change.
   ChangeWriter(Client* client, Leadership* leadership, std::string sequence_key)
       : client_(*client), leadership_(*leadership), sequence_key_(std::move(sequence_key)) {}
 
@@ -59,12 +57,11 @@ class ChangeWriter {
 
   absl::Mutex mutex_;
   std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // one of the waiting callers writes, for several
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // one caller sends a transaction
 
-  // Only the writing caller uses the next two: the last known value of the sequence key, and the last value
-  // that a transaction tried to set.
-  uint64_t sequence_ = 0;
-  uint64_t tried_ = 0;
+  // Only the caller that sends a transaction uses the next two fields.
+  uint64_t sequence_ = 0;  // last known value of the sequence key
+  uint64_t tried_ = 0;     // last value that a transaction tried to set
 };
 
 }  // namespace tensorcast::global_store::etcd

@@ -1,11 +1,11 @@
-// Calls to etcd's API (v3, 3.4 or newer: KV, Lease, Maintenance, Auth) on any of its members.
+// Calls etcd's API (v3 of etcd 3.4 or newer: KV, Lease, Maintenance, Auth) on any member of the etcd cluster.
+// API reference: https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/
 //
-// A call that fails for a transient reason (a member is away or stopped, the cluster has no leader) is
-// retried on the next member until its deadline; then the last error is returned as UNAVAILABLE. So etcd may
-// make a change twice, or make it after the call returned an error. Callers must only make changes for which
-// both are harmless (see change_writer.h). Other errors are etcd's own, as absl::Status. An exceeded quota is
-// RESOURCE_EXHAUSTED with the remedy. Thread-safe; calls block. API reference:
-// https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/
+// After a transient failure, such as a stopped member, the client retries the call on the next member. At the
+// call's deadline the client returns UNAVAILABLE with the last error. So etcd may make a change twice, or
+// after the call returned an error. REQUIRES: a repeated or late change is harmless (change_writer.h).
+//
+// RESOURCE_EXHAUSTED: the quota of etcd is full. Other errors are etcd's own. Thread-safe; calls block.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,18 @@ namespace tensorcast::global_store::etcd {
 
 struct ClientOptions {
   std::vector<std::string> endpoints;  // host:port each
-  // PEM files. With `ca`, connections use TLS. With `certificate` and `key`, this process authenticates with
+  // PEM files. `ca` set: connections use TLS. `certificate` and `key` set: this process authenticates with
   // them.
   std::string ca, certificate, key;
   std::string user, password;  // empty user: no login
-  // If a member does not answer within this time, a call goes to the next member.
+  // Max time for a member's answer. After this time, the client calls the next member.
   absl::Duration member_timeout = absl::Seconds(1);
 };
 
 class Client {
  public:
-  // INVALID_ARGUMENT without an endpoint, or with a file that cannot be read. Connects at the first call.
+  // Connects at the first call. INVALID_ARGUMENT: no endpoint is set, a file cannot be read, or `certificate`
+  // or `key` is set without `ca`.
   static absl::StatusOr<std::unique_ptr<Client>> Create(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;
@@ -43,7 +44,7 @@ class Client {
                                                     const etcdserverpb::RangeRequest& request);
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const RequestContext& context,
                                                 const etcdserverpb::TxnRequest& request);
-  // Makes etcd forget revisions before this one.
+  // Makes etcd forget the revisions before `revision`.
   absl::Status Compact(const RequestContext& context, int64_t revision);
   absl::StatusOr<etcdserverpb::StatusResponse> Status(const RequestContext& context);
 
@@ -52,8 +53,8 @@ class Client {
     absl::Duration ttl;  // as granted by etcd
   };
   absl::StatusOr<Lease> Grant(const RequestContext& context, absl::Duration ttl);
-  // Renews the lease. Returns how long it holds, counted from the beginning of this call. NOT_FOUND once it
-  // has ended.
+  // Renews the lease. Returns its time to live, counted from the start of this call. NOT_FOUND: the lease has
+  // ended.
   absl::StatusOr<absl::Duration> KeepAlive(const RequestContext& context, int64_t lease);
   absl::Status Revoke(const RequestContext& context, int64_t lease);
 

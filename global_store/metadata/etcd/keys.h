@@ -37,7 +37,7 @@ class Keys {
     return absl::StrFormat("%s%016x/", PiecesOf(artifact), writing);
   }
   std::string Requests() const { return root_ + "requests/"; }
-  // An index by time, to find old requests without reading all requests.
+  // An index of the requests by time.
   std::string RequestAges() const { return root_ + "request_ages/"; }
   std::string RequestAge(int64_t recorded_ns, std::string_view request) const {
     return absl::StrFormat("%s%016x/%s", RequestAges(), recorded_ns, request);
@@ -47,7 +47,7 @@ class Keys {
   std::string root_;
 };
 
-// The end of the range of all keys that begin with `prefix`. REQUIRES: `prefix` ends in '/'.
+// The key after all keys that begin with `prefix`: the end of their range. REQUIRES: `prefix` ends in '/'.
 inline std::string EndOf(std::string prefix) {
   prefix.back() = '/' + 1;
   return prefix;

@@ -1,10 +1,11 @@
-// Decides which of several global stores leads: the store that created the leader key in etcd, which is bound
-// to a lease. The transaction that creates the key also increments the cluster's counter, the epoch. Every
-// change compares the key's creation revision (Fence), so a late change of a previous leader has no effect.
+// Elects the leader of several global stores: the store that created the leader key in etcd. The key ends
+// with the leader's lease. The transaction that creates the key also increments the epoch, the cluster's
+// counter of leaders. Each change must include the comparison Fence(). So a late change of a previous leader
+// has no effect.
 //
-// A leader only trusts its own clock (CLOCK_BOOTTIME). It leads for a little less than the lease, counted
-// from when it *sent* the last keepalive that etcd answered. So it stops before another store can begin, even
-// if it was stopped, suspended or cut off meanwhile. etcd's own locks are not used. Thread-safe.
+// A leader trusts only its own clock (CLOCK_BOOTTIME). The leader leads for a little less than its lease,
+// counted from when it *sent* the last keepalive that etcd answered. So the leader stops before another store
+// begins, even after a suspend or without a network. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -29,12 +30,12 @@ namespace tensorcast::global_store::etcd {
 
 struct LeadershipOptions {
   std::string prefix;                     // the prefix of all keys of this cluster
-  absl::Duration ttl = absl::Seconds(2);  // of the lease; etcd's min is two seconds
-  std::string name;                       // of this process, for people
+  absl::Duration ttl = absl::Seconds(2);  // of the lease; etcd's min is 2 s
+  std::string name;                       // name of this process, for people
   std::string address;                    // the address of this process for clients
 };
 
-// How a global store registers itself.
+// The name and the address of a global store, as registered in etcd.
 struct StoreAddress {
   std::string name;
   std::string address;
@@ -43,42 +44,42 @@ struct StoreAddress {
 
 class Leadership {
  public:
-  // Blocks until this process leads, even while etcd does not answer. Calls `on_leader` with the leading
-  // store at each change. FAILED_PRECONDITION if a newer version wrote the data. CANCELLED when the context
-  // is cancelled. `client` must outlive the result.
+  // Blocks until this process leads, even while etcd does not answer. Meanwhile calls `on_leader` with each
+  // new leading store. FAILED_PRECONDITION: the metadata has another format. CANCELLED: the context was
+  // cancelled. `client` must outlive the result.
   static absl::StatusOr<std::unique_ptr<Leadership>> Campaign(
       Client* client, const LeadershipOptions& options, const RequestContext& context,
       absl::FunctionRef<void(const StoreAddress&)> on_leader);
-  // Resigns, so that another store need not wait for the lease to end.
+  // Resigns, so that another store can lead at once.
   ~Leadership();
   Leadership(const Leadership&) = delete;
   Leadership& operator=(const Leadership&) = delete;
 
   absl::Duration led_for() const;
-  // How long this store still leads if etcd does not answer; zero once it no longer leads.
+  // How long this store still leads without an answer from etcd; zero: it no longer leads.
   absl::Duration left() const;
-  // OK while no other store can lead; afterwards always UNAVAILABLE.
+  // OK while this store leads, so no other store can; afterwards always UNAVAILABLE.
   absl::Status Check() const;
-  // A context for calls that only a leader makes. It ends after `patience`, or with the leadership; Check()
-  // then returns the reason.
+  // A context for calls that only a leader makes. The context ends after `patience`, or with the leadership.
+  // When the leadership has ended, Check() returns the reason.
   RequestContext While(absl::Duration patience) const;
-  // Ends the leadership now. Check returns `why`, unless the leadership had already ended.
+  // Ends the leadership now. Afterwards Check returns `why`, unless the leadership had already ended.
   void StepDown(const absl::Status& why);
-  // Calls `lost` once, on its own thread, when the leadership ends; at once if it has already ended. Not
-  // called for a resignation.
+  // Calls `lost` once, on a thread of this object, when the leadership ends, or at once if it has ended. A
+  // resignation does not call `lost`.
   void OnLost(std::function<void(const absl::Status&)> lost);
 
   // The comparison that makes a transaction depend on this leadership.
   etcdserverpb::Compare Fence() const;
 
-  // The number grows with each leader of this cluster; rpc::Epoch's cluster is the etcd cluster.
+  // The epoch's number grows with each leader; the epoch's cluster is the etcd cluster.
   const rpc::Epoch& epoch() const { return epoch_; }
 
  private:
   struct Term {
     int64_t lease = 0;
     absl::Duration ttl;
-    absl::Duration since;  // since boot, when the lease was requested
+    absl::Duration since;  // time since boot when the lease was requested
     int64_t created = 0;   // revision of the leader key's creation
     rpc::Epoch epoch;
   };

@@ -1,5 +1,5 @@
-// The running global stores that share an etcd and a prefix, whether they lead or wait. The list is for
-// people; no decision depends on it. Each store has a key with its own lease. Thread-safe.
+// Lists the running global stores of an etcd prefix, whether they lead or wait. The list is for people: no
+// decision depends on it. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ namespace tensorcast::global_store::etcd {
 
 class Membership {
  public:
-  // Registers in the background, and again when etcd has lost the registration. Uses only the prefix, name
-  // and address of the options. `client` must outlive this object.
+  // Registers this process in the background, and again if etcd loses the registration. Does not use
+  // `options.ttl`. `client` must outlive this object.
   Membership(Client* client, const LeadershipOptions& options);
-  // Unregisters if etcd answers.
+  // Unregisters this process if etcd answers.
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // The running stores, sorted by name. Asks etcd.
+  // Reads the running stores from etcd. Sorted by name.
   absl::StatusOr<std::vector<StoreAddress>> List(const RequestContext& context) const;
 
  private:

@@ -1,7 +1,5 @@
-// The operations of one change of the metadata in etcd, and how many operations etcd accepts in one
-// transaction. Several changes become one transaction if they delete nothing.
-//
-// These functions do not fail. If fits() is false, the change is too large for etcd. Thread-compatible.
+// The puts and deletes of one change in etcd, and etcd's limits on a transaction. The functions do not fail.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -13,29 +11,29 @@
 
 namespace tensorcast::global_store::etcd {
 
-// etcd's default for --max-txn-ops is 128. A nested transaction may have 128 operations minus those of the
-// outer transaction. The outer transaction has at most 64: kTxnsInTxn nested transactions, and the put of
-// the sequence key. So each nested transaction may have 128 - 64 = kOperations operations.
+// etcd's default --max-txn-ops, 128, limits a nested transaction to 128 operations minus those of the outer
+// transaction. The outer transaction has at most 64: kTxnsInTxn nested transactions and the put of the
+// sequence key.
 inline constexpr size_t kTxnsInTxn = 63;
-inline constexpr size_t kOperations = 64;
+inline constexpr size_t kOperations = 64;  // in a nested transaction: 128 - 64
 
-// If a key has several operations, only the last one counts, because etcd accepts only one for each key.
+// Of several operations on one key, only the last is sent: etcd accepts one operation for each key.
 class Operations {
  public:
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
-  // Deletes all keys that begin with `folder`, including those that this change has put so far.
+  // Deletes all keys that begin with `folder`, including keys that this object has put so far.
   void DeleteFolder(const std::string& folder);
   void Add(const Operations& other);
 
   size_t count() const { return puts_.size() + deletes_.size() + folders_.size(); }
   size_t bytes() const;
+  // Whether etcd accepts the change.
   bool fits() const;
-  // Whether both changes can be sent as one transaction: together they fit, and neither deletes. etcd
-  // refuses a transaction that puts and deletes the same key.
+  // Whether one transaction can hold both changes: together they fit, and both only put.
   bool JoinsWith(const Operations& other) const;
 
-  // Adds the operations to the branch that the transaction takes if its comparisons hold.
+  // Adds the operations to the success branch of the transaction.
   void AppendTo(etcdserverpb::TxnRequest& txn) const;
 
  private:

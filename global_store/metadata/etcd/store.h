@@ -1,10 +1,7 @@
 // The metadata store on etcd (FORMAT.md), written by the leader.
 //
-// Each change is one transaction (change_writer.h). A manifest is first written in pieces, below a new name.
-// It exists once a transaction refers to that name; pieces without such a transaction are deleted.
-//
-// Errors besides those of MetadataStore: UNAVAILABLE once this process no longer leads; then it is unknown
-// whether the change happened. RESOURCE_EXHAUSTED for a change that is larger than etcd accepts.
+// Errors besides those of MetadataStore: UNAVAILABLE: this process no longer leads, and the change may have
+// happened. RESOURCE_EXHAUSTED: the change is larger than etcd accepts.
 #pragma once
 
 #include <memory>
@@ -16,7 +13,7 @@
 
 namespace tensorcast::global_store::etcd {
 
-// `client` and `leadership` must outlive the store. `prefix`: that of LeadershipOptions.
+// `client` and `leadership` must outlive the store. `prefix`: as in LeadershipOptions.
 std::unique_ptr<MetadataStore> MakeStore(Client* client, Leadership* leadership, const std::string& prefix);
 
 }  // namespace tensorcast::global_store::etcd
