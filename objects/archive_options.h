@@ -1,5 +1,5 @@
-// The configuration key `daemon.archives`: the places outside this host to which the daemon may write.
-// (Places in daemon.origins may only be read.) A value; thread-compatible.
+// The configuration key `daemon.archives`: the places outside this host to which the daemon may write. A
+// value; thread-compatible.
 #pragma once
 
 #include <string>

@@ -48,14 +48,13 @@ absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const Req
 // Writes the credentials to a sealed memfd, which the caller offers on the handle socket. RESOURCE_EXHAUSTED
 // if the system gives no memfd; INVALID_ARGUMENT if the credentials have more than 64 KiB.
 absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials);
-// Reads a memfd that Hand made. INVALID_ARGUMENT for any other file, because an unsealed file could change or
-// block while it is read.
+// Reads a memfd that Hand made. INVALID_ARGUMENT for any other file.
 absl::StatusOr<ClientCredentials> Take(int memory_file);
 
 // Opens a store for the import of `uri`. The store reads only `uri` and the objects below `uri`, and does not
 // read the hub's cache of this host. `environment`: the environment of this process. The store connects to a
-// loopback or link-local address only if `environment` names it as an endpoint, because a service there may
-// trust the daemon but not the client. `rates` limits all reads of this process; null: no limit.
+// loopback or link-local address only if `environment` names that address as an endpoint. `rates` limits all
+// reads of this process; null: no limit.
 // INVALID_ARGUMENT if the credentials do not fit the URI's scheme, or the scheme uses no credentials.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
                                                            ClientCredentials credentials,

@@ -1,7 +1,6 @@
-// Asks the providers in order, and uses the credentials of the first one that is configured. It asks again
-// before the credentials expire, so a read that takes hours continues with new keys. One caller at a time
-// asks the providers. Meanwhile other callers get the current keys if these are still valid; otherwise they
-// wait. Thread-safe.
+// Uses the credentials of the first configured provider, and asks the providers again before the credentials
+// expire. One caller at a time asks the providers. Meanwhile other callers get the current keys, or wait if
+// the current keys have expired. Thread-safe.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,6 @@
 // The providers of credentials, as in AWS's SDKs and Tools Reference Guide ("Standardized credential
-// providers"). Each call of a provider reads its source again. It returns nullopt if it is not configured,
-// and an error if it is configured but gives no credentials. Providers have no state except the HttpClient;
-// thread-safe.
+// providers"). Each call of a provider reads its source again. A provider that is not configured returns
+// nullopt. A configured provider returns credentials or an error. Thread-safe.
 #pragma once
 
 #include <functional>

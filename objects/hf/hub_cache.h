@@ -2,7 +2,7 @@
 //
 //   models--org--name/refs/<revision>             a file with the commit
 //   models--org--name/snapshots/<commit>/<path>   a link to a blob
-//   models--org--name/blobs/<name>                the bytes; a name of 64 digits is their SHA-256, one of
+//   models--org--name/blobs/<name>                the bytes; a name of 64 digits is their SHA-256, a name of
 //                                                 40 digits is git's id
 //
 // This code never writes to the folder. Stateless; thread-safe.
@@ -26,9 +26,9 @@ namespace tensorcast::objects {
 // $HOME/.cache.
 std::string HubCacheFolder(const Environment& environment);
 // The token in HF_TOKEN, else in the file $HF_TOKEN_PATH, which is by default the file that `hf auth login`
-// writes. Empty if there is none.
+// writes. Empty without a token.
 Secret HubToken(const Environment& environment);
-// Whether HF_HUB_OFFLINE is set: to 1, ON, YES or TRUE in any case, as huggingface_hub reads it.
+// Whether HF_HUB_OFFLINE is set: to 1, ON, YES or TRUE (upper or lower case), as huggingface_hub reads it.
 bool HubIsOffline(const Environment& environment);
 
 // The cache's folder with the files of the name's revision. Some of the files may be missing. NOT_FOUND if

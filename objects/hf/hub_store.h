@@ -26,12 +26,12 @@ struct HubOptions {
     return absl::OkStatus();
   };
   std::function<bool(const Url&)> may_be_local;  // as HttpRequest::may_be_local
-  // The cache folder of huggingface_hub, and the store that opens files there. If that folder has all
-  // safetensors files of the commit, the model is read from there. If the hub cannot be reached, the revision
-  // that was downloaded last is read from there. If `files` is null, everything is read from the hub.
+  // `cache_folder`: of huggingface_hub. `files` opens files in this folder; null: the cache is not used. A
+  // model is read from the cache if the cache has all safetensors files of the commit. If the hub cannot be
+  // reached, the commit that the cache has for the revision is used.
   std::string cache_folder;
   std::shared_ptr<const ObjectStore> files;
-  bool offline = false;  // never ask the hub
+  bool offline = false;  // Find does not ask the hub
 };
 
 std::unique_ptr<ObjectStore> MakeHubStore(std::shared_ptr<HttpClient> http, HubOptions options);

@@ -1,15 +1,13 @@
-// A client for HTTP/1.1 (RFC 9110, RFC 9112) over libcurl. Each request runs on its caller's thread, and
-// keeps its connection open for the next request to the same server. To read in parallel, call Fetch from
-// several threads: each uses its own connection.
+// A client for HTTP/1.1 (RFC 9110, RFC 9112) over libcurl. Each request runs on its caller's thread. To read
+// in parallel, call Fetch from several threads. Connections stay open for later requests.
 //
-// A request ends at once when its context ends. Otherwise it continues as long as bytes arrive, however
-// slowly. An attempt fails if no byte arrives for HttpLimits::stall. Failures that may pass (5xx, 429,
-// timeouts, lost connections, short bodies) are retried after a random pause, a bounded number of times.
-// HttpCounts and the metrics tc_object_* count the retries. A server that has never answered gets fewer
-// attempts. A retry of a ranged read continues where the last attempt ended, if the server serves ranges.
+// A request ends at once when its context ends. An attempt fails if no byte arrives for HttpLimits::stall.
+// Failures that may pass (5xx, 429, timeouts, lost connections, short bodies) are retried after a random
+// pause, within HttpLimits. HttpCounts and the metrics tc_object_* count the retries. A retry of a ranged
+// read continues where the last attempt ended, if the server serves ranges.
 //
-// HttpClient follows redirects, libcurl does not. HttpRequest::may_follow decides about each redirect. A
-// redirect from https to http is refused, and the headers of a request are never sent to another origin.
+// HttpRequest::may_follow decides about each redirect. A redirect from https to http is refused, and the
+// headers of a request are never sent to another origin.
 //
 // Thread-safe. Errors name the request by its `subject`, never by its URL, which may be signed: UNAVAILABLE
 // (all attempts failed), FAILED_PRECONDITION (the object has changed since it was opened), DATA_LOSS (the

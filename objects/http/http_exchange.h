@@ -20,8 +20,8 @@ class HttpExchange {
   // attempts have read; this attempt adds its own.
   HttpExchange(const HttpRequest& request, uint64_t& done) : request_(request), done_(done) {}
 
-  // To be called with each header line, and with each part of the body. False ends the transfer; refusal()
-  // has the reason.
+  // Call these with each header line, and with each part of the body. False ends the transfer; refusal() has
+  // the reason.
   bool AddHeader(std::string_view line);
   bool AddBody(std::string_view data);
 
@@ -33,8 +33,8 @@ class HttpExchange {
   // KiB. RESOURCE_EXHAUSTED: a body that is not a range has more than 64 MiB.
   const absl::Status& refusal() const { return refusal_; }
 
-  // To be called after the transfer has succeeded. UNAVAILABLE if the body of a ranged read is too short. OK
-  // if the range is complete, or if the reply has no range (another status than 2xx).
+  // Call it after the transfer has succeeded. UNAVAILABLE if the body of a ranged read is too short. OK if
+  // the range is complete, or if the reply has no range (another status than 2xx).
   absl::Status Finish();
 
  private:

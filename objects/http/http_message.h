@@ -57,9 +57,8 @@ struct HttpRequest {
   std::function<absl::StatusOr<HttpHeaders>(const Url&)> authorize;
   // OK if a redirect may be followed. Null: a redirect is returned as the reply.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  // Whether the host of this URL (of the request or of a redirect) may have a loopback or link-local address.
-  // If not, no connection to such an address is made, whatever the host name resolves to. Null: every host
-  // may.
+  // Whether a connection for this URL (of the request or of a redirect) may go to a loopback or link-local
+  // address. Null: always.
   std::function<bool(const Url&)> may_be_local;
   bool use_proxy = true;             // use the proxy that the environment names, if any
   std::optional<HttpLimits> limits;  // replaces HttpOptions::limits

@@ -15,8 +15,8 @@ namespace tensorcast::objects {
 // Reads the range of the version that was opened. Errors: as ObjectReader::Read.
 using ReadRange = std::function<absl::Status(const RequestContext&, const RangedRead&)>;
 
-// The traits of objects that are read over a network: eight concurrent requests of 8 MiB, because of the
-// latency. `lane` must outlive the reader: pass a literal.
+// The traits of objects that are read over a network: eight concurrent requests of 8 MiB. `lane` must outlive
+// the reader: pass a literal.
 ObjectTraits NetworkTraits(std::string_view lane);
 
 // `etag`: RangedRead::etag; empty if the server's replies have no ETag of the version. `check` implements

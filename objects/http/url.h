@@ -1,7 +1,6 @@
-// Absolute http and https URLs (RFC 3986), in one form in which they are compared, signed and sent. Ambiguous
-// texts are refused. So the client connects to the same URL that the rules have checked. Values and pure
-// functions; thread-compatible. INVALID_ARGUMENT for a text that is not such a URL. Messages leave out the
-// query, which may be a signature.
+// Absolute http and https URLs (RFC 3986), in the form in which URLs are compared, signed and sent.
+// INVALID_ARGUMENT for a text that is ambiguous or not such a URL. Messages leave out the query, which may be
+// a signature. Values and pure functions; thread-compatible.
 #pragma once
 
 #include <cstdint>
