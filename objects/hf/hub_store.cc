@@ -77,8 +77,8 @@ class Hub {
     const nlohmann::json json = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
     const auto sha = json.is_object() ? json.find("sha") : json.end();
     if (!json.is_object() || sha == json.end() || !sha->is_string() || !IsHex(sha->get<std::string>(), 40)) {
-      return absl::UnavailableError(
-          absl::StrCat(subject, ": the hub's answer has no commit; check HF_ENDPOINT"));
+      return absl::UnavailableError(absl::StrCat(
+          subject, ": the answer has no commit, so no hub answered; check the hub's address (HF_ENDPOINT)"));
     }
     return sha->get<std::string>();
   }
@@ -240,8 +240,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const std::shared_ptr<Hub>& h
                                                    const Files& files) {
   const auto file = files.find(name.path);
   if (file == files.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("open ", name.Uri(), ": the revision has no file with this name; check the name"));
+    return absl::NotFoundError(absl::StrCat(
+        "open ", name.Uri(), ": the revision has no file with this name; check the name and the repository"));
   }
   ObjectIdentity identity{.uri = name.Uri(), .bytes = file->second.bytes, .version = file->second.version};
   return MakeRangedReader(std::move(identity), /*etag=*/"", NetworkTraits(kLane),

@@ -204,8 +204,8 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
       const Url url = UrlOf(call, *to);
       const bool same_endpoint = SameOrigin(url, request.url);
       if (!same_endpoint && request.url.scheme == "https" && url.scheme != "https") {
-        return absl::PermissionDeniedError(
-            absl::StrCat(subject, ": the server redirects from https to http; check the endpoint"));
+        return absl::PermissionDeniedError(absl::StrCat(subject, ": the server redirects to ", url.Origin(),
+                                                        ", which is not https; check AWS_ENDPOINT_URL"));
       }
       if (options_.may_follow && !same_endpoint) {
         TC_RETURN_IF_ERROR(options_.may_follow(request.url, url));
