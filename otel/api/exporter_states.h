@@ -1,5 +1,4 @@
-// The state of this process's telemetry exporters, for the status that this process reports. The SDK installs
-// the function, since only mains link the SDK. Thread-safe.
+// The state of this process's telemetry exporters, for the status that this process reports. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +18,8 @@ struct ExporterState {
 // The exporters of the signals that are on; none while telemetry is off.
 std::vector<ExporterState> ExporterStates();
 
-// The SDK calls this when telemetry begins, and with an empty function before telemetry ends. Returns when no
-// call of the previous function is running. `states` must not call functions of this header.
+// The SDK calls this when telemetry begins, and with an empty function before telemetry ends. Waits for
+// running calls of the previous function. `states` must not call functions of this header.
 void InstallExporterStates(std::function<std::vector<ExporterState>()> states);
 
 }  // namespace tensorcast::otel

@@ -1,13 +1,12 @@
-// The flight recorder: keeps the last minutes of this process, even if telemetry is off or the traces are not
-// sampled. It keeps the finished spans of transfers (not of every call) and the log lines, in bounded memory:
+// The flight recorder keeps the last minutes of this process in bounded memory, even if telemetry is off or
+// the traces are not sampled. It keeps the finished spans of transfers (not of every call) and the log lines;
 // the newest replace the oldest. The spans of a failed or slow transfer are exported from the recorder
-// (daemon/telemetry), and `tensorcast debug bundle` reads the recorder (rpc/records.h).
+// (daemon/telemetry). `tensorcast debug bundle` reads the recorder (rpc/records.h).
 //
-// Ids: a span that telemetry samples keeps telemetry's ids. Where a trace is not sampled, or telemetry is
-// off, the recorder gives a kept span an id of its own. The recorder changes neither the sampling decision
-// nor the mark of a trace without a span: another process decides as if there were no recorder.
+// Ids: a span that telemetry samples keeps telemetry's ids. The recorder gives every other kept span an id.
+// It changes neither the sampling decision nor the mark of a trace without a span.
 //
-// Thread-safe. Recording takes a lock only to move a record; it never blocks on anything else.
+// Thread-safe. Recording takes a lock only to move a record, and blocks on nothing else.
 #pragma once
 
 #include <array>
@@ -46,7 +45,7 @@ bool IsTransferSpan(std::string_view name);
 
 class FlightRecorder {
  public:
-  // Installs itself as the process's recorder and replaces an earlier one.
+  // Becomes the process's recorder, in place of an earlier recorder.
   explicit FlightRecorder(const FlightRecorderOptions& options = {});
   // Stops recording, and discards the recorded spans and lines.
   ~FlightRecorder();
@@ -72,13 +71,12 @@ struct RecordedSlice {
 };
 
 // The newest spans and lines of the process's recorder, of one trace or of all, up to `max_bytes` of each.
-// nullopt where no recorder is installed.
+// nullopt if no recorder is installed.
 std::optional<RecordedSlice> ReadRecorder(const std::optional<TraceId>& trace, size_t max_bytes);
 
 // Passes spans, of one or several processes, to this process's telemetry as if their trace were sampled.
-// Spans that telemetry already has are left out. A parent that is not among the spans is removed, so that no
-// trace waits for a span that is never exported. Returns the number of spans passed: 0 where telemetry is
-// off.
+// Leaves out spans that telemetry already has. Removes a parent that is not among the spans, so that no trace
+// waits for a missing span. Returns the number of spans passed: 0 if telemetry is off.
 size_t ExportSpans(const std::vector<KeptSpan>& spans);
 
 }  // namespace tensorcast::otel

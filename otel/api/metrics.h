@@ -26,7 +26,7 @@ enum class MetricId : uint16_t {};
 using LabelValues = std::span<const std::string_view>;
 
 // Receives counts and measurements: the OpenTelemetry bridge. An installed sink must live as long as the
-// process, as for TraceSink. Must not block.
+// process. Must not block.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
@@ -105,8 +105,8 @@ class GaugeObserver {
 };
 
 // Keeps a callback registered. The destructor waits for a running call of the callback. While telemetry is
-// on, it then calls the callback a last time: these values stay until telemetry ends. Do not destroy a
-// registration while holding a lock that its callback takes. Movable.
+// on, the destructor then calls the callback a last time, and these values stay until telemetry ends. Do not
+// destroy a registration while holding a lock that its callback takes. Movable.
 class GaugeRegistration {
  public:
   struct Entry;
@@ -124,8 +124,8 @@ namespace internal {
 [[nodiscard]] GaugeRegistration RegisterGauge(MetricId id, std::function<void(GaugeObserver&)> callback);
 }
 
-// A metric that callbacks report when metrics are collected: any number of callbacks, each with label values
-// of its own. An observed counter reports its total since the process began.
+// A metric that callbacks report when metrics are collected. Each of its callbacks has its own label values.
+// An observed counter reports its total since the process began.
 template <size_t kLabels>
 class Gauge {
  public:

@@ -5,10 +5,10 @@
 //   ...
 //   return span.Record(status);                    // an error marks the span
 //
-// A Span ends when it is destroyed or End() is called, whichever is first. It is a value: it may be a member
-// of an object and end on another thread, but only one thread uses it at a time. Nothing is thread-local,
-// except within an otel::Scope (or the SC_TRACE_* macros). There the span is the thread's current one: log
-// lines carry its ids, and it is the parent of spans in called code that gets no context.
+// A Span ends when it is destroyed or End() is called, whichever is first. It is a value: it may end on
+// another thread, but only one thread uses it at a time. In an otel::Scope (or the SC_TRACE_* macros) a span
+// is the thread's current span: log lines carry its ids, and it is the parent of spans in called code that
+// gets no context. Nothing else is thread-local.
 //
 // If no sink is installed (trace_sink.h), every call costs a load and a branch, context() is not valid, and
 // AttachTo changes nothing.
@@ -40,8 +40,8 @@ struct SpanOptions {
   const TraceContext* reserved = nullptr;         // from ReserveSpan, for this span; null: new ids
 };
 
-// Reserves the ids of a span that is made only when its work has ended: until then other spans can be its
-// children or link to it. Decides whether the span is recorded. With telemetry off it returns `parent`.
+// Reserves the ids of a span that is made only when its work has ended. Until then other spans can be its
+// children or link to it. Decides whether the span is recorded. Returns `parent` if telemetry is off.
 TraceContext ReserveSpan(const TraceContext& parent);
 
 // The thread's current span, or an invalid context.
@@ -154,8 +154,8 @@ class Span {
   std::optional<State> state_;
 };
 
-// Makes a span, or the context of a span elsewhere, the thread's current one as long as the scope lives.
-// Scopes nest. A scope is destroyed on the thread that made it, and its span or context must outlive it.
+// Makes a span, or the context of a span elsewhere, the thread's current one while the scope lives. Scopes
+// nest. Destroy a scope on the thread that made it, and before its span or context.
 class Scope {
  public:
   explicit Scope(Span& span) {
@@ -248,8 +248,8 @@ auto InSpan(std::string_view name, Work&& work) {
   return InSpan(name, CurrentContext(), std::forward<Work>(work));
 }
 
-// A callable that runs `work` in a new span at each call: a child of the span that is current when Traced is
-// called.
+// A callable that runs `work` in a new span at each call. The parent is the span that is current when Traced
+// is called.
 template <class Work>
 auto Traced(std::string name, Work work) {
   return [name = std::move(name), parent = CurrentContext(), work = std::move(work)](auto&&... args) {

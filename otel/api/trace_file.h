@@ -2,9 +2,9 @@
 // TraceSink of --trace-file. Needs no SDK, no collector and no sampling. Format: "Trace Event Format", The
 // Chromium Project.
 //
-// The thread that ends a span formats its event, and a thread of the TraceFile writes the event. The buffer
-// between them is bounded: if the disk is too slow, events are dropped and counted. The file is complete once
-// it is closed. After a crash the closing bracket is missing; readers accept such a file.
+// The thread that ends a span formats its event, and a thread of the TraceFile writes the event. Events that
+// the bounded buffer cannot hold are dropped and counted. After a crash the closing bracket is missing;
+// readers accept such a file.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct TraceFileOptions {
 // Thread-safe. Spans that end after Close are not written.
 class TraceFile {
  public:
-  // Makes the file and installs the sink. Returns the error of open() if that fails. Only one file gets
-  // spans: a second file replaces the first one as the sink.
+  // Makes the file and installs the sink, in place of an earlier file. Returns the error of open() if that
+  // fails.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Open(const std::string& path,
                                                          const TraceFileOptions& options = {});
   // Closes the file; logs a failure.

@@ -1,6 +1,5 @@
-// Macros for scopes: each lasts exactly as long as the block in which it is written. Scopes become spans if
-// telemetry is on, and slices of the trace file if one is written. Otherwise each costs a load and a branch,
-// and its arguments are not evaluated.
+// Macros for scopes, each of which ends with its block. Scopes become spans if telemetry is on, and slices of
+// the trace file if one is written. Otherwise a macro costs a load and a branch, and evaluates no arguments.
 //
 //   SC_TRACE_SCOPE("Disk/Read");                        // child of the thread's current span
 //   SC_TRACE_SCOPE_OF(context, "Disk/Read");            // child of a RequestContext or TraceContext

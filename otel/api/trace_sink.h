@@ -1,6 +1,5 @@
-// Sinks for spans. The api folder only describes spans; sinks, at most one of each kind, record them: the
-// OpenTelemetry bridge (otel/sdk), the trace file and the flight recorder. Without a sink a span costs one
-// load and a branch.
+// Sinks record the spans that otel/api describes. There is at most one sink of each kind: the OpenTelemetry
+// bridge (otel/sdk), the trace file and the flight recorder.
 //
 // Sinks are called from any thread. An installed sink must live as long as the process, since a thread may
 // still call a sink that was just replaced. A replaced sink records nothing. Standard library only.
@@ -22,8 +21,7 @@ namespace tensorcast::otel {
 
 enum class SpanKind : uint8_t { kInternal, kServer, kClient, kProducer, kConsumer };
 
-// A relation to a span that is not the parent: of another request, or at the other end of an asynchronous
-// stage.
+// A relation to a span that is not the parent, such as a span of another request.
 struct SpanLink {
   TraceContext context;
   AttributeList attributes = {};
@@ -65,23 +63,23 @@ class TraceSink {
  public:
   virtual ~TraceSink() = default;
 
-  // Starts a span, or returns null when it is not recorded. `context` is the span's context for its children
-  // and other processes: valid when it was reserved; otherwise the first sink sets it. Must not block.
+  // Starts a span; null if the sink does not record it. `context` is for the span's children and other
+  // processes: valid if it was reserved, otherwise the first sink sets it. Must not block.
   virtual std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) = 0;
   // The context for a span under this parent that is started later.
   virtual TraceContext Reserve(const TraceContext& parent) = 0;
 };
 
-// In the order in which the sinks see the start of a span: telemetry assigns the ids if it is on. The
-// recorder comes last: it only gives ids to spans that it keeps and that have none from another sink.
+// In the order in which the sinks see the start of a span. Telemetry assigns the ids if it is on. The
+// recorder gives ids only to spans that it keeps and that have none from another sink.
 enum class SinkKind : uint8_t { kTelemetry, kTraceFile, kRecorder };
 inline constexpr size_t kSinkKinds = 3;
 
 // Replaces the sink of that kind; null: no sink.
 void InstallTraceSink(SinkKind kind, TraceSink* sink);
 
-// For sinks, which are never destroyed: owns the object for the rest of the process. The object remains
-// reachable, so that leak checkers accept it. Thread-safe.
+// For sinks: owns the object for the rest of the process, and keeps it reachable for leak checkers.
+// Thread-safe.
 template <class T>
 T* KeepForever(std::unique_ptr<T> object) {
   struct Kept {

@@ -1,6 +1,5 @@
-// Spans of upkeep: work that a timer starts, not a request, such as reports to the global store and purges.
-// Recording all of them would fill a backend with useless traces. So such a span is held until it ends, and
-// goes to the sinks only if it failed or took long. Private to this folder.
+// Spans of upkeep (base/upkeep.h). Such a span is held until it ends, and goes to the sinks only if it failed
+// or took long. Private to this folder.
 #pragma once
 
 #include <memory>
@@ -13,7 +12,7 @@ namespace tensorcast::otel::internal {
 inline constexpr absl::Duration kLongUpkeep = absl::Seconds(1);
 
 // Copies what it needs of `start`, which has an upkeep context as its parent. The resulting span is a root
-// with the trace id of that context, so that failures in several processes can be found together.
+// with the trace id of that context.
 std::unique_ptr<SpanRecord> HoldUpkeep(const SpanStart& start);
 
 }  // namespace tensorcast::otel::internal

@@ -21,7 +21,7 @@
 namespace tensorcast::otel::sdk {
 
 enum class ExporterKind : uint8_t { kOtlpGrpc, kOtlpHttp, kConsole };
-// kParentRatio: a child follows its parent, a root the ratio. kRatio: all spans follow the ratio.
+// kParentRatio: a child follows its parent, and a root follows the ratio. kRatio: all spans follow the ratio.
 enum class SamplerKind : uint8_t { kParentRatio, kRatio, kAlwaysOn, kAlwaysOff };
 
 // The limits of one span: further items are dropped, and longer texts are cut.
@@ -32,8 +32,8 @@ struct SpanLimits {
   size_t max_attribute_bytes = 0;
 };
 
-// Callers must set the limits, sizes and times that are 0 here, except `timeout`: their defaults are in the
-// configuration (options.h).
+// Callers must set the limits, sizes and times that are 0 here, except `timeout`; options.h has their
+// defaults.
 struct BridgeOptions {
   ExporterKind exporter = ExporterKind::kOtlpGrpc;
   std::array<bool, kSignals> on_console{};  // signals that go to the console instead of `exporter`
@@ -95,11 +95,11 @@ class Bridge {
   // Does nothing if logs are off. Never blocks.
   virtual void EmitLog(const LogLine& line) = 0;
 
-  // Exports the queued items; false if that failed. May take as long as the exporters' timeouts, even if
-  // `timeout` is shorter.
+  // Exports the queued items; false if that failed. May take longer than `timeout`: as long as the exporters'
+  // timeouts.
   virtual bool Flush(std::chrono::milliseconds timeout) = 0;
 
-  // No export is tried after `when`; items that are left then count as dropped.
+  // No export begins after `when`; items that are left then count as dropped.
   virtual void GiveUpAt(std::chrono::steady_clock::time_point when) = 0;
   // Exports the rest and ends the threads. May take as long as a stuck export. Idempotent.
   virtual void Shutdown() = 0;

@@ -1,8 +1,7 @@
 // The totals of one counter, in one cell for each combination of label values.
 //
-// The SDK's synchronous counters hash copied strings and take a spin lock at each addition. Here an addition
-// is a look-up and an atomic addition. The SDK reads the totals when it collects, as it does for any
-// observable counter. Standard library only.
+// An addition is a look-up and an atomic addition; the SDK's synchronous counters take a lock at each
+// addition. The SDK reads the totals when it collects. Standard library only.
 #pragma once
 
 #include <array>
@@ -20,10 +19,8 @@ namespace tensorcast::otel::sdk {
 // Thread-safe; adding to an existing cell takes no lock.
 class CounterCells {
  public:
-  // Max cells. Combinations of label values beyond this number share one more cell, with "other" for all
-  // labels; adding to that cell takes a lock. Together these are the max number of series that the SDK keeps
-  // separate. If there were more, the SDK would merge the rest into one series, and would add their totals
-  // to that series again at each collection.
+  // Max cells. Further combinations of label values share one more cell, with "other" for all labels; adding
+  // to that cell takes a lock. With more series the SDK would report wrong totals.
   static constexpr size_t kMaxCells = 1998;
 
   CounterCells();

@@ -1,9 +1,8 @@
 // Makes the exporters of each signal from BridgeOptions. Includes OpenTelemetry.
 //
 // The SDK's own exporters send metrics to an OTLP collector. Spans and log records encode themselves
-// (otlp_encoders.h), and exporters of this folder send those bytes. The SDK's exporters cannot do that: they
-// consume their items, and do not say why a collector refused them. So no item could be sent again (guards.h,
-// export_trouble).
+// (otlp_encoders.h), and exporters of this folder send those bytes. So a failed export can be repeated, which
+// the SDK's exporters do not allow.
 #pragma once
 
 #include <memory>

@@ -32,9 +32,9 @@ namespace otel_trace = opentelemetry::sdk::trace;
 using Complain = std::function<void(std::string_view)>;
 using Timeout = std::chrono::microseconds;
 
-// Facts about the export that runs on this thread. The SDK's metrics exporter over HTTP returns success when
-// it failed, and only logs the failure, so bridge.cc reads the SDK's log. The exporter over gRPC does not say
-// why it failed, so even a permanently refused export is retried.
+// Facts about the export that runs on this thread. The SDK's HTTP exporter of metrics only logs a failure, so
+// bridge.cc reads the SDK's log. A failed export of metrics over gRPC is always retried, because the SDK does
+// not say why it failed.
 struct ExportTrouble {
   bool failed = false;
   bool final = false;                        // a retry cannot succeed

@@ -26,8 +26,7 @@ enum class LogFormat { kText, kJson };
 std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format);
 
 // From now on stderr shows lines of `min_severity` or above in this format, one write each. A FATAL line is
-// written twice, first without and then with the stack: as text by Abseil, as JSON by this sink, with the
-// stack as a member. May be called again; the last call counts. Thread-safe.
+// written twice, first without and then with the stack. The last call counts. Thread-safe.
 void InstallStderrLog(LogFormat format, absl::LogSeverity min_severity);
 
 // Sends lines to the bridge; never blocks. Lines about telemetry itself are not sent.

@@ -1,6 +1,5 @@
-// Checks the values of the section observability.otel, and keeps the first error. Limits and defaults of a
-// key are those that proto/config.proto declares. So the same limits apply to a file and to code that sets
-// the message (the client library, tests).
+// Checks the values of the section observability.otel, and keeps the first error. proto/config.proto declares
+// the limits and defaults of each key.
 //
 // Each check changes its output only if the value is right. Thread-compatible.
 #pragma once

@@ -30,12 +30,13 @@ struct Options {
   bool resource_metrics = true;
 };
 
-// Combines the configuration with the environment: TENSORCAST_OTLP_ENDPOINT; TENSORCAST_OTEL_DEBUG=1, which
-// turns telemetry on, to the console, whatever the configuration says; OTEL_SDK_DISABLED=true, which turns it
-// off; and the OTEL_* variables, which the configuration overrides. INVALID_ARGUMENT, naming the key or the
-// variable, for an invalid or unavailable value. With telemetry off, the variables are not checked, since
-// they may be for other programs. `resource` overrides the attributes that every process has; the environment
-// and the configuration override `resource`.
+// Combines the configuration with the environment:
+// - TENSORCAST_OTEL_DEBUG=1 turns telemetry on, to the console, whatever the configuration says.
+// - OTEL_SDK_DISABLED=true turns telemetry off.
+// - The configuration overrides TENSORCAST_OTLP_ENDPOINT and the other OTEL_* variables.
+// INVALID_ARGUMENT, with the key or the variable, for an invalid or unavailable value. While telemetry is
+// off, the variables are not checked. `resource` overrides the attributes that every process has; the
+// environment and the configuration override `resource`.
 absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role,
                                        const ResourceAttributes& resource = {});
 

@@ -1,7 +1,7 @@
 // Writes OTLP messages for otlp_encoders.h: the part of protobuf's wire format that OTLP needs, with the
-// SDK's attribute values and ids. The format allows fields in any order. The length of a nested message is
-// computed before it is written, so no byte is written twice. `String` is a std::string with any allocator.
-// Stateless. Includes OpenTelemetry. Specification: https://protobuf.dev/programming-guides/encoding/.
+// SDK's attribute values and ids. The length of a nested message is computed before it is written. `String`
+// is a std::string with any allocator. Stateless. Includes OpenTelemetry. Specification:
+// https://protobuf.dev/programming-guides/encoding/.
 #pragma once
 
 #include <bit>

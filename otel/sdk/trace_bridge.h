@@ -23,9 +23,8 @@ struct SpanPipeline {
   bool file_paths = false;  // keep file paths in error messages
 };
 
-// The sink drives the SDK's sampler, recordables and processor directly, without the SDK's tracer and span.
-// Those take a lock for each call, keep a record for each of several processors, and set the thread's current
-// span. None of this is needed here, and it doubled the cost of a span of an RPC.
+// The sink drives the SDK's sampler, recordables and processor directly. The SDK's tracer and span would
+// double the cost of a span of an RPC.
 //
 // The recorded data points into the sink: the sink must outlive its spans, including those in the processor's
 // queue.

@@ -18,8 +18,7 @@ namespace tensorcast::otel {
 // Owns itself: deletes itself when gRPC no longer uses it. Its functions run on gRPC's threads.
 class ExportCall : public grpc::ServerGenericBidiReactor {
  public:
-  // Starts to read the request. gRPC begins the read only after the CallFactory returned, when the derived
-  // object is complete.
+  // Starts to read the request. gRPC begins the read only after the CallFactory returned.
   explicit ExportCall(const grpc::GenericCallbackServerContext& context) : method_(context.method()) {
     StartRead(&request_);
   }
