@@ -124,7 +124,7 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
     }
     Raise(absl::ResourceExhaustedError(
         absl::StrCat("start a call: this process cannot start a thread: ", error.what(),
-                     "; raise the limit of threads (`ulimit -u`)")));
+                     "; raise the limit of threads (`ulimit -u`, or pids.max of the container)")));
   }
 }
 

@@ -1,7 +1,6 @@
-// Call: an operation of the client library that runs on its own thread. Python can wait for it in steps
-// (Ctrl-C), by a descriptor (asyncio), or not at all. The thread never enters the interpreter, so a busy or
-// finalized interpreter cannot stop the thread. The thread stores its result, progress and news, and callers
-// that hold the GIL fetch them.
+// An operation of the client library that runs on its own thread. Python waits for a Call in steps (Ctrl-C),
+// by a descriptor (asyncio), or not at all. The thread never enters the interpreter: it stores the result,
+// progress and news, and callers with the GIL fetch them.
 //
 // Threading: every method is called with the GIL, and from any thread. After a fork the child's copy is
 // unusable: its methods raise, and its destructor does nothing.
@@ -57,7 +56,7 @@ class Call {
   nanobind::object Progress();
   // The news since the previous Take, in the order of arrival.
   nanobind::list Take();
-  // The result, or raises the call's error. REQUIRES: the call has ended. May be called once.
+  // Returns the result, or raises the call's error. REQUIRES: the call has ended. May be called once.
   nanobind::object Result();
 
  private:

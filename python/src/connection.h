@@ -86,8 +86,7 @@ struct Caller {
   const Call::Listener& listener;
 
   client::Client& plain() const { return connection->plain(); }
-  // A client with GPUs opens the CUDA runtime in this process, which costs memory and time: only calls that
-  // attach to GPU memory, or put from it, use one.
+  // `gpus`: the call attaches to GPU memory or puts from GPU memory, and so needs the CUDA runtime.
   absl::StatusOr<client::Client*> Choose(bool gpus) const {
     return gpus ? connection->WithGpus(context.cancellation) : &connection->plain();
   }
@@ -118,8 +117,8 @@ auto Method(Work work) {
   };
 }
 
-// BindConnection binds Python's Client and the function that connects one. The other functions bind its
-// methods: for programs (client.cc), for operators (administration.cc), about the versions of keys
+// BindConnection binds Python's Client and the function that connects a Client. The other functions bind the
+// methods of Client: for programs (client.cc), for operators (administration.cc), about the versions of keys
 // (versions.cc), and for live leases (live.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 void BindTransfers(nanobind::class_<Client>& type);

@@ -1,7 +1,6 @@
-// Raises statuses as Python exceptions, and guards objects against use after a fork. tensorcast/errors.py has
-// the exception classes and selects one by the name of the status code. A forked child has copies of our
-// objects, but not their threads, and must not use their connections. The child can only read memory that was
-// mapped before the fork.
+// Raises statuses as the exceptions of tensorcast/errors.py, and guards objects against use after a fork. A
+// forked child has no copies of our threads, and must not use our connections. The child can only read memory
+// that was mapped before the fork.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +15,7 @@ namespace tensorcast::python {
 // Called with the GIL. REQUIRES: `status` is an error.
 [[noreturn]] void Raise(const absl::Status& status);
 
-// Raises the error of a call in a forked child: threads and connections stayed with the parent.
+// Raises the error of a call in a forked child.
 [[noreturn]] void RaiseForked();
 
 // Remembers the process in which an object was made. Immutable.

@@ -37,7 +37,7 @@ DType ChooseDType(const std::string& name, const std::optional<std::string>& wan
   if (wanted.has_value()) {
     const DTypeInfo* info = FindDType(*wanted);
     if (info == nullptr) {
-      Refuse(name, absl::StrCat("there is no dtype ", *wanted, "; pass a dtype of safetensors"));
+      Refuse(name, absl::StrCat("safetensors has no dtype ", *wanted, "; pass a dtype of safetensors"));
     }
     return info->dtype;
   }
@@ -59,14 +59,14 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
     Refuse(name,
-           "the value is not a packed array in row-major order that DLPack or the buffer protocol can show; "
+           "the value is not a contiguous row-major array with DLPack or the buffer protocol; "
            "pass a contiguous copy");
   }
   // A tensor that stands for another (torch's DTensor) or that lost its storage says address 0, to which
   // its offset may have been added. Nothing is ever mapped in the first page.
   if (array.nbytes() > 0 && reinterpret_cast<uintptr_t>(array.data()) - array.byte_offset() < kPageBytes) {
     Refuse(name,
-           "the array's address is null, so the array has no memory of its own; put the array that it wraps");
+           "the array's address is null, so the array has no memory of its own; pass the wrapped array");
   }
   client::PutTensor tensor{.name = name, .dtype = ChooseDType(name, dtype, array)};
   if (shape.has_value()) {

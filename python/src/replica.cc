@@ -147,7 +147,7 @@ int GetArrayBuffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   if (format == nullptr) {
     return RefuseBuffer(
         buffer,
-        "read a tensor's buffer: the buffer protocol has no name for this dtype; use .raw, or .numpy()");
+        "read a tensor's buffer: the buffer protocol has no name for this dtype; use .raw, or .torch()");
   }
   // What may be written to is the private memory (PrivateData), which the buffer protocol does not give.
   if ((flags & PyBUF_WRITABLE) != 0) {
