@@ -91,8 +91,10 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
     decision.certificate = *std::move(certificate);
     // TLS always shows a certificate. A connection that is not a unix socket must not get the rights of one.
     if (decision.certificate == nullptr && !call.peer().starts_with("unix:")) {
-      decision.refused = absl::UnauthenticatedError(absl::StrCat(
-          "call ", label, ": the connection shows no certificate; set security.certificate of the caller"));
+      decision.refused = absl::UnauthenticatedError(
+          absl::StrCat("call ", label,
+                       ": the connection shows no certificate; set security.ca, security.certificate and "
+                       "security.key of the caller"));
       return decision;
     }
   }

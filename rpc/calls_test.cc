@@ -300,8 +300,9 @@ TEST(ProtocolVersion, CallerOfOtherProtocolVersion_IsRefusedBeforeHandler) {
        {std::pair{"", "names no version"}, {"1", "has version 1"}, {"3", "has version 3"}}) {
     const auto expect_refused = [told = told](const grpc::Status& status) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-      EXPECT_THAT(status.error_message(),
-                  HasSubstr(absl::StrCat(told, ", and this process has version 2; upgrade the older one")));
+      EXPECT_THAT(
+          status.error_message(),
+          HasSubstr(absl::StrCat(told, ", and this process has version 2; upgrade the older process")));
     };
     const auto make_call = [said = said] {
       auto call = std::make_unique<grpc::ClientContext>();

@@ -136,7 +136,7 @@ absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& conte
       return absl::UnavailableError(
           absl::StrCat(what,
                        ": the server refused or ended the connection; check the address of the server and "
-                       "the certificates of both ends"));
+                       "the certificates of client and server"));
     }
     channel.WaitForStateChange(state,
                                ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kCancellationLook)));

@@ -74,7 +74,7 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
     if (security::Contains(wanted_, peer->name.role) && named) return absl::OkStatus();
     return absl::PermissionDeniedError(absl::StrCat(
         operation, ": the server's certificate names ", peer->name.ToString(), ", and this process expects ",
-        security::RolesText(wanted_), name_.empty() ? "" : "/", name_, " there; check the address"));
+        security::RolesText(wanted_), name_.empty() ? "" : "/", name_, "; check the address"));
   }
 
   const std::shared_ptr<security::Identity> identity_;

@@ -72,7 +72,7 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
     bytes_ -= message_bytes;
     return absl::UnavailableError(absl::StrCat("receive a stream: all running streams together have ",
                                                together, " bytes (at most ", bounds_.max_bytes_together,
-                                               "); try again when some have ended"));
+                                               "); try again when some streams have ended"));
   }
   return absl::OkStatus();
 }

@@ -30,7 +30,7 @@ absl::Status Check(const Metadata& metadata, std::string_view who, std::string_v
   return absl::FailedPreconditionError(absl::StrCat(
       "compare protocol versions: the ", who, " at ", peer, " ", theirs, ", and this process has version ",
       kProtocolVersion,
-      "; upgrade the older one: clients, daemons and the global store of a cluster need the same version"));
+      "; upgrade the older process: clients, daemons and the global store need the same version"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace tensorcast::rpc {
 namespace {
 
 constexpr char kNeedsCertificates[] =
-    ", and there are none: set security.ca, security.certificate and security.key";
+    ", and no certificates are set; set security.ca, security.certificate and security.key";
 
 }  // namespace
 
@@ -83,7 +83,8 @@ void SecurityOptions::Log() const {
                                        << credentials->identity().self().name.ToString();
   LOG_IF(WARNING, insecure)
       << "security.insecure: TCP connections are in clear, and every process that reaches a port of this "
-         "may read, write and delete everything; set security.ca, security.certificate and security.key "
+         "process may read, write and delete everything; set security.ca, security.certificate and "
+         "security.key "
          "instead";
 }
 
