@@ -1,10 +1,8 @@
-// Decides whether a caller may make a call. A server has an AccessControl if it has certificates, or a socket
-// that grants only some roles. The server's interceptor asks the AccessControl before each call, and a
-// refused call ends before its handler runs.
+// Decides whether a caller may make a call. The server's interceptor asks before each call, and a refused
+// call ends before its handler runs.
 //
-// A process that calls on behalf of another caller sends that caller's name (metadata `tc-caller`). Only
-// nodes may do that. Such calls have the rights of a client, never of an operator, so no process can delete
-// or drain with a node's certificate.
+// A node that calls on behalf of another caller sends that caller's name (metadata `tc-caller`). Only nodes
+// may send a name. Such a call has the rights of a client, never of an operator.
 //
 // Internal to this folder; thread-safe.
 #pragma once
@@ -64,7 +62,7 @@ class AccessControl {
   };
   void CancelOverdue();
 
-  // The error for a caller that may not make the call, with the remedy.
+  // The error, with a remedy, for a caller that may not make the call.
   absl::Status Refusal(std::string_view label, const Caller& caller, security::RoleSet wanted) const;
 
   const Options options_;

@@ -3,8 +3,7 @@
 // A task waits in the line of its class. Lines are served in the order of the classes. Every kTurnOfOthers-th
 // task is the oldest of all lines, so that no class starves. A line refuses further tasks if it is full, or
 // if its first task has waited too long. The error is UNAVAILABLE with RetryAfter (retry_after.h). Each
-// refused caller gets a later time to return, spaced by the duration of a task, so that refused callers
-// return one after the other. Thread-safe.
+// refused caller gets a later time to return than the previous refused caller. Thread-safe.
 #pragma once
 
 #include <array>
@@ -32,7 +31,7 @@ class AdmissionQueue {
 
   struct Options {
     size_t max_waiting = 4096;  // tasks in each line
-    // A line refuses further tasks while its first task has waited this long. Must be shorter than the
+    // A line refuses further tasks while its first task has waited for this time. Must be shorter than the
     // callers' timeouts.
     absl::Duration max_wait = absl::Seconds(2);
     // The min and max delay for refused callers.
@@ -52,9 +51,8 @@ class AdmissionQueue {
   // The line for the calls of a class. Lives as long as the queue.
   TaskRunner& line(Class of) { return lines_[static_cast<size_t>(of)]; }
 
-  // How far the server is behind with nodes' calls (all classes but kCall): the longest wait of the calls
-  // that wait now, and at least max_wait if a call was refused since the previous TakeLag. Zero: the server
-  // keeps up.
+  // How far the server is behind with nodes' calls (all classes except kCall): the longest wait of a call
+  // that waits now. At least max_wait if a call was refused since the previous TakeLag.
   absl::Duration TakeLag();
 
  private:
@@ -75,8 +73,7 @@ class AdmissionQueue {
   };
 
   absl::Status Admit(Line& line, TaskRunner::Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Refuse(Line& line, SteadyTime now, std::string_view why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Refuse(Line& line, SteadyTime now, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunNext() ABSL_LOCKS_EXCLUDED(mutex_);
   Line& NextLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

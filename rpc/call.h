@@ -1,12 +1,12 @@
-// Calling a service: blocking helpers that use the RequestContext. The call gets the context's deadline and
-// cancellation. The context's trace and request id travel as metadata. Errors are returned as absl::Status.
+// Blocking helpers to call a service. The call gets the RequestContext's deadline and cancellation. The
+// context's trace and request id travel as metadata.
 //
 //   TC_ASSIGN_OR_RETURN(v1::BindKeyResponse response,
 //                       rpc::CallUnary(*stub, &v1::GlobalStore::Stub::BindKey, context, request));
 //
-// Only UNAVAILABLE is retried, with jittered backoff, within the limits of the options and the deadline. That
-// is safe for mutations because every attempt carries the same request id. A stream is retried only while
-// none of its responses arrived. Thread-safe, like stubs. MakeChannel makes the channels.
+// The helpers retry only UNAVAILABLE, with jittered backoff, within the limits of the options and the
+// deadline. Mutations may be retried, because every attempt carries the same request id. A stream is not
+// retried after its first response. Thread-safe.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -33,7 +33,7 @@ namespace tensorcast::rpc {
 struct CallOptions {
   // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
   absl::Duration retry_for = absl::Seconds(10);
-  // The max is short, since a caller waits: the helpers must soon find a restarted server or its successor.
+  // The pause between attempts. Short, so that a call soon finds a restarted server.
   Backoff::Options backoff = {.max = absl::Milliseconds(200)};
   const char* what = "call";    // names the work in errors of these helpers
   std::string on_behalf_of;     // for a forwarded call: the caller's name (Caller::asking); else empty
@@ -50,8 +50,8 @@ struct Attempt {
 // Records on `span` that this attempt is not the first, and why.
 void NoteRetry(otel::Span& span, const Attempt& attempt);
 
-// The gRPC context of one attempt, tied to a RequestContext, which must outlive the ClientCall. The helpers
-// below use it; use it directly only for calls that they do not cover.
+// The gRPC context of one attempt, for calls that the helpers below do not cover. `context` must outlive the
+// ClientCall.
 class ClientCall {
  public:
   explicit ClientCall(const RequestContext& context, const Attempt& attempt = {},
@@ -66,9 +66,9 @@ class ClientCall {
   // Whether the server's responses may be used. FAILED_PRECONDITION if the server has another protocol
   // version, UNAVAILABLE if the fence refuses its epoch. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
-  // The result of a call that gRPC reports as ended: its error, or that of CheckServer. If this process did
-  // not cancel the call, CANCELLED becomes UNAVAILABLE, because a server that shuts down cancels its running
-  // calls. Any error from a server with a refused epoch becomes UNAVAILABLE too.
+  // The result of an ended call: the call's error, or the error of CheckServer. If this process did not
+  // cancel the call, CANCELLED becomes UNAVAILABLE. Any error from a server with a refused epoch becomes
+  // UNAVAILABLE.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
@@ -97,7 +97,7 @@ absl::StatusOr<Response> CallUnary(
   return *std::move(response);
 }
 
-// A callback type that is not used to deduce the helpers' template arguments, so that lambdas can be passed.
+// A callback type for which callers can pass lambdas.
 template <class Signature>
 using Callback = std::type_identity_t<absl::FunctionRef<Signature>>;
 
@@ -131,8 +131,8 @@ void WriteAll(Stream& stream, size_t count, absl::FunctionRef<Request(size_t)> m
 
 }  // namespace internal
 
-// One request, a stream of responses. Calls `on_response` for each, on this thread; its error cancels the
-// call and is returned.
+// One request, a stream of responses. Calls `on_response` for each response, on this thread. An error of
+// `on_response` cancels the call and is returned.
 template <class Stub, class Class, class Request, class Response>
 absl::Status CallServerStream(
     Stub& stub,

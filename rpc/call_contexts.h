@@ -1,5 +1,4 @@
-// Maps each gRPC call to its RequestContext. Interceptors and handlers have only the call's gRPC context in
-// common. So the RequestContext is stored under that object's address while the call lives:
+// Maps each running gRPC call to its RequestContext. The key is the address of the call's gRPC context.
 //   server: the interceptor stores it, the handler helpers look it up;
 //   client: the call helpers store it, the interceptor looks it up and sends it as metadata.
 // Thread-safe.
@@ -34,8 +33,7 @@ inline constexpr char kSessionIdKey[] = "tc-session-id";
 inline constexpr char kAttemptKey[] = "tc-attempt";
 // The name of the caller that a node makes the call for (access.h).
 inline constexpr char kCallerKey[] = "tc-caller";
-// The number of messages in a client stream. Without it a server cannot distinguish a stream that ended from
-// one that a cancellation cut off.
+// The number of messages in a client stream. With this number a server detects a stream that was cut off.
 inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";
 
 inline constexpr size_t kMaxRequestIdBytes = 128;
@@ -71,19 +69,17 @@ class CallContexts {
   mutable std::array<Shard, 16> shards_;
 };
 
-// The context of a call being served: deadline, trace, request id, and the cancellation that the handler
-// helpers trigger. If the server was not made by rpc::Server, no context is stored, and the function returns
-// a new one with the call's deadline.
+// The context of a call being served. If the server was not made by rpc::Server, a new context with the
+// call's deadline.
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
-// The caller of a call at a server that checks its callers (access.h); empty for others.
+// The caller of a call at a server that checks its callers (access.h); empty at other servers.
 Caller CallerOf(const grpc::ServerContextBase& call);
 
 // The deadline of a call being served, InfiniteFuture when the client set none.
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call);
 
-// Converts a deadline to gRPC's monotonic clock. A deadline on the wall clock would move when that clock is
-// set.
+// Converts a deadline to gRPC's monotonic clock.
 gpr_timespec ToGrpcDeadline(SteadyTime deadline);
 
 }  // namespace tensorcast::rpc

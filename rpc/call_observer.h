@@ -1,7 +1,7 @@
-// The telemetry of a call: on both ends, one span with the ids in the request, and the tc_rpc_* metrics; on
-// the server, a log line if the call fails. So handlers only return their errors.
+// The telemetry of a call: a span with the ids in the request, and the tc_rpc_* metrics. A server also logs
+// failed calls.
 //
-// An interceptor owns a CallObserver. The hooks of one call run one after the other, so no lock is needed.
+// Thread-compatible: an interceptor owns a CallObserver, and the hooks of one call run one after the other.
 // With telemetry off, each hook costs a branch.
 #pragma once
 
@@ -40,9 +40,9 @@ class CallObserver {
   // If End was not called, the RPC counts as cancelled.
   ~CallObserver();
 
-  // `method`, in gRPC's form, must outlive the observer. The span is a child of `context->trace` and replaces
-  // it there. `attempt`: the number of the attempt as text; empty for the first. `session`: the client's
-  // session; empty: none.
+  // Starts a span as a child of `context->trace`, and sets `context->trace` to the span. `method` has gRPC's
+  // form and must outlive the observer. `attempt`: the number of the attempt as text; empty: the first
+  // attempt. `session`: the client's session; empty: none.
   void Begin(CallSide side, const char* method, std::string_view attempt, std::string_view session,
              RequestContext* context) {
     if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
@@ -83,20 +83,15 @@ class CallObserver {
 };
 
 // Sets the ids in a request as attributes of its call's span: artifact, key, replica, node, grant, location
-// and device. Finds them by the names of the fields, which are the same in all messages of proto/, so
-// handlers need no code for them. Empty and unset fields are left out. Thread-safe; the fields are looked up
-// once per message type.
+// and device. Finds the ids by the names of the fields. Leaves out empty fields. Thread-safe.
 void SetRequestAttributes(const google::protobuf::Message& request, otel::Span& span);
 
-// Whether a status means that the server failed, not that the request was impossible. Only then is the
-// server's span an error. Follows OpenTelemetry's semantic conventions for gRPC
-// (https://opentelemetry.io/docs/specs/semconv/rpc/grpc/).
+// Whether the code means that the server failed, not the caller. The server's span is then an error. Follows
+// OpenTelemetry's semantic conventions for gRPC (https://opentelemetry.io/docs/specs/semconv/rpc/grpc/).
 bool IsServersFault(absl::StatusCode code);
 
-// Logs one line for a failed call. `method`: for example "GlobalStore/BindKey". Does not log a call that its
-// caller cancelled. Text from the caller cannot add lines to the log. Writes at most 100 lines per second;
-// each line says how many failures before it were not logged. Server faults and caller faults have separate
-// limits.
+// Logs one line for a failed call, unless its caller cancelled the call. `method`: for example
+// "GlobalStore/BindKey". Logs at most 100 server faults and 100 caller faults per second.
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status);
 
 }  // namespace tensorcast::rpc

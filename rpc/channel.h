@@ -1,5 +1,4 @@
-// Channels to a daemon or a global store, with interceptors, keepalive, message limits and credentials; and
-// checks whether a server answers at an address.
+// Channels to a daemon or a global store, and a check whether a server answers at an address.
 #pragma once
 
 #include <memory>
@@ -24,7 +23,7 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 
 struct ChannelOptions {
   absl::Duration keepalive_interval = absl::Seconds(20);    // pings while calls are open
-  absl::Duration keepalive_timeout = absl::Seconds(10);     // max wait for an answer; then it is dead
+  absl::Duration keepalive_timeout = absl::Seconds(10);     // a connection without an answer then ends
   absl::Duration max_reconnect_backoff = absl::Seconds(1);  // shorter for several addresses, and for unix
                                                             // paths
   int max_message_bytes = kMaxMessageBytes;
@@ -40,29 +39,27 @@ struct ChannelOptions {
 };
 
 // Resolves a comma-separated list of host:port to a list of numeric addresses. All addresses are of one
-// family (IPv4 or IPv6): the family of the first name that can be resolved. Leaves out names that cannot be
-// resolved, with a warning; the result is empty if there are only such names. Returns a single address
-// unchanged, since gRPC resolves its name at each connection. Blocks.
+// family (IPv4 or IPv6): the family of the first name that can be resolved. Leaves out a name that cannot be
+// resolved, with a warning. Empty: no name could be resolved. Returns a single address unchanged. Blocks.
 std::string LookUpNames(const std::string& address);
 
-// `address` is host:port or unix:/path. Never fails and does not wait: calls to a wrong or silent address
-// fail with UNAVAILABLE. Thread-safe, as the stubs made on it are. HTTP proxies from the environment are not
-// used.
+// `address` is host:port or unix:/path. Does not wait for a connection: calls to a wrong or silent address
+// fail with UNAVAILABLE. Ignores HTTP proxies of the environment. The channel and its stubs are thread-safe.
 //
-// Several host:port, separated by commas, are servers of one service; only one of them listens at a time. The
-// channel calls the first one that listens, and changes to another one when it no longer answers. MakeChannel
-// resolves their names once, which may block (LookUpNames).
+// `address` may also be several host:port, separated by commas, of which one server listens at a time. The
+// channel finds the server that listens. MakeChannel then resolves the names once, which may block
+// (LookUpNames).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
 
-// Connects if needed, and waits for the handshakes of the connection; makes no call. UNAVAILABLE if the
-// server ends the connection before that; DEADLINE_EXCEEDED or CANCELLED when the context ends. `what` names
-// the operation and the server in errors. gRPC shares connections within a process, so this may use a
-// connection that the server has already left; only a call detects that.
+// Connects if needed, and waits for the handshakes of the connection. UNAVAILABLE if the server refuses or
+// ends the connection; DEADLINE_EXCEEDED or CANCELLED when the context ends. `what` names the operation and
+// the server in errors. Makes no call: OK does not prove that the server still answers on an older
+// connection.
 absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context, std::string_view what);
 
-// Makes a new connection to `address`, whatever connections exist, and asks the standard health service. OK
-// when the server serves; UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer; any other error is the
-// server's answer. Blocks. Thread-safe.
+// Makes a new connection to `address` and calls the standard health service. OK: the server serves.
+// UNAVAILABLE or DEADLINE_EXCEEDED: the server does not answer. Any other error is the server's answer.
+// Blocks. Thread-safe.
 absl::Status CheckHealth(const std::string& address, absl::Duration timeout,
                          std::shared_ptr<const Credentials> credentials = nullptr);
 

@@ -1,9 +1,8 @@
-// Accepts the connections of a server and passes them on. gRPC 1.51's own listener stops forever if the
-// process has no free descriptor at one moment. This class never stops listening: it reserves some
-// descriptors, limits the connections at each address, and tells refused peers the reason. TCP connections
-// leave some descriptors to unix sockets (base/posix/process_limits.h).
+// Accepts the connections of a server, limits their number at each address, and tells refused peers the
+// reason. Replaces gRPC 1.51's listener, which stops forever if the process has no free descriptor at one
+// moment.
 //
-// One thread per server; it never blocks on a peer. Internal to this folder; thread-compatible.
+// Has one thread, which never blocks on a peer. Internal to this folder; thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -55,7 +54,7 @@ class ConnectionAcceptor {
 
   // In the order of `listen`, with the chosen ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
-  // Call this when a call of this peer was admitted: its connection then counts as admitted. Thread-safe.
+  // Call this when a call of this peer was admitted. Thread-safe.
   void Admitted(std::string_view peer);
 
  private:
@@ -72,13 +71,11 @@ class ConnectionAcceptor {
   void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
   // Refuses as many queued connections as there is room for, oldest first.
   void RefuseConnections();
-  // The number of connections to accept now. At an address with certificates it is 0 while the server is
-  // behind with earlier handshakes. Otherwise all handshakes would progress together, all would end too late,
-  // and the peers would give up and start again, forever. A peer in the kernel's queue costs the server
-  // nothing.
+  // The number of connections to accept now; 0 while the server is behind with earlier TLS handshakes.
+  // Otherwise all handshakes could end too late, and all peers would start again.
   int AcceptsAtOnce(Endpoint& endpoint) const;
-  // OK if there is room for another connection with this descriptor. May end the oldest unadmitted connection
-  // to make room.
+  // OK if there is room for another connection with this descriptor. May make room: ends the oldest
+  // unadmitted connection.
   absl::Status MakeRoom(Endpoint& endpoint, int connection) const;
 
   // A refused connection to which the reason was not sent yet.

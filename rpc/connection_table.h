@@ -1,8 +1,8 @@
 // The connections passed to gRPC that are still open. gRPC owns their descriptors and does not report when it
 // closes one. So the table asks the kernel whether a descriptor is still the same socket.
 //
-// A TCP connection is unadmitted until a call on it was admitted; the oldest unadmitted connection is ended
-// when there is no room for another one. Internal to this folder; thread-safe.
+// A TCP connection is unadmitted until a call on this connection was admitted. Internal to this folder;
+// thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -28,8 +28,7 @@ class ConnectionTable {
   explicit ConnectionTable(int max_connections);
   ~ConnectionTable();
 
-  // Whether one more connection would be too many. The check of thousands of connections takes a while. If it
-  // finds the table still full, it is not repeated for a multiple of the time that it took.
+  // Whether one more connection would be too many. May still be true for a moment after a connection ended.
   bool Full();
   void Add(int socket);
   // The number of open connections.
@@ -41,9 +40,9 @@ class ConnectionTable {
   // Adds a TCP connection, which is unadmitted at first. `peer`: gRPC's name of the peer (TcpPeerOf).
   void AddUnadmitted(int socket, std::string peer);
   // The number of the newest unadmitted connections with unread bytes, at most `max`. On a server with
-  // certificates each of them is a handshake that the server has not begun.
+  // certificates, such a connection is a handshake that the server has not begun.
   int UnreadHandshakes(int max);
-  // Call this when a call of this peer was admitted. Cheap, since it runs for each call.
+  // Call this when a call of this peer was admitted. Cheap.
   void Admitted(std::string_view peer);
   // Shuts down the oldest unadmitted connection that is at least this old; gRPC then closes it. False if
   // there is none.

@@ -1,9 +1,7 @@
-// Secures the connections of one process to other hosts: configures mutual TLS with the process's
-// certificate, restricts the servers that a channel accepts, and reads the certificate of a server's caller.
-// No other code gives certificates to gRPC.
+// Secures a process's connections to other hosts with mutual TLS. No other code gives certificates to gRPC.
 //
-// A process without certificates has no Credentials; its ports and channels are unencrypted. Unix sockets are
-// always unencrypted: there the kernel identifies the peer. Thread-safe.
+// A process without certificates has no Credentials, and its ports and channels are unencrypted. Unix sockets
+// are always unencrypted. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -29,7 +27,7 @@ namespace tensorcast::rpc {
 
 class Credentials {
  public:
-  // gRPC reads the identity's files itself, and again when they change. Open connections are not closed.
+  // gRPC reads the identity's files, and reads them again when they change. Open connections stay open.
   explicit Credentials(std::shared_ptr<security::Identity> identity);
   ~Credentials();
   Credentials(const Credentials&) = delete;
@@ -45,7 +43,7 @@ class Credentials {
 
   using Certificate = std::shared_ptr<const security::Certificate>;
   // The certificate of a served call's peer; null if the connection does not use TLS. Errors are those of
-  // Identity::CheckPeer, because the peer of an open connection may have lost its access.
+  // Identity::CheckPeer.
   absl::StatusOr<Certificate> CallerOf(const grpc::ServerContextBase& call) const;
 
  private:
@@ -53,8 +51,7 @@ class Credentials {
 
   const std::shared_ptr<security::Identity> identity_;
   const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  // Decoded certificates by PEM text: each call brings a certificate, and decoding it takes longer than a
-  // call.
+  // A cache of decoded certificates, by PEM text.
   mutable absl::Mutex mutex_;
   mutable std::unordered_map<std::string, Certificate> described_ ABSL_GUARDED_BY(mutex_);
 };

@@ -32,7 +32,7 @@ EndpointAccess AccessOf(const std::string& address, const std::vector<gid_t>& un
 // "ada (uid 1000)"; "uid 1000" for a user without a name.
 std::string UserText(uid_t user);
 
-// The users that can use a unix socket: this process's, root, and the members of these groups.
+// The users of a unix socket: this process's user, root, and the members of these groups.
 std::string CallersOfSocket(const std::string& path, const std::vector<gid_t>& groups);
 // The callers of a TCP port: holders of certificates; every process if the port is unencrypted.
 // `certified_as`: words for the holders of certificates.

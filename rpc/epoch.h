@@ -1,6 +1,6 @@
 // An epoch numbers the successive leaders of a cluster. A server sends its epoch with each answer, as gRPC
-// metadata. A caller that knows a later epoch no longer trusts the server. A server without standby servers
-// sends none.
+// metadata. A caller that knows a later epoch refuses the answer. A server without standby servers sends no
+// epoch.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Turns a service's methods into plain functions: each returns a status, gets the call's RequestContext, may
-// block (it runs on an Executor), and never sees a reactor.
+// Turns a service's methods into plain functions (handlers). A handler gets the call's RequestContext,
+// returns a status, and may block, because it runs on an Executor.
 //
 //   grpc::ServerUnaryReactor* BindKey(grpc::CallbackServerContext* call, const BindKeyRequest* request,
 //                                     BindKeyResponse* response) override {
@@ -8,10 +8,10 @@
 //     });
 //   }
 //
-// A request and a response live until the handler has returned (in the asynchronous forms, until Finish). The
-// context's cancellation fires when the client cancels, when it goes away, or when the deadline passes. It
-// fires on a gRPC thread, so its callbacks must not block. A handler does not run if the client is gone
-// before the handler starts. A full Executor ends the call with UNAVAILABLE.
+// Request and response live until the handler has returned; in the asynchronous forms, until Finish. The
+// context's cancellation fires when the client cancels or disconnects, or at the deadline. Cancellation
+// callbacks run on a gRPC thread and must not block. If the client is gone first, the handler does not run. A
+// full Executor ends the call with UNAVAILABLE.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -33,14 +33,13 @@ namespace tensorcast::rpc {
 grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, TaskRunner& executor,
                                       std::function<absl::Status(const RequestContext&)> handler);
 
-// The handler also runs on the executor, but the call ends only when the Finisher ends it. So a call that
-// waits for a transfer needs no thread.
+// Like HandleUnary, but the Finisher ends the call. A call that waits needs no thread.
 grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, TaskRunner& executor,
                                            std::function<void(const RequestContext&, Finisher)> handler);
 
 // A stream of requests, one response. `on_message` runs on a gRPC thread for each message in turn and must
-// not block; its error ends the call. `on_end` runs on the executor after the whole stream has arrived; it
-// does not run for a stream that was cut off.
+// not block. An error of `on_message` ends the call. `on_end` runs on the executor after the whole stream has
+// arrived.
 template <class Request>
 grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
                                                    std::function<absl::Status(Request&&)> on_message,
@@ -50,8 +49,8 @@ grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* 
                                                   bounds);
 }
 
-// One request, a stream of responses, which the Finisher ends. For streams that live long (watches) or wait
-// for a transfer. The writer may be kept after the end of the call; it is then closed.
+// One request, a stream of responses, which the Finisher ends. The handler may keep the writer after the end
+// of the call; the writer is then closed.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
     grpc::CallbackServerContext* call, TaskRunner& executor,
@@ -59,7 +58,7 @@ grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
   return new internal::WriteStreamReactor<Response>(call, executor, std::move(handler));
 }
 
-// One request, a stream of responses. The stream ends when the handler returns, with its status.
+// One request, a stream of responses. The stream ends with the status that the handler returns.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStream(
     grpc::CallbackServerContext* call, TaskRunner& executor,

@@ -1,6 +1,5 @@
-// Checks whether a server answers on an existing channel: one call of gRPC's standard health service, which
-// every rpc::Server offers to every role. CheckHealth of rpc/channel.h makes a new connection instead.
-// Thread-safe.
+// Checks whether a server answers on an existing channel: calls gRPC's standard health service, which every
+// rpc::Server offers to every role. CheckHealth of rpc/channel.h makes a new connection instead. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@ class Channel;
 
 namespace tensorcast::rpc {
 
-// OK when the server serves; UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer; any other error is the
+// OK: the server serves. UNAVAILABLE or DEADLINE_EXCEEDED: the server does not answer. Any other error is the
 // server's answer. Blocks until the answer or the deadline.
 absl::Status CheckHealthOn(const std::shared_ptr<grpc::Channel>& channel, SteadyTime deadline);
 

@@ -1,6 +1,5 @@
-// The interceptors at both ends of every call. They pass the RequestContext as metadata. They also make the
-// spans and metrics of calls (call_observer.h), so that handlers and call sites need no code for them.
-// MakeChannel and Server install them. Thread-safe.
+// The interceptors of clients and servers. They pass the RequestContext as metadata, and make the spans and
+// metrics of calls (call_observer.h). MakeChannel and Server install them. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,9 +24,8 @@ class AccessControl;
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
     std::string session_id, const std::string& server);
 
-// Makes a RequestContext from the call's metadata and deadline, and stores it. Its trace is the caller's, or
-// a new root if the caller sent no well-formed trace. The call's span has the ids in the request, and a
-// failed call is logged (call_observer.h).
+// Makes a RequestContext from the call's metadata and deadline, and stores the context (call_contexts.h). If
+// the caller sent no well-formed trace, the context gets a new root.
 //
 // `access` decides which caller may make a call, and must outlive the last call; null: every call is allowed.
 // `epoch` is sent with each answer, unless its number is 0. `on_admitted` is called with the peer of each

@@ -1,10 +1,8 @@
 // The version of the contracts in proto/, which all processes of a cluster share. Each call carries its
-// caller's version and each answer its server's, as gRPC metadata. A process refuses another version before a
-// handler runs, or before an answer is used. So a mismatch is one clear error, and fields are never read with
-// another meaning. Pure functions.
+// caller's version and each answer its server's, as gRPC metadata. A server refuses another version before a
+// handler runs; a client refuses another version before it uses an answer. Pure functions.
 //
-// The version of an answer that is an error is not checked, because errors have the same meaning in every
-// version.
+// A client accepts errors of every version, because errors have the same meaning in every version.
 #pragma once
 
 #include <cstdint>

@@ -20,11 +20,11 @@
 
 namespace tensorcast::rpc {
 
-// Ends a call from any thread, at any later time: an asynchronous handler gets one and returns.
+// Ends the call of an asynchronous handler, from any thread, also after the handler returned.
 //
-// Copies share one call. The first Finish counts, and later ones do nothing. If the last copy is destroyed
-// before any Finish, the call ends with INTERNAL, so no call stays open. Thread-safe. The call's request and
-// response must not be touched after Finish.
+// Copies share one call. The first Finish counts; later calls of Finish do nothing. If the last copy is
+// destroyed before Finish, the call ends with INTERNAL. The handler must not use the call's request and
+// response after Finish. Thread-safe.
 class Finisher {
  public:
   explicit Finisher(std::function<void(absl::Status)> finish);
@@ -45,8 +45,7 @@ struct StreamBounds {
   uint64_t max_bytes_together = uint64_t{1} << 30;
 };
 
-// A reactor owns itself: OnDone deletes it. gRPC calls OnDone last, after the call was finished and every
-// operation has ended.
+// A reactor owns itself: OnDone, which gRPC calls last, deletes the reactor.
 namespace internal {
 
 // Counts one stream's messages, and checks whether the whole stream arrived. The destructor releases the
@@ -74,8 +73,8 @@ class StreamCounter {
 // The refusal of a caller with another protocol version, or of a caller without access; OK for other callers.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
-// Runs `task` on the executor. If the context has ended by then, or the executor has no room, calls `fail`
-// with the reason instead. Calls exactly one of the two.
+// Runs `task` on the executor. Instead calls `fail`, with the reason, if the context ends before `task`
+// starts or if the executor has no room.
 void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail);
 
@@ -163,7 +162,7 @@ StreamHandler<Response> FinishingWith(
                                         Finisher finisher) { finisher.Finish(handler(context, *writer)); };
 }
 
-// A run of the handler that owns all its arguments, because after Finish the reactor may be destroyed while
+// A task that runs the handler and owns all its arguments. After Finish the reactor may be destroyed while
 // the handler still runs.
 template <class Response>
 std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWriter<Response>> writer,

@@ -1,7 +1,6 @@
-// Tells refused peers, in gRPC's protocol, why a server does not accept them. Each call on such a connection
-// ends at once with the reason, and the connection ends a second later. If the connection were closed at
-// once, the peer would only see "connection reset", and gRPC's clients may then wait five seconds. After an
-// immediate GOAWAY they would reconnect without pause.
+// Tells refused peers, in gRPC's protocol, why a server does not accept them. Each call on a refused
+// connection ends at once with the reason. The connection ends a second later; before that the peer gets the
+// reason.
 //
 // Internal to this folder; one owner thread.
 #pragma once
@@ -32,12 +31,11 @@ class RefusingServer {
   static absl::StatusOr<std::unique_ptr<RefusingServer>> Start(const Credentials* credentials);
   ~RefusingServer();
 
-  // Refuses a connection; `listener` is the socket that accepted it. Only a few refused connections are open
-  // at a time, since they use reserved descriptors; a new one ends the oldest. REQUIRES: if `tls`, Start had
-  // credentials.
+  // Refuses `connection`, which the socket `listener` accepted. If too many refused connections are open,
+  // ends the oldest refused connection. REQUIRES: if `tls`, Start had credentials.
   void Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason);
-  // The time from which the oldest refused connection may be ended, because its peer has had time to get the
-  // reason; InfinitePast if there is room.
+  // The earliest time for the next Refuse. An earlier Refuse could end a connection before its peer got the
+  // reason. InfinitePast: now.
   SteadyTime RoomAt() const;
   bool empty() const { return refused_.empty(); }
   // Ends the connections that are a second old. Returns when to call this again; InfiniteFuture if no
@@ -48,7 +46,7 @@ class RefusingServer {
   class Service;
   RefusingServer();
 
-  // The connection, by a second descriptor that this class owns: gRPC may close its own at any time.
+  // A refused connection. `socket` is a duplicate, because gRPC may close its own descriptor at any time.
   struct Refused {
     UniqueFd socket;
     SteadyTime end;

@@ -14,9 +14,8 @@ namespace tensorcast::rpc {
 // functions.
 bool IsWorthRetrying(const absl::Status& status);
 
-// Marks the error as not worth a retry, because the process that returns it has already waited long enough.
-// OK stays OK. The mark travels with the status from server to client (DoNotRetry in proto/types.proto), so
-// that the processes on the way do not all wait.
+// Marks an error as not worth a retry, because this process has already waited long enough. OK stays OK. The
+// mark travels with the status from server to client (DoNotRetry in proto/types.proto).
 absl::Status WithoutRetry(absl::Status status);
 
 // Sleeps for `duration`, and returns OK. Returns DEADLINE_EXCEEDED at once if the context's deadline is

@@ -40,9 +40,9 @@ struct ServerOptions {
   std::vector<gid_t> unix_groups;        // may use the unix paths, besides the process's own user
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
-  // Max connections at each address. A further connection is refused with UNAVAILABLE and the reason, and so
-  // is a connection for which only reserved descriptors are left. Before that, the oldest TCP connection
-  // without an admitted call is ended to make room.
+  // Max connections at each address. To make room, the server ends the oldest TCP connection without an
+  // admitted call. If there is no such connection, the server refuses the new connection with UNAVAILABLE.
+  // The server does the same if only reserved descriptors are left.
   int max_connections = kMaxConnections;
   // For host:port; null: connections there have no TLS, and every peer may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;

@@ -12,10 +12,9 @@ class Status;
 
 namespace tensorcast::rpc {
 
-// Trailing metadata has a small limit, and a call with larger trailers fails with an error that hides the
-// real one. Therefore messages longer than kMaxErrorMessageBytes are cut; messages with payloads are cut to
-// half of that, because the details repeat the message. Payloads are left out if together they exceed
-// kMaxDetailsBytes.
+// Limits of ToGrpcStatus: a call with too large trailers would fail with an unrelated error. Longer messages
+// are cut. Messages with payloads are cut to half of kMaxErrorMessageBytes. Payloads are left out if together
+// they exceed kMaxDetailsBytes.
 inline constexpr size_t kMaxErrorMessageBytes = 2048;
 inline constexpr size_t kMaxDetailsBytes = 1024;
 

@@ -1,5 +1,4 @@
-// Sends the responses of one server stream to the client. Handlers write from any thread, gRPC takes one
-// message at a time, and a bounded queue lies between them.
+// Sends the responses of one server stream to the client, through a queue.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -32,8 +31,8 @@ class StreamSink {
   virtual void SinkFinish(const grpc::Status& status) = 0;
 };
 
-// Thread-safe. Messages are sent in the order in which they were written, except that WriteLatest replaces a
-// waiting message in its place.
+// Thread-safe. Messages are sent in the order of the writes; WriteLatest replaces a waiting message in its
+// place.
 template <class Response>
 class StreamWriter {
  public:
@@ -41,19 +40,18 @@ class StreamWriter {
   StreamWriter(StreamSink<Response>* sink, RequestContext context)
       : sink_(sink), context_(std::move(context)) {}
 
-  // For messages that the client must see. Blocks while kMaxWaiting such messages wait; CANCELLED or
-  // DEADLINE_EXCEEDED when the call ends meanwhile. OK means that the message is queued; the client may still
-  // go away.
+  // For messages that the client must get. Blocks while kMaxWaiting such messages wait. OK: the message is
+  // queued. CANCELLED: the client no longer reads. DEADLINE_EXCEEDED: the call's deadline passed.
+  // FAILED_PRECONDITION: Finish was called.
   absl::Status Write(Response message) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For messages that a later one makes obsolete (progress, a key's revision). Never blocks. Replaces a
-  // waiting message of the same slot, so a slow client may miss intermediate messages, but never the latest.
+  // For messages that a later message makes obsolete, such as progress. Replaces a waiting message of the
+  // same slot. Never blocks.
   void WriteLatest(Response message, std::string_view slot = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For the last messages of the stream, any number of them. `next` is called whenever the client has taken
-  // the previous message, until it returns nullopt. No thread waits meanwhile, so `next` must not block. It
-  // is called by one thread at a time, possibly after the handler has returned, and destroyed at the end of
-  // the stream. REQUIRES: called once, and nothing is written afterwards.
+  // For the last messages of the stream. Each call of `next` returns one message, until `next` returns
+  // nullopt. One thread at a time calls `next`, possibly after the handler has returned. `next` must not
+  // block, and is destroyed at the end of the stream. REQUIRES: this is the last write.
   void WriteRest(std::function<std::optional<Response>()> next) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // True once the client no longer reads.
@@ -85,8 +83,8 @@ class StreamWriter {
   void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the next message into in_flight_; false when there is none now.
   bool TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives the sink its next operation, if none is in flight. gRPC may call back from within, so no lock is
-  // held.
+  // Gives the sink its next operation, unless an operation is in flight. Holds no lock, because gRPC may call
+  // back.
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
 
   StreamSink<Response>* const sink_;
@@ -220,8 +218,7 @@ void StreamWriter<Response>::Pump() {
       return;
     }
   }
-  // From here on only this thread uses the sink: no other thread does while a message is in flight or after
-  // the end.
+  // Only this thread uses the sink now: a message is in flight, or the stream has ended.
   if (message != nullptr) {
     sink_->SinkWrite(message);
   } else {
