@@ -1,7 +1,6 @@
-// Conversions of transfer reports, and of the progress of running transfers (core/replica/transfer_report.h),
-// to the contract's messages and back. Reports are for people, so a word that only a newer version has
-// becomes the most general value, if there is one: an unknown source type becomes "remote", an unknown reason
-// for a loss becomes "source died".
+// Conversions between the contract's messages and transfer reports or progress
+// (core/replica/transfer_report.h). An unknown source type becomes "remote". An unknown reason for a loss
+// becomes "source died".
 //
 // INVALID_ARGUMENT names an unknown stage, or an invalid destination. Pure functions.
 #pragma once

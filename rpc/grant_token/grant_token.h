@@ -1,9 +1,8 @@
-// Grant tokens: they let a source verify that the global store allowed a pull (FORMAT.md).
+// Grant tokens let a source verify that the global store allowed a pull (FORMAT.md).
 //
-// The global store signs the claims with the grant key that it gave the source at registration. The source
-// verifies them with the same key before it opens the pull or issues an attach ticket. A token is a
-// permission, not a secret: its holder can only pull the named replica, as the named node, over the named
-// lane. Thread-safe.
+// The global store signs a token with the grant key that it gave the source at registration. The source
+// verifies the token before it opens the pull or issues an attach ticket. A token permits only a pull of the
+// named replica by the named node over the named lane, so it is not a secret. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,11 @@
 
 namespace tensorcast::rpc {
 
-// The tolerance in VerifyGrant, for rounding to whole seconds and for the drift of clocks between two
-// heartbeats.
+// VerifyGrant accepts a token for this time after its expiry, because of rounding and the drift of clocks.
 inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
 
-// The key that the global store gave a source at its registration. Both count time from that moment, each on
-// its own steady clock, and the source corrects its count with every heartbeat's answer. So no two clocks are
-// compared.
+// The key that the global store gave a source at its registration. Store and source count time from that
+// moment, each on its own steady clock.
 struct GrantKey {
   std::string bytes;  // empty: not registered yet
   SteadyTime given;
@@ -49,8 +46,8 @@ struct GrantClaims {
 std::string SignGrant(std::string_view key, const GrantClaims& claims);
 
 // INVALID_ARGUMENT for bytes that are not a token, FAILED_PRECONDITION for a token of another version,
-// PERMISSION_DENIED when another key signed it or its epoch is not the key's, DEADLINE_EXCEEDED when it
-// expired more than kGrantAllowance before `now`.
+// PERMISSION_DENIED without a key, when another key signed it or its epoch is not the key's,
+// DEADLINE_EXCEEDED when it expired more than kGrantAllowance before `now`.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now);
 
 }  // namespace tensorcast::rpc
