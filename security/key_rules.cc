@@ -88,8 +88,8 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   return absl::PermissionDeniedError(absl::StrCat(
       "bind key ", key, ": ", asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"),
       " may not bind keys that begin with ", longest, "; let ", absl::StrJoin(*names, ", "),
-      " or an operator that connects to the global store itself bind the key, or change security.keys of the "
-      "global store"));
+      " or an operator with a direct connection to the global store bind the key, or change security.keys of "
+      "the global store"));
 }
 
 }  // namespace tensorcast::security
