@@ -1,5 +1,5 @@
-// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster that has another
-// authority (SPIRE, cert-manager, Vault) uses that one instead.
+// A certificate authority for trials and tests, which `tensorcast certs` uses. A cluster with another
+// authority (SPIRE, cert-manager, Vault) uses that authority instead.
 //
 // Keys are ECDSA over P-256. Pure values and functions; thread-safe.
 #pragma once

@@ -1,5 +1,5 @@
 // A certificate authority in a folder: ca.pem and ca.key, and a certificate and a key for each issued name.
-// `tensorcast certs` uses it; tests and benchmarks make their own.
+// For `tensorcast certs`, tests and benchmarks.
 //
 // Thread-compatible. Only this process's user may read the keys. Errors of file operations are those of
 // ErrnoStatus.
@@ -30,8 +30,7 @@ class AuthorityFolder {
     Files files;
   };
 
-  // Makes the folder if it is missing, and an authority in it. ALREADY_EXISTS if the folder has an authority:
-  // replacing it would make all its certificates invalid.
+  // Makes the folder if it is missing, and an authority in it. ALREADY_EXISTS if the folder has an authority.
   static absl::StatusOr<AuthorityFolder> Make(const std::string& folder, std::string_view trust_domain,
                                               const Validity& validity);
   // Opens an existing authority.

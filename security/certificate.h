@@ -24,7 +24,7 @@ struct Certificate {
 
 // INVALID_ARGUMENT unless the certificate has exactly one URI name, in the form of name.h.
 absl::StatusOr<Certificate> DescribeCertificate(const x509_st& certificate);
-// The same for the first certificate of a PEM text.
+// As DescribeCertificate, for the first certificate of a PEM text.
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem);
 
 // The text of a file with certificates, a key or names. Errors are those of ErrnoStatus.

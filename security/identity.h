@@ -34,10 +34,10 @@ class Identity {
     std::string trust_domain;  // of the accepted names; empty: the domain of `certificate`
   };
 
-  // INVALID_ARGUMENT when the files do not fit together: the key does not belong to the certificate, or the
-  // certificate is not from `ca`, has no name in the form of name.h, has a name of another domain, or is not
-  // valid now. PERMISSION_DENIED when every user can read the key. Errors of file operations are those of
-  // ErrnoStatus. `look_every`: how often the thread checks the files for changes.
+  // INVALID_ARGUMENT if the key does not belong to the certificate. INVALID_ARGUMENT if the certificate is
+  // not from `ca`, has no name in the form of name.h, has a name of another domain, or is not valid now.
+  // PERMISSION_DENIED if every user can read the key. Errors of file operations are those of ErrnoStatus.
+  // `look_every`: how often the thread checks the files for changes.
   static absl::StatusOr<std::shared_ptr<Identity>> Load(const Files& files,
                                                         absl::Duration look_every = absl::Seconds(1));
   ~Identity();
@@ -56,8 +56,8 @@ class Identity {
   std::shared_ptr<ssl_ctx_st> ServerContext() const;
   std::shared_ptr<ssl_ctx_st> ClientContext() const;
   // The peer of a connection made with one of these contexts. Checks again that the name is not denied and
-  // the certificate is valid: no other check covers a resumed or long-lived session. REQUIRES: the handshake
-  // is done. Errors are those of CheckPeer.
+  // the certificate is valid, for resumed and long-lived sessions. REQUIRES: the handshake is done. Errors
+  // are those of CheckPeer.
   absl::StatusOr<Certificate> PeerOf(const ssl_st* connection) const;
 
   // Whether a peer with this certificate is accepted now; TLS has verified its chain. PERMISSION_DENIED for

@@ -28,9 +28,9 @@ class KeyRules {
   static absl::StatusOr<KeyRules> Parse(std::span<const std::string> rules);
 
   // PERMISSION_DENIED, with the prefix and the allowed names, unless this caller may bind the key. `peer` is
-  // the name in the peer's certificate; empty if it has none. `asking` is the name of the original caller
-  // (rpc::Caller::asking). An operator that makes the call itself may bind every key. If a node forwards the
-  // call of an operator, the operator's name must be in the rule, since any node can claim to call for an
+  // the name in the peer's certificate; empty: none. `asking` is the name of the original caller
+  // (rpc::Caller::asking). An operator that makes the call itself may bind every key. If a node forwards an
+  // operator's call, the rule must list the operator's name, because any node can claim to call for an
   // operator.
   absl::Status Check(std::string_view key, std::string_view peer, std::string_view asking) const;
 

@@ -37,8 +37,8 @@ struct Name {
 inline constexpr size_t kMaxUriBytes = 2048;  // SPIFFE's limits
 inline constexpr size_t kMaxDomainBytes = 255;
 
-// INVALID_ARGUMENT for anything except the four forms above in exactly this spelling: so each name has only
-// one text, and names can be compared as texts.
+// INVALID_ARGUMENT for anything except the four forms above in exactly this spelling. Names can therefore be
+// compared as texts.
 absl::StatusOr<Name> ParseName(std::string_view uri);
 
 // Parses the part after ".../tensorcast/": "node/a", "client". Errors are those of ParseName.
