@@ -231,8 +231,8 @@ void AddControlFlags(Flags& flags, ControlFlags& values) {
       "node a certificate");
   flags.Add(
       "--nodes", values.fleet.nodes,
-      "Simulate this number of nodes, instead of ResolveKey calls: kill their global store, measure the time "
-      "until all nodes are back, and the CPU time of the store",
+      "Instead of ResolveKey calls, simulate this number of nodes: kill their global store, and measure the "
+      "time until all nodes are registered again and the CPU time of the store",
       {.min = 1});
   flags.Add("--replicas", values.fleet.replicas, "Replicas of each simulated node",
             {.show_default = true, .min = 1});
@@ -376,9 +376,9 @@ Command BenchCommand() {
                    "NCCL alone",
            .role = Role::kLocal,
            .bind = Bind(AddGpuFlags, MeasureGpu)},
-          BenchmarkCommand(
-              "put", "Measure puts of arrays, the first one and later ones, and compare with a plain copy",
-              bench::RunPut),
+          BenchmarkCommand("put",
+                           "Measure the first put and later puts of arrays, and compare with a plain copy",
+                           bench::RunPut),
           BenchmarkCommand("memory",
                            "Measure a daemon's resident memory beyond its pools, idle and after transfers",
                            bench::RunMemory, {.runs_help = "Number of runs; each run is one transfer"}),

@@ -270,8 +270,8 @@ class Demo {
 };
 
 void AddFlags(Flags& flags, DemoFlags& values) {
-  flags.Add("--model", values.model, "A .safetensors file or sharded folder; default: a model that is made");
-  flags.Add("--size", values.size, "Size of the model that is made when --model is absent",
+  flags.Add("--model", values.model, "A .safetensors file or sharded folder; default: a generated model");
+  flags.Add("--size", values.size, "Size of the generated model, without --model",
             {.show_default = true, .size = true});
 }
 

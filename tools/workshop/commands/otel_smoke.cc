@@ -30,7 +30,7 @@ void AddFlags(Flags& flags, OtelSmokeFlags& values) {
       "--endpoint", values.endpoint,
       "Send to this OTLP collector, http://host:port, instead of to a receiver that otel-smoke starts. Port "
       "4318 means HTTP, any other port gRPC; --set observability.otel.exporter=otlp_http or otlp_grpc "
-      "overrides that");
+      "overrides this rule");
 }
 
 int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
