@@ -93,7 +93,8 @@ absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t ima
   for (const HostSpan& span : destination) {
     if (!memory.RegionOf(span).has_value()) {
       return absl::InvalidArgumentError(
-          "start a fetch: the destination is not in registered memory; register the pool of the destination");
+          "start a fetch: the destination is not inside one region of registered memory; register its "
+          "region");
     }
     bytes += span.size();
   }

@@ -126,10 +126,11 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   const Fetch& fetch = fetches_.at(fetch_id).fetch();
   // The receiver asked for what HAVE had told: a source that takes that back cannot be planned with.
   if (fetch.announced) return SourceBroke("a NOT_HERE for bytes that a HAVE announced");
-  Abandon(fetch_id,
-          absl::FailedPreconditionError(absl::StrCat(
-              "fetch ", fetch.bytes, " bytes at offset ", fetch.offset, " from ", where_,
-              ": the source does not have all of these bytes yet; wait until a HAVE announces these bytes")));
+  Abandon(
+      fetch_id,
+      absl::FailedPreconditionError(absl::StrCat(
+          "fetch ", fetch.bytes, " bytes at offset ", fetch.offset, " from ", where_,
+          ": the source does not have all of these bytes yet; wait until the source announces these bytes")));
   return absl::OkStatus();
 }
 
