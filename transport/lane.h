@@ -1,5 +1,5 @@
-// A lane is a way to the replicas of other daemons. The configuration, grants, metrics and reports use its
-// name. Each lane describes itself in its own folder; transport/lanes lists them all.
+// A lane is one kind of data connection between daemons, such as tcp. Each lane is declared in its own
+// folder; transport/lanes lists all lanes.
 #pragma once
 
 #include <functional>
@@ -19,68 +19,68 @@ class Identity;
 
 namespace tensorcast::transport {
 
-// The part of the configuration that is about the network between daemons. A lane reads its own keys.
+// The network configuration of a daemon.
 struct LaneConfig {
   std::string advertise_host;  // the host that other daemons connect to; empty: the listen address's host
-  absl::Duration peer_timeout = absl::Seconds(10);  // max time in which a connected peer takes no bytes
-  // This process's identity, with which certified lanes encrypt. Null: no certificates, no encryption.
+  absl::Duration peer_timeout = absl::Seconds(10);  // a connection breaks if its peer takes no bytes so long
+  // This process's certificate and key, for certified lanes. Null: no encryption.
   std::shared_ptr<const security::Identity> identity;
-  // Bytes per second of all limited lanes together; 0: no limit.
+  // Max bytes per second, for all limited lanes together; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
   bool trusted_fabric = false;  // allows lanes that check no certificates
-  // The GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
+  // GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
   DeviceRuntime* devices = nullptr;
-  // The values of the lanes' own keys (Lane::keys). A key that is a list may have several values.
+  // The values of the keys of all lanes (Lane::keys). A list has a value for each of its items.
   std::map<std::string, std::vector<std::string>, std::less<>> values;
 
-  // Values: all values of the key. Value: the first one. Both are empty if the key has no value.
+  // All values of the key.
   std::vector<std::string> Values(std::string_view key) const {
     const auto found = values.find(key);
     return found == values.end() ? std::vector<std::string>() : found->second;
   }
+  // The first value of the key; empty: the key has no value.
   std::string Value(std::string_view key) const {
     const std::vector<std::string> all = Values(key);
     return all.empty() ? "" : all.front();
   }
 };
 
-// A reason why the daemon does not start with a configuration: the key, what is wrong with its value, and
-// the remedy.
+// A fault in the configuration. The daemon then does not start.
 struct LaneProblem {
   std::string_view key;
-  std::string what;
+  std::string what;  // what is wrong with the key's value, and the remedy
 };
 
 struct Lane {
-  std::string_view name;
+  std::string_view name;  // in the configuration, grants, metrics and reports
   std::string_view help;  // one line, for people
   // A receiver on this lane can read the source's whole pool. A grant for this lane therefore also allows a
   // pull over lanes that do not open the pool (LaneCovers).
   bool opens_pool = false;
-  // Both ends show certificates if their processes have them.
+  // The source and the receiver show certificates if their processes have certificates.
   bool certified = false;
-  // The configured limits of bytes per second (daemon.limits) apply to the lane.
+  // The rate limits in daemon.limits apply to the lane.
   bool limited = false;
-  // The lane can serve a replica while it fills: the source announces later chunks to the receivers.
+  // The lane can serve a replica that is still filling.
   bool serves_filling = false;
-  // The memory that the lane reads and writes in place, if host and network allow this.
+  // The memory that the lane reads and writes in place, if the host and the network support this.
   LaneMemory memory = LaneMemory::kHost;
-  // The lane pins the pool's pages for the network adapter, so no later process can adopt the pool.
+  // The lane pins the pool's pages for the network adapter, so a restarted daemon cannot adopt the pool.
   bool pins_pool = false;
-  // Paths of all of the lane's keys in the configuration, including the next two.
+  // All configuration keys of the lane, including listen_key and advertise_key.
   std::vector<std::string_view> keys;
-  // The key of the address that the lane listens on. Without a value the node does not have the lane. Empty:
-  // the lane needs no address, and every node has it.
+  // The configuration key of the lane's listening address. If the key has no value, the node does not have
+  // the lane. Empty: the lane needs no address, and every node has the lane.
   std::string_view listen_key;
-  // The key of the addresses that other daemons connect to. Empty: other daemons connect to the advertised
-  // host.
+  // The configuration key of the addresses that other daemons connect to. Empty: other daemons connect to
+  // LaneConfig::advertise_host.
   std::string_view advertise_key;
-  // Returns why this host, or the rest of the configuration, does not allow the lane. Null: always allowed.
-  // REQUIRES: the lane is configured.
+  // Returns the reasons why this host or the configuration does not allow the lane. Null: always allowed.
+  // REQUIRES: configured().
   std::function<std::vector<LaneProblem>(const LaneConfig&)> check;
-  // Creates the lane's Transport. UNAVAILABLE if this host has no network of the lane's kind. Null if the
-  // lane is not a Transport; the daemon then implements it.
+  // Creates the lane's Transport. UNAVAILABLE if this host lacks the lane's network. Null: the daemon
+  // implements the lane, without a Transport.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
 
   // The address that the lane listens on; empty: none.

@@ -1,5 +1,5 @@
-// The memory that a transport may read and write, and the checks that every lane makes before it touches
-// memory. Thread-safe.
+// The memory that a transport may read and write, and the checks that lanes make before they access memory.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace tensorcast::transport {
 
 class RegisteredMemory {
  public:
-  // Adds host memory and returns the region's index: regions are numbered from 0 in the order of their
-  // registration. INVALID_ARGUMENT for an empty region, or one that overlaps another.
+  // Adds host memory. Returns the index of the new region; indices count from 0. INVALID_ARGUMENT if the
+  // memory is empty or overlaps another region.
   absl::StatusOr<size_t> Add(const std::byte* base, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Adds GPU memory and returns the region's index. A device address never lies in host memory. If the same
-  // memory is added again, the region has one more user, and the result has the same index and is_new ==
-  // false. The index of a removed region may be used again. INVALID_ARGUMENT as for Add.
+  // Adds GPU memory. If the same memory is a region already, adds one user to this region and returns the
+  // region's index with is_new == false. A new region may get the index of a removed region. INVALID_ARGUMENT
+  // if the memory is empty or overlaps another region.
   struct AddedDevice {
     size_t region = 0;
     bool is_new = false;
@@ -35,8 +35,8 @@ class RegisteredMemory {
 
   // The region that contains all of `bytes`; nullopt if none does. Region 0 for an empty span.
   std::optional<size_t> RegionOf(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The device address of `bytes`. Null if the span is empty or lies in no GPU's region. REQUIRES: the region
-  // is not removed during the call.
+  // The device address of `bytes`; null if `bytes` is empty or not in a GPU's region. REQUIRES: the region is
+  // not removed during the call.
   DevicePtr DeviceAt(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -46,29 +46,27 @@ class RegisteredMemory {
     int users = 1;    // 0: the region was removed, and its index is free
     int device = -1;  // the GPU; -1: host memory
   };
-  // INVALID_ARGUMENT for an empty region or one that overlaps another.
   absl::Status CheckNew(const std::byte* base, uint64_t bytes) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   mutable absl::Mutex mutex_;
   std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// GPU memory as a span, for the checks and for a network library. The host must not read or write it.
+// GPU memory as a span of addresses. The host must not read or write the span.
 inline HostSpan AddressesOf(DevicePtr base, uint64_t bytes) {
   return {reinterpret_cast<std::byte*>(base.address), bytes};  // NOLINT(performance-no-int-to-ptr)
 }
 
-// The number of bytes that a fetch into `destination` asks for. INVALID_ARGUMENT if they reach past the end
-// of the image, or `destination` is not registered.
+// Checks a fetch of image bytes from `offset` on, and returns their number: the size of `destination`.
+// INVALID_ARGUMENT if the range exceeds the image, or if `destination` is not registered.
 absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t image_bytes, uint64_t offset,
                                     const std::vector<HostSpan>& destination);
 
 // Checks the segments of an image in place (ServedImage::in_place). FAILED_PRECONDITION if a segment is not
-// in registered memory; INVALID_ARGUMENT if the segments together do not have `image_bytes` bytes.
+// in registered memory. INVALID_ARGUMENT if the sizes of the segments do not add up to `image_bytes`.
 absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
                            const std::vector<ConstHostSpan>& segments);
 
-// CheckSegments for a complete image in place. OK without a check for any other image: an image that fills
-// does not have all of its segments yet.
+// CheckSegments for a complete image in place. OK without a check for any other image.
 absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image);
 
 // The memory of image bytes [offset, offset + bytes), in order: one span for each segment that the range

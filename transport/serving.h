@@ -1,5 +1,5 @@
-// Parts of the source's side of every lane: the secret id of a pull, a counter of the served bytes, and
-// threads for reading images that are not in place.
+// Code that the sources of all lanes share: pull ids, a counter of served bytes, and threads that read
+// images.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace tensorcast::transport {
 
-// The secret id of one pull: 128 random bits, which a source hands to one receiver.
+// The secret id of one pull: 128 random bits. A source gives the id to one receiver.
 using PullId = std::array<uint8_t, 16>;
 
 // A new id from the system's random source.
@@ -35,12 +35,10 @@ class ServeCounter {
  public:
   // A receiver has requested `bytes` bytes of the image.
   void AddRequest(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `bytes` requested bytes will not be sent: the receiver cancelled the request or is gone, or the request
-  // failed.
+  // `bytes` requested bytes will not be sent: the request was cancelled or failed, or the receiver is gone.
   void DropRequested(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `bytes` bytes of the image were sent. `requested`: how many of these bytes AddRequest has added and
-  // DropRequested has not removed. It may be less than `bytes`: bytes of a dropped request may still be under
-  // way, and a receiver that reads the source's memory makes no request.
+  // `bytes` bytes of the image were sent. `requested`: how many of the sent bytes were counted by AddRequest
+  // and not removed by DropRequested.
   void AddBytes(uint64_t bytes, uint64_t requested) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
   ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -54,8 +52,7 @@ class ServeCounter {
   BusyTime asked_ ABSL_GUARDED_BY(mutex_);          // runs while requested_ > 0
 };
 
-// The threads on which a source reads images that are not in place. ServedImage::Read may block there: it
-// reads a disk, or waits for a staging buffer. A blocked thread delays only other reads. Thread-safe.
+// The threads on which a source calls ServedImage::Read, which may block. Thread-safe.
 class ServingThreads {
  public:
   // REQUIRES: threads >= 1.

@@ -1,11 +1,9 @@
-// Detects that a pull is silent: bytes were requested, and for a whole limit none arrived.
+// Detects that a pull is silent: requested bytes are outstanding, and no byte arrives for a time limit.
 //
-// Time in which the owner thread did not run does not count. Otherwise a source would be blamed for a pause
-// of this process: after a pause the timers fire before the thread has read the bytes that arrived meanwhile.
-// The limit is therefore divided into kSlices slices, each with its own timer. A pause lengthens one slice,
-// which still counts as one.
+// The limit is divided into kSlices slices, each with its own timer. A pause of the owner thread lengthens
+// one slice, but counts as one slice. So a pause of this process is not mistaken for silence of the source.
 //
-// Only the owner thread of the queue uses it.
+// Only the owner thread of the queue uses this class.
 #pragma once
 
 #include <functional>
@@ -18,14 +16,15 @@ namespace tensorcast::transport {
 
 class SilentPullStall {
  public:
-  // Silence is detected at most limit / kSlices late, apart from pauses of the thread.
+  // The number of slices. Silence is detected at most limit / kSlices too late, plus pauses of the owner
+  // thread.
   static constexpr int kSlices = 8;
 
-  // Calls `on_silence` once for each silence and then stops; `on_silence` may call Start again. `queue` must
+  // Calls `on_silence` when the limit is reached, and stops. `on_silence` may call Start. `queue` must
   // outlive this object.
   SilentPullStall(TaskQueue* queue, std::function<void()> on_silence)
       : queue_(queue), on_silence_(std::move(on_silence)) {}
-  // REQUIRES: not started, stopped, or `on_silence` was called since the last Start.
+  // REQUIRES: stopped, or never started.
   ~SilentPullStall();
   SilentPullStall(const SilentPullStall&) = delete;
   SilentPullStall& operator=(const SilentPullStall&) = delete;
@@ -34,11 +33,10 @@ class SilentPullStall {
   // Applies from the next slice on. Before the first call the limit is infinite.
   void set_limit(absl::Duration limit) { limit_ = limit; }
 
-  // To be called when bytes are requested. Has no effect if the slices already run, or if the limit is
-  // infinite.
+  // Call when bytes are requested. Has no effect while started, or if the limit is infinite.
   void Start();
   void BytesArrived() { heard_ = true; }
-  // To be called when no requested bytes are outstanding.
+  // Call when no requested bytes are outstanding.
   void Stop();
 
  private:
@@ -49,7 +47,7 @@ class SilentPullStall {
   const std::function<void()> on_silence_;
   absl::Duration limit_ = absl::InfiniteDuration();
   TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;
-  bool heard_ = false;  // in this slice
+  bool heard_ = false;  // bytes arrived in this slice
   int silent_slices_ = 0;
 };
 

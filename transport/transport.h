@@ -1,16 +1,12 @@
-// A Transport moves image bytes between hosts. It registers the host pool once. If it reaches GPUs, it also
-// registers GPU replicas while they are transferred. It serves replicas to pulls that the daemon has
-// authorised, and pulls ranges of a peer's replica into registered memory.
+// A Transport moves image bytes between hosts. It serves replicas to other nodes, and pulls byte ranges of
+// other nodes' replicas into registered memory.
 //
-// The receiver requests ranges and so bounds the bytes in flight. Every operation has a deadline and
-// completes exactly once; a pull also has a silence limit. After an operation has completed, its memory is no
-// longer accessed.
+// Every operation completes exactly once. After an operation has completed, its memory is no longer accessed.
 //
-// Transports do not decide which node may pull. A pull id is a secret of 128 random bits. The source daemon
-// checks the grant of a receiver and then hands the id to that receiver only.
+// A source's descriptor contains a pull id, a secret of 128 random bits. The source's daemon gives the
+// descriptor only to a receiver with a grant. Transports do not check grants.
 //
-// Thread-safe. Callbacks run on a progress thread of the transport. They must not block, and may start
-// further operations.
+// Thread-safe. Callbacks run on the transport's threads. A callback must not block, and may start operations.
 #pragma once
 
 #include <cstdint>
@@ -45,13 +41,13 @@ inline std::string_view LaneMemoryName(LaneMemory memory) {
   return memory == LaneMemory::kHost ? "host" : "host+device";
 }
 
-// Image bytes in registered memory. They stay there as long as `hold` or a copy of it exists.
+// Image bytes in registered memory. The memory stays valid while `hold` or a copy of `hold` exists.
 struct ServedPiece {
   ConstHostSpan bytes;
   std::shared_ptr<void> hold;
 };
 
-// A replica as a source serves it. Thread-safe.
+// A replica that a source serves. Thread-safe.
 class ServedImage {
  public:
   virtual ~ServedImage() = default;
@@ -62,16 +58,16 @@ class ServedImage {
   // The memory of image bytes [offset, offset + bytes), in order. The bytes do not move while this object
   // exists. REQUIRES: in_place(), and these bytes are present.
   virtual std::vector<ConstHostSpan> Segments(uint64_t /*offset*/, uint64_t /*bytes*/) const { return {}; }
-  // Returns registered memory with image bytes from `offset` on: at least one byte, at most `bytes`. If not
-  // in_place(), it copies from a GPU or a disk to a staging buffer: it may block, so lanes call it on a
-  // serving thread.
+  // Returns image bytes from `offset` on, in registered memory: at least one byte, at most `bytes`. If not
+  // in_place(), copies the bytes from a GPU or a disk and may block; lanes then call Read on a serving
+  // thread.
   virtual absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) = 0;
-  // The image's address, if the image lies in one block of GPU memory that does not move; else null. A lane
-  // that reaches this memory reads the image there and never calls Read.
+  // The address of an image in one block of GPU memory, fixed while this object exists; null for any other
+  // image. A lane that reaches this memory reads it directly and never calls Read.
   virtual DevicePtr device_image() const { return {}; }
-  // The present chunks of an image that is served while it fills; null: all chunks are present. Lanes read
-  // only present chunks, and announce new chunks to the receivers (Pull::availability). If the availability
-  // ends with an error, the image's servings end, and their pulls break with that error.
+  // The present chunks of an image that is still filling. Null: all chunks are present. Lanes read only
+  // present chunks. If the availability ends with an error, the image's servings end, and their pulls break
+  // with that error.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
@@ -79,49 +75,51 @@ class ServedImage {
 struct ServeStats {
   uint64_t bytes = 0;
   uint64_t requests = 0;
-  absl::Duration asked;  // the time in which at least one request was not yet sent in full
+  absl::Duration asked;  // the time in which at least one request was not completely sent
   SteadyTime first_request;
   SteadyTime last_completion;
-  TraceContext receiver_trace;  // the last one that a receiver sent, for a span link; invalid: none was sent
+  TraceContext receiver_trace;  // the receiver's last trace, for a span link; invalid: the receiver sent none
 };
 
-// A source's side of one pull. The destructor revokes the pull: when the destructor returns, neither this
-// process nor the peer reads the image's memory. The destructor closes connections by force if necessary.
+// A source's side of one pull. The destructor revokes the pull, and closes connections by force if necessary.
+// After the destructor neither this process nor the receiver reads the image's memory.
 class Serving {
  public:
   virtual ~Serving() = default;
-  // Revokes the pull, as the destructor does. Afterwards stats() is final; before End, stats() may lack bytes
-  // that the receiver already has. Idempotent.
+  // Revokes the pull, as the destructor does. Idempotent. After End stats() is final. Before End stats() may
+  // lack bytes that the receiver already has.
   virtual void End() = 0;
-  // The addresses, pull id and remote keys, encoded; only a transport of the same name reads it. At most 64
+  // The encoded addresses, pull id and remote keys, for Connect of a transport of the same lane. At most 64
   // KiB.
   virtual const std::string& descriptor() const = 0;
   virtual ServeStats stats() const = 0;
 };
 
-// The result of a fetch: the digest of its bytes if the lane computed it while it received them, else
-// nullopt. With the digest, the caller need not read the bytes again.
+// The digest of the fetched bytes. nullopt: the lane did not compute the digest on arrival.
 using FetchResult = absl::StatusOr<std::optional<Digest>>;
 using FetchDone = std::function<void(const FetchResult&)>;
-using FetchId = uint64_t;  // of one fetch, within its pull
+using FetchId = uint64_t;  // unique in its pull
 
 // A receiver's side of one pull.
 class Pull {
  public:
-  // Completes pending fetches with CANCELLED and waits until all have completed. If necessary the destructor
-  // closes the connections by force.
+  // Completes pending fetches with CANCELLED, and waits for their completion. Closes connections by force if
+  // necessary.
   virtual ~Pull() = default;
 
-  // Fetches image bytes from `offset` on into `destination`, which must be registered memory. Calls `done`
-  // exactly once. Four errors concern only this fetch: INVALID_ARGUMENT; FAILED_PRECONDITION, if the source
-  // does not have the whole range yet; DEADLINE_EXCEEDED, if the fetch's deadline has passed; CANCELLED,
-  // after CancelFetch. Any other error means that the pull is broken: later fetches fail at once. The silence
-  // limit breaks the pull with DEADLINE_EXCEEDED. Cancel breaks the pull with CANCELLED.
+  // Fetches image bytes from `offset` on into `destination`. Calls `done` exactly once. These errors concern
+  // only this fetch:
+  //   INVALID_ARGUMENT     the range exceeds the image, or `destination` is not registered memory
+  //   FAILED_PRECONDITION  the source does not have the whole range yet
+  //   DEADLINE_EXCEEDED    `deadline` has passed
+  //   CANCELLED            CancelFetch was called
+  // Any other error means that the pull is broken: all fetches complete with it, and later fetches fail at
+  // once. Silence breaks a pull with DEADLINE_EXCEEDED (SetSilenceLimit), and Cancel with CANCELLED.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 
-  // As Fetch, into GPU memory that the transport's RegisterDevice has registered (else INVALID_ARGUMENT). The
-  // result has no digest.
+  // Like Fetch, into GPU memory. INVALID_ARGUMENT if RegisterDevice has not registered the memory. The result
+  // has no digest.
   virtual FetchId FetchToDevice(uint64_t /*offset*/, DevicePtr /*destination*/, uint64_t /*bytes*/,
                                 SteadyTime /*deadline*/, FetchDone done) {
     const FetchDone told = std::move(done);
@@ -129,28 +127,25 @@ class Pull {
     return 0;
   }
 
-  // Cancels one fetch: it soon completes with CANCELLED. Has no effect on a completed fetch.
+  // Cancels a fetch, which soon completes with CANCELLED. Has no effect on a completed fetch.
   virtual void CancelFetch(FetchId fetch) = 0;
 
-  // From the next fetch on: if fetches are pending and no byte of any of them arrives for `limit`, the pull
-  // breaks with DEADLINE_EXCEEDED. One fetch may wait longer, as long as bytes of other fetches arrive. Bytes
-  // count as arrived when a step of the lane is complete: a step is at most 256 KiB over TCP, a message's
-  // piece or a remote read of a few MiB over UCX. Without this call the limit is infinite.
+  // Breaks the pull with DEADLINE_EXCEEDED if fetches are pending and no byte of any fetch arrives for
+  // `limit`. Applies from the next fetch on. Without this call the limit is infinite. A lane counts bytes in
+  // steps: up to 256 KiB over TCP, up to a few MiB over UCX.
   virtual void SetSilenceLimit(absl::Duration limit) = 0;
 
-  // Gives the pull up: pending fetches soon complete with CANCELLED, and later ones fail. Idempotent.
+  // Breaks the pull: pending fetches soon complete with CANCELLED, and later fetches fail. Idempotent.
   virtual void Cancel() = 0;
 
-  // The chunks that the source has announced. It may lack chunks that the source has, but never has a chunk
-  // that the source lacks. Null: the source has all chunks. Always returns the same object, which does not
-  // change after the pull is destroyed. It ends OK when the source has all chunks. If the pull breaks or is
-  // given up before that, the availability ends with the reason.
+  // The chunks that the source has announced. Null: the source has all chunks. Always returns the same
+  // object, which does not change after the pull is destroyed. The availability ends OK when the source has
+  // all chunks. If the pull breaks earlier, the availability ends with the pull's error.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
-// For lanes: the status with which a pull breaks after the source or the connection failed with `status`. The
-// codes INVALID_ARGUMENT, FAILED_PRECONDITION and CANCELLED are replaced, because in Fetch they mean an error
-// of only one fetch.
+// For lanes: the status with which a pull breaks after its source or connection failed with `status`.
+// Replaces INVALID_ARGUMENT, FAILED_PRECONDITION and CANCELLED, which are errors of one fetch (Pull::Fetch).
 inline absl::Status AsPullEnd(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -169,33 +164,31 @@ class Transport {
 
   virtual std::string_view name() const = 0;  // the lane: "tcp", "ucx", "ucx-rma", "loopback"
 
-  // Registers host memory that pulls write to and servings read from. It must outlive the transport. To be
-  // called once for a pool, before any other call.
+  // Registers the host memory that pulls write and servings read. The memory must outlive the transport. Call
+  // once for a pool, before any other function.
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
 
   virtual LaneMemory memory() const { return LaneMemory::kHost; }
-  // Whether ServeStats count the bytes that receivers fetch. False if receivers read the source's memory
-  // without the source.
+  // False: ServeStats do not count the fetched bytes, because receivers read the source's memory directly.
   virtual bool counts_served() const { return true; }
-  // Registers a replica's GPU memory for fetches into it. (Serve itself registers the memory of its image.)
-  // The memory must exist until the returned object is destroyed, and no fetch into it may be pending then.
-  // The same memory may be registered several times. UNIMPLEMENTED if the lane does not reach GPUs.
+  // Registers GPU memory for FetchToDevice. The memory must exist until the returned object is destroyed; all
+  // fetches into the memory must have completed before. The same memory may be registered several times.
+  // UNIMPLEMENTED if the lane does not reach GPUs.
   virtual absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr /*base*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError("register GPU memory: this lane reaches host memory only");
   }
 
-  // Offers an image to every node that has the descriptor, until the Serving is destroyed. `receiver`: the
-  // node that the descriptor is meant for; empty: any node. A lane with certificates refuses all other nodes;
-  // a lane without certificates ignores `receiver`. FAILED_PRECONDITION if the lane needs an image in place
-  // or a complete image, and `image` is not.
+  // Serves an image to nodes that have the descriptor, until the Serving is destroyed. `receiver`: the only
+  // node that may pull; empty: any node. Lanes without certificates ignore `receiver`. FAILED_PRECONDITION if
+  // the lane cannot serve the image: the lane needs a complete image, or an image in place.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                          std::string_view receiver) = 0;
 
   // Connects to a serving, and blocks until the source has answered. UNAVAILABLE: the source cannot be
-  // reached. DEADLINE_EXCEEDED: the source does not answer in time. FAILED_PRECONDITION: the source's
-  // protocol has another version. NOT_FOUND: the source no longer serves this pull. UNAUTHENTICATED or
-  // PERMISSION_DENIED: one end refuses the other's certificate or name. Sends the context's trace to the
-  // source.
+  // reached. DEADLINE_EXCEEDED: the source does not answer in time. FAILED_PRECONDITION: the source speaks
+  // another protocol version. NOT_FOUND: the source no longer serves this pull. UNAUTHENTICATED or
+  // PERMISSION_DENIED: the source or the receiver refuses the other's certificate or name. Sends the
+  // context's trace to the source.
   virtual absl::StatusOr<std::unique_ptr<Pull>> Connect(const RequestContext& context,
                                                         std::string_view descriptor) = 0;
 };

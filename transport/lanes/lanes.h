@@ -1,5 +1,4 @@
-// The list of all lanes that a daemon may have. The configuration, the command line and the daemon take the
-// lanes' names and permissions from it. Thread-safe.
+// The list of all lanes. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@
 
 namespace tensorcast::transport {
 
-// All lanes, fastest first. (The loopback transport of tests is not a lane.)
+// All lanes, fastest first, without the loopback transport of tests.
 const std::vector<Lane>& Lanes();
 
 // The lane of this name; null if there is none.
@@ -22,8 +21,8 @@ std::vector<std::string> LaneNames();
 // The names of the lanes that serve a replica while it fills, fastest first.
 std::vector<std::string> FillingLaneNames();
 
-// True if a grant for the lane `granted` permits a pull over the lane `wanted`: if both are the same lane, or
-// if only `granted` opens the whole pool to the receiver (Lane::opens_pool).
+// Whether a grant for the lane `granted` allows a pull over the lane `wanted`. True if both lanes are the
+// same, or if only `granted` opens the pool (Lane::opens_pool).
 bool LaneCovers(std::string_view granted, std::string_view wanted);
 
 }  // namespace tensorcast::transport

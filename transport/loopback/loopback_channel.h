@@ -1,9 +1,7 @@
-// A message channel within this process. Each of its two ends belongs to the task loop of its transport. A
-// message is a task that one end posts to the other end's loop, so messages keep their order. A piece is
-// copied only once: the receiver's end copies it from the image's memory, which the source's end holds until
-// then.
+// A message channel within this process. A LoopbackChannel is one end of a connection, and belongs to the
+// thread of its transport's task loop. The two ends send messages by posting tasks to each other's loop.
 //
-// Private to this folder. An end belongs to its loop's thread. Errors: see transport/pull/message_channel.h.
+// Private to this folder. Errors: see transport/pull/message_channel.h.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +20,14 @@ namespace tensorcast::transport {
 
 class LoopbackChannel;
 
-// A source's listener. `loop`: the loop of the source's ends. `admit`: is called on that loop with the HELLO
-// of each new end, and calls Open or End of that end.
+// A source's listener. `admit` is called on `loop` with the HELLO of each new source's end, and must call
+// Open or End of that end.
 struct LoopbackListener {
   std::shared_ptr<TaskLoop> loop;
   std::function<void(const std::shared_ptr<LoopbackChannel>& end, const pull::Hello& hello)> admit;
 };
 
-// Registers a listener in this process. Returns its address, "loopback:N"; each listener has another N.
-// Thread-safe.
+// Registers a listener. Returns the listener's unique address, "loopback:N". Thread-safe.
 std::string AddLoopbackListener(const LoopbackListener& listener);
 // From now on no receiver finds the listener. Thread-safe.
 void RemoveLoopbackListener(const std::string& address);

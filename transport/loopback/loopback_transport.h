@@ -1,9 +1,8 @@
-// A transport within one process, for tests without a network. It uses the pull protocol (transport/pull)
-// over channels that post to each other's task loop.
+// A transport within one process, for tests without a network. A loopback transport can pull from every
+// loopback transport of the same name in this process.
 //
-// Each loopback transport can pull from every other one of the process with the same name. Copies and
-// callbacks run on the receiver's own thread. Reads of images that are not in place run on the source's
-// serving threads. Thread-safe.
+// Thread-safe. Callbacks run on the receiver's thread. Images that are not in place are read on the source's
+// serving threads.
 #pragma once
 
 #include <functional>
@@ -17,14 +16,14 @@ namespace tensorcast::transport {
 struct LoopbackOptions {
   std::string name = "loopback";  // or the name of the lane that the transport replaces in a test
   int serving_threads = 2;
-  // The GPUs with memory that the transport reads and writes in place, as a network adapter with direct GPU
-  // access does. Null: host memory only. Must outlive the transport.
+  // GPUs with memory that the transport reads and writes in place. Null: only host memory. Must outlive the
+  // transport.
   DeviceRuntime* devices = nullptr;
   // Called before each registration of device memory; may be null. An error fails the registration.
   std::function<absl::Status()> before_register_device;
 };
 
-// REQUIRES: its pulls and servings are destroyed before it.
+// The returned transport must outlive its pulls and servings.
 std::unique_ptr<Transport> NewLoopbackTransport(const LoopbackOptions& options = {});
 
 }  // namespace tensorcast::transport

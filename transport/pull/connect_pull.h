@@ -1,6 +1,5 @@
-// A pull over one or several connections. One fetch goes over one connection, the one with the least load at
-// that time. If that connection delivers the fetch's bytes in order, it digests them on arrival. Concurrent
-// fetches share the connections and their threads. If an open connection breaks, the pull breaks.
+// A pull over one or more connections. Each fetch uses one connection, the connection with the smallest load.
+// Bytes that arrive in image order are digested on arrival. If an open connection breaks, the pull breaks.
 #pragma once
 
 #include <memory>
@@ -24,9 +23,9 @@ struct ReceiverOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
 };
 
-// Connects to the source; see Transport::Connect for the errors. Returns when the source has welcomed the
-// first channel; the other channels connect later. The channels belong only to this pull. Blocks: must not be
-// called on a channel's thread. REQUIRES: at least one channel; `options.memory` outlives the pull.
+// Connects to the source, with the errors of Transport::Connect. Blocks until the source has sent WELCOME on
+// the first channel; the other channels connect later. No other pull may use the channels. REQUIRES: not on a
+// channel's thread; at least one channel; `options.memory` outlives the pull.
 absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverOptions& options,
                                                   const RequestContext& context, Descriptor descriptor,
                                                   std::vector<std::shared_ptr<MessageChannel>> channels);

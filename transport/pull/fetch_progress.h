@@ -1,9 +1,8 @@
-// One fetch of a connection, from its start to its result: which of its bytes were requested, which have
-// arrived, and whether the channel may still write to its destination. Bytes that arrive in the order of the
-// image are digested on arrival.
+// The state of one fetch of a connection: its requested and arrived bytes, and its result. Bytes that arrive
+// in image order are digested on arrival.
 //
-// Belongs to the channel's thread. No function fails; the connection decides whether the fetch has failed
-// (Fail). Internal to this folder.
+// Internal to this folder. Belongs to the channel's thread. No function fails; the connection reports a
+// failed fetch with Fail.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@
 
 namespace tensorcast::transport::pull {
 
-// One Pull::Fetch, with a checked range and destination. `done` is called once, on a channel's thread.
+// The arguments of one Pull::Fetch, already checked. `done` is called once, on a channel's thread.
 struct Fetch {
   FetchId id = 0;  // from 1 on, unique in the pull
   uint64_t offset = 0;
@@ -31,13 +30,14 @@ struct Fetch {
   bool announced = false;  // the source has announced all chunks of the range
 };
 
-// The bytes of a fetch that one request asks for. They lie in one span of the fetch's destination.
+// The bytes of a fetch that one request asks for: a range in one span of the fetch's destination.
 struct RequestedPart {
   FetchId fetch = 0;  // after this fetch has ended, arriving bytes are dropped
   uint64_t offset = 0;
   HostSpan destination;
 
-  // The place of the image bytes [image_offset, image_offset + bytes). REQUIRES: they lie in the part.
+  // The destination of image bytes [image_offset, image_offset + bytes). REQUIRES: this part contains the
+  // range.
   HostSpan Place(uint64_t image_offset, uint64_t bytes) const {
     return destination.subspan(image_offset - offset, bytes);
   }
@@ -55,14 +55,14 @@ class FetchProgress {
   // The next bytes to request, at most `max_bytes`. REQUIRES: not all_requested().
   RequestedPart NextPart(uint64_t max_bytes);
 
-  // Image bytes from `offset` on have arrived for `place`. If `held` is not empty, the bytes are in `held`,
-  // and Put copies them to `place`; else they are already in `place`. Digests them if they are the next in
-  // the image.
+  // Call when image bytes from `offset` on have arrived. Empty `held`: the bytes are already in `place`.
+  // Otherwise Put copies the bytes from `held` to `place`. Digests the bytes if they are the next in image
+  // order.
   void Put(uint64_t offset, HostSpan place, ConstHostSpan held);
-  // `bytes` bytes are in their destination.
+  // Counts `bytes` bytes as arrived in their destination.
   void Arrived(uint64_t bytes) { left_ -= bytes; }
 
-  // Between the two calls for a piece the channel may write to the destination at any time.
+  // Between ReceiveStarted and ReceiveEnded of a piece, the channel may write to the destination at any time.
   void ReceiveStarted() { ++receives_; }
   void ReceiveEnded() { --receives_; }
   bool receiving() const { return receives_ > 0; }
@@ -70,13 +70,14 @@ class FetchProgress {
   bool failed() const { return !failure_.ok(); }
   void Fail(const absl::Status& why) { failure_ = why; }
 
-  // Whether the fetch has failed or all of its bytes have arrived, and the channel receives nothing for it.
+  // Whether the fetch can complete: it has failed or has all bytes, and the channel is receiving no piece of
+  // it.
   bool over() const { return !receiving() && (failed() || left_ == 0); }
   // REQUIRES: over().
   FetchResult Result() const;
 
-  // The connection's timer for this fetch: its deadline, or the time by which the channel must be done with
-  // it.
+  // The connection's timer for this fetch: until the deadline or, after a failure, until the channel is
+  // closed by force.
   TaskQueue::TimerId timer() const { return timer_; }
   void set_timer(TaskQueue::TimerId timer) { timer_ = timer; }
 

@@ -1,11 +1,9 @@
-// A connection's account of its requests. For each request, it has the bytes that the source still has to
-// send. For all requests together, it has the bytes that have not arrived; the credit bounds these. A request
-// is over when all of its bytes have arrived or the source has said that it sends no more. A request may
-// outlive its fetch: its bytes that still arrive are dropped, but count in the credit until the request is
-// over.
+// The outstanding requests of a connection, and the number of requested bytes that have not arrived. A
+// request is outstanding until all of its bytes have arrived, or until the source has said that it sends no
+// more. A request may outlive its fetch; the receiver drops bytes without a fetch.
 //
-// Belongs to the channel's thread. Errors are INTERNAL: the source broke the protocol. Internal to this
-// folder.
+// Internal to this folder. Belongs to the channel's thread. Errors are INTERNAL: the source broke the
+// protocol.
 #pragma once
 
 #include <cstddef>
@@ -30,25 +28,25 @@ class OutstandingRequests {
   // `keeps_order`: whether the pieces of a request arrive in the order of the image.
   explicit OutstandingRequests(bool keeps_order) : keeps_order_(keeps_order) {}
 
-  // Adds a request. With `remote_read` this end reads the bytes itself: the source sends none.
+  // Adds a request. `remote_read`: the receiver reads the bytes itself, and the source sends none.
   void Add(uint64_t id, const RequestedPart& part, bool remote_read);
-  // Books a piece before its bytes arrive: a source that sends bytes that were not requested, or sends bytes
-  // twice or outside their request, is given up before anything is written.
+  // Checks and counts the head of a DATA frame, before the piece arrives. Fails if the bytes were not
+  // requested, are outside their request, or were sent before.
   absl::Status Book(const Data& piece);
-  // `bytes` bytes of a request have arrived, or will never arrive. REQUIRES: the request is not over.
+  // `bytes` bytes of a request have arrived, or will never arrive. REQUIRES: the request is outstanding.
   void Moved(uint64_t id, uint64_t bytes);
-  // The source sends no more bytes of the request. REQUIRES: the request is not over.
+  // The source sends no more bytes of the request. REQUIRES: the request is outstanding.
   void End(uint64_t id);
 
   // Whether the source still has to send bytes of this request.
   bool IsDue(uint64_t id) const;
   // The requests of a fetch for which the source still has to send bytes.
   std::vector<uint64_t> DueOf(FetchId fetch) const;
-  // REQUIRES: the request is not over.
+  // REQUIRES: the request is outstanding.
   const RequestedPart& part(uint64_t id) const { return requests_.at(id).part; }
 
   size_t size() const { return requests_.size(); }
-  uint64_t bytes() const { return bytes_; }  // bytes of all requests that have not arrived
+  uint64_t bytes() const { return bytes_; }  // requested bytes that have not arrived
 
  private:
   struct Outstanding {

@@ -1,11 +1,10 @@
-// The receiver's end of one connection. It sends HELLO, requests the ranges of its fetches, receives them
-// into their destinations, and digests them on arrival if they arrive in order.
+// The receiver's end of one connection. It requests the byte ranges of its fetches, and receives the bytes
+// into the fetches' destinations.
 //
 //   idle --(Connect)--> connecting --(connected)--> greeting --WELCOME--> open --(error, Close)--> closed
 //
-// A channel writes into a destination only on the channel's thread, or between OnReceiveStarted and
-// OnReceived of a piece. A fetch without such a piece can therefore be completed at once, and nothing is
-// written after that. A fetch with such a piece completes after OnReceived. If that takes longer than
+// After a fetch has completed, the channel no longer writes to the fetch's destination. A fetch therefore
+// waits for OnReceived of its pieces. If these calls take longer than
 // Credit::drain_timeout, the channel is closed by force.
 //
 // Belongs to the channel's thread, except for members that are marked thread-safe.
@@ -33,19 +32,19 @@
 
 namespace tensorcast::transport::pull {
 
-// The receiver's credit: a request has at most `request_bytes`, and another request is sent while fewer than
-// `window_bytes` are outstanding.
+// How many bytes a receiver requests at a time.
 struct Credit {
-  uint64_t request_bytes = uint64_t{16} << 20;
-  uint64_t window_bytes = uint64_t{16} << 20;
-  // Max time between the end of a fetch and the last OnReceived of its pieces; then the channel is closed by
-  // force.
+  uint64_t request_bytes = uint64_t{16} << 20;  // max bytes of one request
+  uint64_t window_bytes = uint64_t{16} << 20;   // requests are sent while fewer bytes are outstanding
+  // Max time from the failure of a fetch to the last OnReceived of its pieces. After that time the channel is
+  // closed by force.
   absl::Duration drain_timeout = absl::Milliseconds(500);
 };
 
 class PullConnection : private MessageChannel::Handler {
  public:
-  // The pull that has this connection. Called on the channels' threads: implementations must be thread-safe.
+  // The pull of this connection. Called on the threads of several channels: implementations must be
+  // thread-safe.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -55,7 +54,7 @@ class PullConnection : private MessageChannel::Handler {
     virtual void OnBytes() = 0;
     // Whether bytes of any fetch of the pull have arrived within the last `time`.
     virtual bool MovedWithin(absl::Duration time) = 0;
-    // A fetch is over; its `done` is called next.
+    // A fetch has completed; its `done` is called next.
     virtual void OnFetchOver() = 0;
     // An open connection has failed; its fetches complete next. Not called after Close.
     virtual void OnLost(const absl::Status& why) = 0;
@@ -67,30 +66,30 @@ class PullConnection : private MessageChannel::Handler {
   // REQUIRES: closed, or Connect was never called.
   ~PullConnection() override;
 
-  // The next four are thread-safe.
+  // The next four functions are thread-safe.
   MessageChannel& channel() { return *channel_; }
   bool open() const { return open_; }
-  // The bytes of its fetches that have not arrived. The caller adds the bytes of a fetch with AddLoad when it
-  // chooses this connection, before Start.
+  // The bytes that have not arrived, of all fetches of this connection. Call AddLoad with the bytes of a
+  // fetch before Start.
   uint64_t load() const { return load_; }
   void AddLoad(uint64_t bytes) { load_ += bytes; }
 
-  // Calls `connected` exactly once: when the source has welcomed the pull, or when this connection is closed.
+  // Calls `connected` exactly once: when WELCOME has arrived, or when this connection is closed.
   void Connect(std::function<void(absl::Status)> connected);
   // The source's WELCOME. REQUIRES: the connection is open.
   const Welcome& welcome() const { return welcome_; }
-  // Asks the source which chunks it has, and adds the announced chunks to `mirror`. The mirror ends OK when
-  // the source has all chunks. To be called once, within `connected`. REQUIRES: the source's image fills.
+  // Asks the source for announcements, and adds the announced chunks to `mirror`. `mirror` ends OK when the
+  // source has all chunks. Call once, within `connected`. REQUIRES: the source's image is filling.
   void Follow(std::shared_ptr<Availability> mirror);
 
   // See Pull::SetSilenceLimit. Bytes on any connection of the pull end the silence.
   void SetSilenceLimit(absl::Duration limit) { silence_.set_limit(limit); }
-  // Starts a fetch; if the connection is already closed, the fetch fails. REQUIRES: Connect has ended.
+  // Starts a fetch; if the connection is already closed, the fetch fails. REQUIRES: `connected` was called.
   void Start(Fetch fetch);
-  // If this connection has the fetch, completes it with `why` and requests no more bytes for it.
+  // If this connection has the fetch, completes the fetch with `why` and requests no more of its bytes.
   void Abandon(FetchId fetch, const absl::Status& why);
-  // Completes every fetch with `why` and ends the channel. Calls `emptied`, if it is not null, when no fetch
-  // is left.
+  // Completes every fetch with `why` and ends the channel. Calls `emptied`, which may be null, when the last
+  // fetch has completed.
   void Close(const absl::Status& why, std::function<void()> emptied = nullptr);
 
  private:
@@ -118,8 +117,7 @@ class PullConnection : private MessageChannel::Handler {
   FetchId EndRequest(uint64_t request_id);
   // `bytes` bytes of the fetch are in their destination.
   void FetchMoved(FetchId fetch, uint64_t bytes);
-  // Completes the fetch if it has failed or all of its bytes have arrived, and the channel receives nothing
-  // for it.
+  // Completes the fetch if FetchProgress::over().
   void MaybeFinish(FetchId fetch);
   void Silent();
   // `lost`: the channel can no longer send.
@@ -143,8 +141,7 @@ class PullConnection : private MessageChannel::Handler {
   Welcome welcome_;
   std::shared_ptr<Availability> mirror_;  // the announced chunks; null before Follow
 
-  // Two accounts: a fetch is complete when all of its bytes are in their place, and is then gone. A request
-  // is a part of a fetch, which it may outlive.
+  // fetches_ has the fetches that have not completed. A request in requests_ may outlive its fetch.
   absl::flat_hash_map<FetchId, FetchProgress> fetches_;
   std::deque<FetchId> to_ask_;  // fetches with bytes that are not requested yet, in order
   bool asking_ = false;         // Refill is running

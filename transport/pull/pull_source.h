@@ -30,22 +30,22 @@ class PullSource {
   // Whether the image can be served; returns the errors of Transport::Serve.
   static absl::Status CheckImage(const RegisteredMemory& memory, const ServedImage& image);
   // Serves the image until the Serving is destroyed. The Serving must be destroyed before this object. The
-  // caller fills in the descriptor's addresses, source name, keys and segments; this function fills in the
-  // rest. The Serving releases `hold` when nothing reads the image. FAILED_PRECONDITION if the descriptor is
-  // longer than kMaxDescriptorBytes.
+  // caller sets the descriptor's addresses, source name, keys and segments; Serve sets the other fields. The
+  // Serving releases `hold` when nothing reads the image. FAILED_PRECONDITION if the descriptor is longer
+  // than kMaxDescriptorBytes.
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image, std::string receiver,
                                                  Descriptor descriptor, std::shared_ptr<void> hold)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Admits a receiver to the pull that its HELLO names. The caller must start the returned connection on the
-  // owner thread of `queue`. `peer`: the name in the receiver's certificate; empty: the receiver has none. If
-  // Admit fails, the caller must send the error to the receiver: FAILED_PRECONDITION for another protocol
-  // version, NOT_FOUND for an unknown pull, PERMISSION_DENIED for a pull of another receiver, or the errors
-  // of SourceServing::Join.
+  // owner thread of `queue`. `peer`: the name in the receiver's certificate; empty: no certificate. If Admit
+  // fails, the caller must send the error to the receiver: FAILED_PRECONDITION for another protocol version,
+  // NOT_FOUND for an unknown pull, PERMISSION_DENIED for a pull of another receiver, or the errors of
+  // SourceServing::Join.
   absl::StatusOr<std::shared_ptr<SourceConnection>> Admit(const Hello& hello, std::string_view peer,
                                                           TaskQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends a serving: new connections no longer find it. When Revoke returns, nothing reads its image.
+  // Removes a serving and ends its connections. When Revoke returns, nothing reads the serving's image.
   void Revoke(SourceServing& serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -1,17 +1,15 @@
-// The source's end of one connection to a receiver: it sends WELCOME and then answers the receiver's requests
-// for the image of its serving (source_serving.h).
+// The source's end of one connection. It sends WELCOME and answers the receiver's requests for the image of a
+// serving (source_serving.h).
 //
-// If an image is in place, the connection sends it straight from registered memory, in the order of the
-// requests. Any other image is read on the serving threads, for at most SourceLimits::reads requests at a
-// time, and each piece is sent when it is read.
+// The connection sends an image in place from registered memory, in the order of the requests. Any other
+// image is read on the serving threads.
 //
 //   open --(BYE, error, lost, revoked)--> ended
 //   open --(the receiver's certificate is denied, the image failed)--> leaving
 //   leaving --(the receiver has closed, or took too long)--> ended
 //
-// While an image fills, the source answers requests for missing chunks with NOT_HERE. After a receiver's
-// FOLLOW, the source announces new chunks to it: the first at once, later ones at most once per
-// announce_interval.
+// While an image fills, requests for missing chunks are answered with NOT_HERE. After FOLLOW the source
+// announces new chunks, at most once per announce_interval.
 //
 // Except for its constructor and PostEnd, a connection belongs to its channel's thread.
 #pragma once
@@ -37,20 +35,19 @@
 
 namespace tensorcast::transport::pull {
 
-// What a source offers to each connection.
+// A source's limits for each connection.
 struct SourceLimits {
   uint32_t requests = 64;
   uint64_t request_bytes = uint64_t{64} << 20;
-  // At most kMaxPieceBytes, and at most the limit in the receiver's HELLO.
+  // Max bytes of a piece, at most kMaxPieceBytes. The receiver's HELLO may lower the limit.
   uint32_t piece_bytes = uint32_t{256} << 10;
-  // Max concurrent reads of an image that is not in place. One more read piece may wait to be sent.
+  // Max concurrent reads of an image that is not in place. One more piece may wait to be sent.
   int reads = 2;
   absl::Duration announce_interval = absl::Milliseconds(10);  // min time between announcements of new chunks
-  // True: the receiver reads the source's memory without the source, and a REQUEST breaks the protocol.
+  // True: the receiver reads the source's memory directly. A REQUEST then breaks the protocol.
   bool one_sided = false;
 };
 
-// Sends WELCOME and answers requests, until its channel has ended.
 class SourceConnection : public MessageChannel::Handler,
                          public ServedConnection,
                          public std::enable_shared_from_this<SourceConnection> {
@@ -62,10 +59,10 @@ class SourceConnection : public MessageChannel::Handler,
   // Thread-safe.
   TaskQueue& queue() { return *queue_; }
 
-  // Sends WELCOME and becomes the channel's handler. If End was already called, sends the reason instead and
-  // ends the channel. REQUIRES: the connection has joined its serving.
+  // Sends WELCOME and becomes the channel's handler. If End was already called, sends End's reason instead
+  // and ends the channel. REQUIRES: the connection has joined its serving.
   void Start(std::shared_ptr<MessageChannel> channel);
-  // Sends the receiver the reason, if the channel can take it now, and ends the connection. Idempotent.
+  // Sends `why` to the receiver, if the channel can send now, and ends the connection. Idempotent.
   void End(const absl::Status& why);
   // Thread-safe.
   void PostEnd(const absl::Status& why) override;
@@ -81,15 +78,15 @@ class SourceConnection : public MessageChannel::Handler,
     uint64_t id = 0;
     uint64_t offset = 0;                 // of the next byte to send
     uint64_t left = 0;                   // bytes not yet handed to the channel
-    std::deque<ConstHostSpan> in_place;  // these bytes, if the image is in place
-    bool reading = false;                // a serving thread reads them, if the image is not in place
+    std::deque<ConstHostSpan> in_place;  // the bytes left to send, if the image is in place
+    bool reading = false;                // a serving thread reads bytes, if the image is not in place
   };
 
   absl::Status On(const Request& request);
   absl::Status On(const Cancel& cancel);
   absl::Status On(const Follow& follow);
   absl::Status CheckRange(const Request& request) const;
-  // Hands the next pieces of an image in place to the channel, while it has room.
+  // Hands the next pieces of an image in place to the channel, while has_room().
   void SendPieces();
   void StartReads();
   void ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece> piece);
@@ -102,7 +99,7 @@ class SourceConnection : public MessageChannel::Handler,
   // Called when the image has new chunks or has ended: on any thread, under the availability's lock.
   void PostFillingChanged();
   void FillingChanged();
-  // Announces the chunks that the receiver does not know of yet, once the interval has passed.
+  // Announces new chunks to the receiver, if announce_interval has passed.
   void SendNews();
   // Stops serving and sends the reason `why`. Ends the connection when the receiver closes it, at the latest
   // after `patience`.

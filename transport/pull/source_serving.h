@@ -1,8 +1,4 @@
 // One image that a source serves under one pull id, and the connections that serve it (source_connection.h).
-//
-// Revoke waits until the channels of all connections have ended and all read pieces are released: after that
-// the image may be freed.
-//
 // Thread-safe.
 #pragma once
 
@@ -27,8 +23,8 @@ namespace tensorcast::transport::pull {
 class ServedConnection {
  public:
   virtual ~ServedConnection() = default;
-  // Ends the connection on its own thread, with a reason for the receiver; does not wait. Thread-safe. The
-  // connection leaves its serving when its channel has ended.
+  // Starts to end the connection on its channel's thread, with a reason for the receiver. Does not wait. When
+  // the channel has ended, the connection calls SourceServing::Leave. Thread-safe.
   virtual void PostEnd(const absl::Status& why) = 0;
 };
 
@@ -56,10 +52,11 @@ class SourceServing {
 
   // Calls ServedImage::Read, which may block. CANCELLED after Revoke.
   absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The caller of Read calls this when it has released the piece that a successful Read returned.
+  // Call after a successful Read, when the returned piece is released.
   void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends all connections, and blocks until nothing reads the image. REQUIRES: not on a channel's thread.
+  // Ends all connections, and blocks until nothing reads the image. The image may then be freed. REQUIRES:
+  // not on a channel's thread.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

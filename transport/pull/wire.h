@@ -1,7 +1,6 @@
-// The encoding of the bytes that the two ends of a pull exchange over every lane: the descriptor, with which
-// a receiver finds a source, and the frames of their connections. FORMAT.md specifies both. Pure functions.
-// Decoders are safe for any input: they read only the given bytes, allocate memory in proportion to them, and
-// refuse every length beyond its limit.
+// Encodes and decodes the pull protocol: the descriptor, with which a receiver finds a source, and the frames
+// of a connection. FORMAT.md specifies the encoding. Pure functions. Decoders are safe for any input; their
+// memory is proportional to the input.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace tensorcast::transport::pull {
 
-// The version of the protocol. Both ends must speak the same version.
+// The protocol version, which must be the same at source and receiver.
 inline constexpr uint8_t kVersion = 4;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
@@ -26,15 +25,15 @@ inline constexpr size_t kMaxErrorTextBytes = 256;
 // is the whole frame.
 inline constexpr size_t kMaxFrameHeadBytes = 512;
 inline constexpr size_t kDataHeadBytes = 24;
-// Max length of the piece in one DATA frame. It bounds how long another frame waits for the end of a piece.
+// Max bytes of the piece in one DATA frame.
 inline constexpr uint32_t kMaxPieceBytes = uint32_t{16} << 20;
 // Max words of one HAVE frame. Each word has kHaveWordBits bits, one for each chunk.
 inline constexpr size_t kMaxHaveWords = 62;
 inline constexpr uint32_t kHaveWordBits = 64;
-// Max chunks of an image that is served while it fills: a receiver's bitmap of them takes 2 MiB.
+// Max chunks of an image that is served while it fills.
 inline constexpr uint64_t kMaxFillingChunks = uint64_t{1} << 24;
 
-// The request id of an error that concerns the whole pull. Requests count from 1.
+// The request id of an error that concerns the whole pull. Ids of requests begin at 1.
 inline constexpr uint64_t kWholePull = 0;
 
 struct Hello {
@@ -76,7 +75,7 @@ struct Bye {
   friend bool operator==(const Bye&, const Bye&) = default;
 };
 
-// The head of a DATA frame. The piece follows it: `bytes` bytes of the image from `offset` on.
+// The head of a DATA frame, before its piece: `bytes` bytes of the image from `offset` on.
 struct Data {
   uint64_t request_id = 0;
   uint64_t offset = 0;
@@ -84,8 +83,8 @@ struct Data {
   friend bool operator==(const Data&, const Data&) = default;
 };
 
-// Announces chunks: the source has chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk without a
-// set bit is missing, or an earlier HAVE announced it.
+// Announces chunks: the source has chunk `first` + i if bit i % 64 of words[i / 64] is set. Clear bit: the
+// chunk is missing, or an earlier HAVE announced the chunk.
 struct Have {
   uint32_t first = 0;           // a multiple of 64
   std::vector<uint64_t> words;  // 1 to kMaxHaveWords
@@ -105,24 +104,23 @@ struct Follow {
 
 using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data, Have, NotHere, Follow>;
 
-// Truncates a traceparent or an error text that is longer than its limit above. For DATA, encodes only the
-// head.
+// Truncates a traceparent to kMaxTraceparentBytes, and an error text to kMaxErrorTextBytes. For DATA, encodes
+// only the head.
 std::string EncodeFrame(const Frame& frame);
 
 struct DecodedFrame {
   Frame frame;
   size_t bytes = 0;  // the length of the frame; for DATA, the length of its head
 };
-// Decodes the frame at the start of `bytes`; nullopt if `bytes` do not have the whole head
-// (kMaxFrameHeadBytes bytes always do). INVALID_ARGUMENT for bytes that EncodeFrame never writes.
+// Decodes the frame at the start of `bytes`. nullopt: `bytes` do not have the whole head; kMaxFrameHeadBytes
+// bytes always suffice. INVALID_ARGUMENT for bytes that EncodeFrame never writes.
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
 
 // FAILED_PRECONDITION, with both versions in the message, if HELLO has another version than kVersion.
 absl::Status CheckVersion(const Hello& hello);
 
-// Whether an image that fills can be served in chunks of `chunk_bytes`. INVALID_ARGUMENT if a manifest of an
-// image of this length cannot have this chunk size, or if the image has no chunk or more than
-// kMaxFillingChunks.
+// OK if an image can be served while it fills. INVALID_ARGUMENT if `chunk_bytes` is not a valid chunk size
+// for `image_bytes`, or if the image does not have 1 to kMaxFillingChunks chunks.
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes);
 
 inline constexpr size_t kMaxAddresses = 16;
@@ -142,8 +140,8 @@ struct Descriptor {
   uint64_t image_bytes = 0;
   std::vector<std::string> addresses;  // "host:port"; a receiver tries them in this order
   std::string source;                  // the name in the source's certificate; empty: no TLS
-  // For lanes on which the receiver reads the source's memory: the keys of that memory, and the places of the
-  // image in it, in order. Empty on other lanes.
+  // For lanes on which the receiver reads the source's memory: the memory's remote keys, and the segments of
+  // the image in order. Empty on other lanes.
   std::vector<std::string> rkeys;
   std::vector<Segment> segments;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
@@ -153,7 +151,7 @@ struct Descriptor {
 // `source` and each key at most 65535 bytes long.
 std::string EncodeDescriptor(const Descriptor& descriptor);
 // INVALID_ARGUMENT for malformed bytes or a descriptor of another lane; FAILED_PRECONDITION for a descriptor
-// of another version. If the result has segments, they have as many bytes as the image.
+// of another version. The segments of the result, if any, add up to image_bytes.
 absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_view bytes);
 
 }  // namespace tensorcast::transport::pull

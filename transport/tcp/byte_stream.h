@@ -22,11 +22,11 @@ class Identity;
 
 namespace tensorcast::transport::tcp {
 
-// A TLS session that a later connection to the same peer can resume. A resumed handshake does not check the
-// certificate authority again, so only a stream of the same context resumes it: new certificate files make a
-// new context, and thereby end all sessions.
+// A TLS session that a later connection to the same peer can resume. Only a stream with the same context
+// resumes a session. New certificate files make a new context, because a resumed handshake does not check the
+// certificate authority again.
 struct TlsSession {
-  std::shared_ptr<ssl_ctx_st> context = nullptr;      // of the stream that made it
+  std::shared_ptr<ssl_ctx_st> context = nullptr;      // of the stream that made the session
   std::shared_ptr<ssl_session_st> session = nullptr;  // null: none
 };
 
@@ -35,30 +35,29 @@ class ByteStream {
   // Closes the socket.
   virtual ~ByteStream() = default;
 
-  // The socket, only for the caller to wait on.
+  // The socket, only for waiting.
   virtual int fd() const = 0;
   // The epoll events that the caller must wait for; `has_output`: the caller has bytes to write. May change
   // with each Read and Write.
   virtual uint32_t Events(bool has_output) const = 0;
-  // Whether the stream may hold bytes that were read from the socket and that Read has not returned yet.
-  // epoll does not report them.
+  // Whether the stream may hold received bytes that Read has not returned. epoll does not report these bytes.
   virtual bool has_buffered() const = 0;
-  // Whether the stream holds bytes that Write has accepted and the socket has not yet taken (at most a few
-  // hundred KiB). The next Write sends them, also if its `from` is empty.
+  // Whether the stream holds bytes that Write has accepted and not yet sent, at most a few hundred KiB. The
+  // next Write sends these bytes, even if its `from` is empty.
   virtual bool has_unsent() const = 0;
   // The name in the peer's certificate; empty without certificates, and before the handshake has ended.
   virtual const std::string& peer() const = 0;
-  // Whether the peer's certificate would still be accepted now: UNAUTHENTICATED when it has expired,
-  // PERMISSION_DENIED when its name is denied. OK without certificates.
+  // Checks the peer's certificate again: UNAUTHENTICATED if the certificate has expired, PERMISSION_DENIED if
+  // its name is denied. OK without certificates.
   virtual absl::Status CheckPeer() const = 0;
 
-  // None without TLS, and at a client before it has read the first bytes.
+  // Empty without TLS, and at a client before the first bytes are read.
   virtual TlsSession session() const { return {}; }
 
   // Read or write as many bytes as possible without blocking, and return their number; 0: wait for the
-  // socket. Write copies the bytes before it returns. UNAVAILABLE if the peer has closed the connection or
-  // the connection broke; UNAUTHENTICATED or PERMISSION_DENIED if the peer's certificate is refused.
-  // REQUIRES: `into` has room; `from` has bytes, or has_unsent().
+  // socket. Write copies the bytes before it returns. UNAVAILABLE if the connection was closed or broke;
+  // UNAUTHENTICATED or PERMISSION_DENIED if the peer's certificate is refused. REQUIRES: `into` has room;
+  // `from` has bytes, or has_unsent().
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
 };
@@ -66,11 +65,10 @@ class ByteStream {
 // A stream without encryption. REQUIRES: the socket is connected and does not block.
 std::unique_ptr<ByteStream> NewPlainStream(UniqueFd socket);
 
-// Streams with TLS 1.3 (RFC 8446), by OpenSSL. Both ends show the certificate of a node. Before the client
-// sends data, it checks that the name in the server's certificate is `expected`. The first Reads and Writes
-// do the handshake. With the `session` of a previous connection, if `identity` still has its context, the
-// handshake resumes that session and exchanges no certificates; each end still checks the other's name and
-// CheckPeer's conditions.
+// Streams with TLS 1.3 (RFC 8446). Client and server must show a node's certificate. Before the client sends
+// data, it checks that the name in the server's certificate is `expected`. The first Reads and Writes do the
+// handshake. If `identity` still has the context of `session`, the handshake resumes `session` and exchanges
+// no certificates. Names and CheckPeer's conditions are still checked.
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity);
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(

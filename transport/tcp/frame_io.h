@@ -32,9 +32,9 @@ class FrameReader {
   void Received(size_t bytes) { end_ += bytes; }
 
   // The next frame; nullopt: more bytes are needed. INVALID_ARGUMENT for malformed bytes. After DATA the
-  // caller takes the bytes of the piece: first with TakePiece, the rest from the socket.
+  // caller takes the piece's first bytes with TakePiece, and reads its other bytes from the socket.
   absl::StatusOr<std::optional<Frame>> Next();
-  // Copies the bytes that arrived behind the head of DATA, as many as fit into `into`; returns their number.
+  // Copies bytes of the piece that have already arrived, as many as fit into `into`; returns their number.
   size_t TakePiece(HostSpan into);
 
   bool empty() const { return begin_ == end_; }
@@ -48,7 +48,7 @@ class FrameReader {
 class FrameWriter {
  public:
   void Put(const Frame& frame);
-  // Queues the frame before all frames that are not yet partly sent, but after earlier PutAhead frames.
+  // Queues the frame behind a partly sent frame and earlier PutAhead frames, but before all other frames.
   void PutAhead(const Frame& frame);
   // Queues a DATA frame. `hold` keeps the piece's memory in place until the piece is sent. REQUIRES:
   // `piece` has head.bytes bytes.
@@ -64,7 +64,7 @@ class FrameWriter {
   bool has_ahead() const { return ahead_ > 0; }
   // The number of queued bytes of pieces.
   uint64_t piece_bytes() const { return piece_bytes_; }
-  // True when part of a frame was sent: no other frame may follow before the rest of it.
+  // Whether the first frame is partly sent.
   bool within_frame() const { return within_frame_; }
   // Drops all frames and releases their holds.
   void Clear();

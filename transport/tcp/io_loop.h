@@ -1,8 +1,7 @@
-// A task loop that also waits for sockets, by epoll. A transport has a few loops, however many peers it has.
-// Each connection belongs to one of them.
+// A task loop that also waits for sockets, by epoll.
 //
-// Threading, deadlines and shutdown: see TaskLoop. Watch, Change and Unwatch belong to the loop's thread;
-// handlers run on it, between tasks. After Stop the loop calls no handler.
+// Threading, deadlines and shutdown: see TaskLoop. Watch, Change and Unwatch belong to the loop's thread.
+// Handlers run on that thread, between tasks. After Stop the loop calls no handler.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +18,13 @@
 
 namespace tensorcast::transport::tcp {
 
-// The part of the loop that waits: in epoll_wait, for the watched descriptors and for an eventfd that Wake
-// signals.
+// Waits in epoll_wait for the watched descriptors, and for an eventfd that Wake signals.
 class Epoll : public TaskLoop::Waiter {
  public:
   class Handler {
    public:
     virtual ~Handler() = default;
-    // `events`: as reported by epoll. The handler may end any watch and destroy any handler. A handler that
-    // destroys itself must not access itself afterwards.
+    // `events`: as reported by epoll. The handler may end any watch and destroy any handler, itself included.
     virtual void OnReady(uint32_t events) = 0;
   };
   using WatchId = uint64_t;
@@ -57,7 +54,7 @@ class Epoll : public TaskLoop::Waiter {
 
 class IoLoop final : public Epoll {
  public:
-  // RESOURCE_EXHAUSTED when the process may open no more descriptors. `name`: the thread's name, at most 15
+  // RESOURCE_EXHAUSTED if the process may open no more descriptors. `name`: the thread's name, at most 15
   // characters.
   static absl::StatusOr<std::unique_ptr<IoLoop>> Start(const std::string& name);
 

@@ -1,7 +1,6 @@
-// Checks every second that the peer of a connection is still accepted. While the connection lasts, the peer's
-// certificate may expire, or its name may be denied.
+// Checks every second that the peer's certificate has not expired and that its name is not denied.
 //
-// Only the owner thread of the queue uses it.
+// Only the owner thread of the queue uses a PeerWatch.
 #pragma once
 
 #include <functional>
@@ -15,8 +14,8 @@ namespace tensorcast::transport::tcp {
 
 class PeerWatch {
  public:
-  // After each check that refuses the peer, calls `on_refused` with the reason. `on_refused` may call Stop.
-  // `queue` must outlive this object.
+  // Calls `on_refused` with the reason after each check that fails. `on_refused` may call Stop. `queue` must
+  // outlive this object.
   PeerWatch(TaskQueue* queue, std::function<void(const absl::Status&)> on_refused)
       : queue_(queue), on_refused_(std::move(on_refused)) {}
   // REQUIRES: stopped.

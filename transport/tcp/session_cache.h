@@ -1,9 +1,5 @@
-// Stores the last TLS session with each source. The next pull from the source resumes that session. The
-// handshake then needs no signatures and certificate chains, which take longer than the transfer of a small
-// image.
-//
-// Each stream still checks the peer's name, the expiry of its certificate and the denied names. A stream of
-// another TLS context than the session's does not resume it (TlsSession). Thread-safe.
+// Stores the last TLS session with each source. The next pull from the source resumes that session, without
+// signatures and certificate chains. Thread-safe.
 #pragma once
 
 #include <string>
@@ -38,7 +34,7 @@ class SessionCache {
   }
 
  private:
-  // Each session takes a few KiB. At the limit, the session of any other source is dropped.
+  // A session takes a few KiB. At the limit, an arbitrary session is dropped.
   static constexpr size_t kMaxSources = 1024;
 
   mutable absl::Mutex mutex_;

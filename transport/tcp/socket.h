@@ -13,10 +13,10 @@
 namespace tensorcast::transport::tcp {
 
 struct SocketOptions {
-  // The connection breaks when the peer takes no bytes for this time, or when it does not answer for this
-  // time while no bytes are sent. Between 1 s and a day.
+  // A connection breaks if the peer takes no bytes, or does not answer keepalives, for this time. Between 1 s
+  // and a day.
   absl::Duration peer_timeout = absl::Seconds(10);
-  std::string congestion_control;  // the kernel's name for it, such as "bbr"; empty: the host's default
+  std::string congestion_control;  // the kernel's name, such as "bbr"; empty: the host's default
 };
 
 // Listens for connections. UNAVAILABLE if the address is in use, or is not an address of this host.
@@ -24,8 +24,7 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
 // The port that `listener` listens on.
 absl::StatusOr<uint16_t> ListeningPort(int listener);
 
-// Begins to connect. When the socket becomes writable, ConnectResult returns the result: OK if it is
-// connected.
+// Begins to connect. When the socket becomes writable, ConnectResult returns OK or the error.
 absl::StatusOr<UniqueFd> StartConnecting(const SocketAddress& address, const SocketOptions& options);
 absl::Status ConnectResult(int socket);
 

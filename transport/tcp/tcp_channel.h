@@ -1,8 +1,5 @@
-// A message channel over TCP: frames on a socket, with or without TLS. It belongs to one loop.
-//
-// Bytes are copied to and from the kernel only in system calls on the loop's thread. So nothing accesses
-// memory for a channel that has ended. A source's channel obeys the send limit, a receiver's channel the
-// receive limit.
+// A message channel over TCP, with or without TLS. A channel belongs to its loop's thread. A source's channel
+// obeys the send limit, a receiver's channel the receive limit.
 #pragma once
 
 #include <sys/uio.h>
@@ -38,12 +35,12 @@ class TcpChannel : public pull::MessageChannel,
                    public IoLoop::Handler,
                    public std::enable_shared_from_this<TcpChannel> {
  public:
-  // A null limit means no limit. The loop and the limits must outlive the channel. Any thread may construct
-  // it.
+  // A null limit means no limit. The loop and the limits must outlive the channel. Any thread may call the
+  // constructor.
   TcpChannel(IoLoop* loop, RateLimit* send_limit, RateLimit* receive_limit);
   ~TcpChannel() override;
 
-  // For the source's end of an accepted connection: starts to read and write it.
+  // For a source: starts to read and write an accepted connection.
   void Open(std::unique_ptr<ByteStream> stream, pull::MessageChannel::Handler* handler);
 
   TaskQueue& queue() override { return loop_->queue(); }
@@ -64,19 +61,18 @@ class TcpChannel : public pull::MessageChannel,
   uint64_t NextRequestId() override { return ++requests_made_; }
 
  protected:
-  // Whether the receive limit applies. False during a receiver's handshake, which must not wait because other
-  // connections have used up the limit.
+  // Whether the receive limit applies. False during a receiver's handshake.
   bool limits_reads_ = true;
 
   // Replaces the stream, and drops the frames of the previous one.
   absl::Status Adopt(std::unique_ptr<ByteStream> stream, uint32_t events);
   void DropStream();
-  // Starts to check the peer's certificate regularly. REQUIRES: the handshake has accepted it.
+  // Starts to check the peer's certificate regularly. REQUIRES: the handshake has accepted the certificate.
   void WatchPeer() { peer_watch_.Start(stream_.get()); }
   // Calls the handler's OnLost, at most once, unless the channel has ended.
   void Lose(const absl::Status& why);
-  // The stream broke, or the other end closed it or was refused. By the time that this returns, the stream
-  // may be another one, or gone.
+  // The stream broke, was closed by the other end, or was refused. StreamLost may replace or destroy the
+  // stream.
   virtual void StreamLost(const absl::Status& why) { Lose(why); }
 
   IoLoop& loop() { return *loop_; }
@@ -99,15 +95,14 @@ class TcpChannel : public pull::MessageChannel,
   HostSpan PieceRoom(uint64_t max);
   // `bytes` more bytes of the current piece have arrived in PieceRoom's memory.
   void PieceArrived(uint64_t bytes);
-  // One direction of this channel. While the limit holds it back, `timer` runs until `held_until`.
+  // One direction of this channel. While a rate limit delays the direction, `timer` runs until `held_until`.
   struct Direction {
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
     SteadyTime held_until = SteadyTime::InfinitePast();
   };
-  // Whether the limit allows no bytes in this direction yet. If so, calls `resume` when the limit allows
-  // bytes.
+  // Whether the limit delays this direction now. If so, calls `resume` when the limit allows bytes again.
   bool WaitsFor(RateLimit* limit, LimitedDirection direction, Direction& own, void (TcpChannel::*resume)());
-  // Called first when the direction continues: also counts the lateness of its timer as time held back.
+  // Called when a delayed direction continues. Counts the lateness of the timer as delay by the limit.
   static void NoteLateTimer(LimitedDirection direction, Direction& own);
   void SetEvents(bool has_output);
 
@@ -132,9 +127,9 @@ class TcpChannel : public pull::MessageChannel,
   std::vector<std::byte> dropped_;  // buffer for bytes that no fetch wants
 };
 
-// The source to which the channels of one pull connect. The leading channel connects first. When the source
-// has welcomed the leading channel, that channel stores the source's address and the TLS session here. The
-// other channels start after that and only read this object.
+// The source of a pull, for all channels of the pull. The leading channel connects first. After WELCOME the
+// leading channel stores the address that answered and the TLS session here. The other channels start after
+// that and only read this object.
 struct TcpTarget {
   std::vector<SocketAddress> addresses;  // tried one after the other
   SocketOptions socket;
@@ -158,7 +153,7 @@ class TcpReceiverChannel : public TcpChannel {
   void OnReady(uint32_t events) override;
 
  protected:
-  // Before WELCOME, this connects to the next address.
+  // Before WELCOME, connects to the next address.
   void StreamLost(const absl::Status& why) override;
 
  private:

@@ -1,9 +1,8 @@
 // The source's side of the lane: the listener, and the pending connections.
 //
-// A connection is pending until its HELLO has arrived. The source keeps at most max_pending_connections, each
-// for at most hello_timeout and with a buffer of one frame. When one more arrives, the source closes the
-// oldest. A flood of connections therefore costs a bounded amount of memory. Receivers still connect during a
-// flood, since they send HELLO at once.
+// A connection is pending until its HELLO has arrived, for at most hello_timeout. The source keeps at most
+// max_pending_connections pending connections. When another connection arrives, the source closes the oldest.
+// So a flood of connections costs bounded memory.
 //
 // Belongs to the first loop, except for the constructor and functions marked thread-safe.
 #pragma once
@@ -33,7 +32,7 @@ class TcpSource : private IoLoop::Handler {
   struct Options {
     SocketOptions socket;
     std::shared_ptr<const security::Identity> identity;  // for TLS; null: no TLS
-    RateLimit* send_limit = nullptr;  // of all connections together; null: none. Must outlive the source
+    RateLimit* send_limit = nullptr;  // of all connections together; null: no limit. Must outlive the source
     size_t max_pending_connections = 64;
     absl::Duration hello_timeout = absl::Seconds(5);
   };
@@ -53,7 +52,7 @@ class TcpSource : private IoLoop::Handler {
   class PendingConnection;
 
   void OnReady(uint32_t events) override;
-  // False if no connection waits to be accepted.
+  // False if no connection was waiting.
   bool AcceptOne();
   void OutOfDescriptors();
   void WatchListener();

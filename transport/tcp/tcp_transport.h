@@ -1,9 +1,8 @@
-// The TCP transport: pulls between hosts over sockets, by the pull protocol (pull/FORMAT.md). It needs no
-// special hardware or library. Malformed or malicious bytes cannot make it write outside the destinations of
-// its fetches, abort or hang.
+// The TCP transport, by the pull protocol (pull/FORMAT.md). Malicious bytes from a peer cannot make it abort,
+// hang, or write outside the destinations of its fetches.
 //
-// A few threads, each with an epoll loop, serve all connections of all pulls and servings. Thread-safe.
-// Callbacks run on these threads; callbacks of one pull may run on several of them at the same time.
+// A few threads with epoll loops serve all connections. Thread-safe. Callbacks run on these threads.
+// Callbacks of one pull may run at the same time.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +23,16 @@ class Identity;
 namespace tensorcast::transport {
 
 struct TcpOptions {
-  // "host:port" to serve on; port 0 takes a free one. Empty: this transport only receives.
+  // "host:port" to serve on; port 0: any free port. Empty: this transport only receives.
   std::string listen = "127.0.0.1:0";
-  // The addresses that receivers connect to, as "host:port"; they try them in this order. Port 0: the
-  // listening port. Empty: `listen`. Must not be empty if `listen` is a wildcard address.
+  // The addresses that receivers try in this order, as "host:port". Port 0: the listening port. Empty:
+  // `listen`. Must not be empty if `listen` is a wildcard address.
   std::vector<std::string> advertise;
   // The number of loops; 0: one per core, at most 4.
   int threads = 0;
-  // Max connections of one pull; 0: the number of loops. A small image has fewer connections.
+  // Max connections of one pull; 0: the number of loops. A pull of a small image uses fewer connections.
   int connections = 0;
-  std::string congestion_control;  // the kernel's name for it, such as "bbr"; empty: the host's default
+  std::string congestion_control;  // the kernel's name, such as "bbr"; empty: the host's default
   // Max bytes per second of all servings together, and of all pulls together; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
@@ -43,9 +42,9 @@ struct TcpOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // Closes a connection that has sent no HELLO within this time.
   absl::Duration hello_timeout = absl::Seconds(5);
-  // This process's certificate and key: connections use TLS, and both ends show one. Null: not encrypted.
+  // This process's certificate and key, for TLS on all connections. Null: no encryption.
   std::shared_ptr<const security::Identity> identity;
-  // Threads that copy from a GPU or a disk if the lane cannot read the image there (ServedImage::in_place).
+  // Threads that read images that are not in place (ServedImage::Read).
   int serving_threads = 4;
 };
 
