@@ -21,10 +21,10 @@ class EndpointCache {
   };
   EndpointCache(UcxWorker* worker, const Limits& limits) : worker_(worker), limits_(limits) {}
 
-  // Removes and returns an idle endpoint to the peer; it has no owner. nullptr if there is none.
+  // Removes and returns an idle endpoint to the peer, without an owner; nullptr: no endpoint is idle.
   std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
-  // Stores the endpoint for at most idle_time. Closes it if it has failed, or if the peer has enough idle
-  // endpoints. REQUIRES: no operation is in flight on it.
+  // Stores the endpoint for at most idle_time. Closes a failed endpoint, and an endpoint beyond idle_a_peer.
+  // REQUIRES: no operation is in flight on the endpoint.
   void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);
   // Closes all idle endpoints; from now on Give closes every endpoint. Must be called before destruction.
   void Shutdown();

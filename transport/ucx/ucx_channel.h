@@ -1,9 +1,10 @@
-// A message channel over one UCX endpoint. An endpoint carries one conversation after another. A conversation
-// ends with BYE from both ends; the endpoint is then idle.
+// A message channel: one conversation over a UCX endpoint. A conversation ends with BYE from both ends. The
+// endpoint is then idle, and can carry another conversation.
 //
-// UCX accesses the memory of an operation until the operation completes. If the peer has stopped, operations
-// complete only when the channel closes the endpoint by force. Private to this folder. Only the progress
-// thread uses it.
+// UCX accesses the memory of an operation until the operation completes. If the peer hangs, the channel
+// closes the endpoint by force, which completes all operations.
+//
+// Private to this folder. Only the progress thread uses a channel.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,7 @@ class UcxChannel : public pull::MessageChannel,
   virtual void OnProgress() = 0;
   // Called when the peer's BYE arrives while the conversation is ending.
   virtual void OnLastBye() {}
-  // The conversation is over; `closed`: the endpoint is closed, else it is idle.
+  // The conversation is over. `closed`: whether the endpoint is closed; otherwise the endpoint is idle.
   virtual void OnEnded(bool closed) = 0;
 
   // The conversation has ended normally: the endpoint can carry another conversation.

@@ -1,8 +1,7 @@
 // One connection between two daemons. Private to this folder. Only the progress thread uses it.
 //
-// An endpoint has at most one owner at a time: at the receiver a pull's channel, at the source a connection.
-// In the receiver's cache it has no owner. An endpoint fails at most once; after that, only Close has an
-// effect.
+// An endpoint has at most one owner: a pull's channel at the receiver, or a connection at the source. An idle
+// endpoint in the receiver's cache has no owner. After an endpoint has failed, only Close has an effect.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -27,15 +26,16 @@ class EndpointOwner {
   virtual ~EndpointOwner() = default;
   // A frame without a piece has arrived. Called in the order of sending, never inside a UCX callback.
   virtual void OnControl(const pull::Frame& message) = 0;
-  // A piece has arrived together with its head. It is in UCX's buffer until the call returns. An error fails
-  // the endpoint.
+  // A piece has arrived together with its head. `piece` is valid until the call returns. An error fails the
+  // endpoint.
   virtual absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) = 0;
-  // The peer offers a piece by rendezvous. Returns the memory into which UCX receives it: exactly as many
-  // bytes as the piece has, or an empty span to drop the piece. An error fails the endpoint.
+  // The peer offers a piece by rendezvous. Returns the piece's destination, exactly as long as the piece. An
+  // empty span drops the piece. An error fails the endpoint.
   virtual absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) = 0;
-  // A piece by rendezvous has arrived, or failed with `status`. UCX no longer writes to its memory.
+  // A piece by rendezvous has arrived, or failed with `status`. UCX no longer writes to the piece's
+  // destination.
   virtual void OnRendezvousReceived(const pull::Data& head, const absl::Status& status) = 0;
-  // The peer is lost or broke the protocol. Called once, never inside a UCX callback. The owner then calls
+  // The peer is lost or broke the protocol. Called once, never inside a UCX callback. The owner must call
   // Close.
   virtual void OnFailed(const absl::Status& status) = 0;
 };
@@ -44,7 +44,7 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // Connect returns before UCX has connected. If UCX then cannot connect, the owner's OnFailed is called.
+  // Returns before UCX has connected. If UCX cannot connect, the endpoint calls the owner's OnFailed.
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Connect(UcxWorker* worker,
                                                               const SocketAddress& address);
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Accept(UcxWorker* worker, ucp_conn_request_h request);
@@ -63,14 +63,14 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
 
   void SendControl(const pull::Frame& message);
   // Sends DATA: its head and the piece. Calls `done` exactly once, possibly before SendData returns. Until
-  // then it holds `hold` and may read `piece`.
+  // `done` is called, UCX may read `piece`, and the endpoint keeps `hold`.
   void SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold, Done done);
-  // Reads remote memory into `destination`; `done` as for SendData.
+  // Reads remote memory into `destination`. Calls `done` as SendData does.
   void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
 
-  // Closes by force: completes every operation in flight and then calls `closed` in a separate task; null: no
-  // call. May be called again, with another `closed`. From now on, the only method of the owner that the
-  // endpoint calls is OnRendezvousReceived.
+  // Closes by force: completes every operation in flight, and then calls `closed`, which may be null, in a
+  // separate task. May be called several times. After Close, OnRendezvousReceived is the only method of the
+  // owner that the endpoint calls.
   void Close(std::function<void()> closed);
 
   // The worker calls these.

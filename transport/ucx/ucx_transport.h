@@ -4,7 +4,7 @@
 //   kMessages  "ucx"      active messages, received straight into the destination
 //   kRma       "ucx-rma"  one-sided reads of the source's registered memory
 //
-// Both are for RDMA networks. Over TCP they are only for tests and comparison.
+// Both lanes are for RDMA networks. UCX over TCP is only for tests.
 //
 // Thread-safe. Callbacks run on the progress thread. A forked child process must not use the transport.
 #pragma once
@@ -29,27 +29,27 @@ absl::Status RequireRdmaDevice(const std::string& devices = "/sys/class/infiniba
 
 struct UcxOptions {
   UcxLane lane = UcxLane::kMessages;
-  // "host:port" to serve on; port 0 takes a free one. Must be on a trusted network, because UCX does not
-  // withstand crafted bytes (see README.md). Empty: this transport only receives.
+  // "host:port" to serve on; port 0: any free port. The network must be trusted, because crafted bytes can
+  // attack UCX (README.md). Empty: this transport only receives.
   std::string listen = "127.0.0.1:0";
   // The host that receivers connect to; empty: the host of `listen`. Must not be empty if `listen` is a
   // wildcard address.
   std::string advertise_host;
-  // False: uses only RDMA devices. True: uses only TCP; UCX then also listens on a second, free port, for the
-  // connections that carry the image bytes.
+  // False: UCX uses only RDMA devices. True: UCX uses only TCP, and also listens on a second, free port for
+  // the image bytes.
   bool over_tcp = false;
-  // The GPUs. The one-sided lane reads and writes their memory in place if UCX can reach it. Null: no GPUs.
-  // Must outlive the transport.
+  // GPUs with memory that the lane ucx-rma reads and writes in place, if UCX supports this. Null: none. Must
+  // outlive the transport.
   DeviceRuntime* devices = nullptr;
   // Threads that read images that are not in place.
   int serving_threads = 4;
-  // Max time that the end of a pull waits for operations in flight; then it closes the connection by force.
+  // When a pull ends, max time to wait for operations in flight. After that the connection is closed by
+  // force.
   absl::Duration drain_timeout = absl::Milliseconds(500);
   // Max time to connect, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // A pull has at most about request_bytes * requests_in_flight bytes in flight, in requests or remote reads
-  // of at most `request_bytes`.
-  uint64_t request_bytes = uint64_t{4} << 20;
+  uint64_t request_bytes = uint64_t{4} << 20;  // max bytes of one request or remote read
+  // A pull has at most about request_bytes * requests_in_flight bytes in flight.
   uint32_t requests_in_flight = 16;
 };
 

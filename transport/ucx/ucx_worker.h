@@ -1,8 +1,8 @@
 // One UCP context and worker with its progress thread, and the mapping of UCX's error codes to absl::Status.
 // Private to this folder.
 //
-// Only the progress thread calls UCX; other threads give it tasks with Post and Run. The thread busy-waits
-// while operations in flight make progress, and otherwise sleeps on the worker's event descriptor.
+// Only the progress thread calls UCX; other threads use Post and Run. The progress thread busy-waits while
+// operations in flight make progress, and otherwise sleeps on the worker's event descriptor.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -26,7 +26,7 @@ namespace tensorcast::transport {
 class UcxEndpoint;
 
 // A status with the text "<what>: <UCX's text>"; OK for UCS_OK. A lost connection is UNAVAILABLE. The code is
-// never INVALID_ARGUMENT, since callers check all arguments before they call UCX.
+// never INVALID_ARGUMENT.
 absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
 class UcxWorker {
@@ -57,11 +57,11 @@ class UcxWorker {
   // Waits until every endpoint has closed, and until the tasks that the closing posted have run. REQUIRES:
   // not on the progress thread.
   void WaitForEndpoints();
-  // Runs `task` on the progress thread and waits for it; on that thread, runs it at once.
+  // Runs `task` on the progress thread and waits until `task` has returned. Any thread may call Run.
   void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 
-  // The rest belongs to the progress thread.
+  // All functions below belong to the progress thread.
   ucp_context_h context() const { return context_; }
   ucp_worker_h worker() const { return worker_; }
   uint64_t rendezvous_bytes() const { return rendezvous_bytes_; }
@@ -75,16 +75,16 @@ class UcxWorker {
     ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
   };
   // Maps memory for local use and for remote reads, as region number `region`. UnmapMemory or the worker's
-  // destructor unmaps it. REQUIRES: for MapMemory of device memory, the device's context is current; for
-  // UnmapMemory, no operation uses the memory.
+  // destructor unmaps the region. REQUIRES: for device memory, the device's context is current.
   absl::Status MapMemory(size_t region, std::byte* base, uint64_t bytes, ucs_memory_type_t type);
+  // REQUIRES: no operation uses the memory.
   void UnmapMemory(size_t region);
   // The region that holds `address`; nullptr if none does.
   const Region* FindMemory(const std::byte* address) const;
   // The key with which a peer reads the region with this number.
   absl::StatusOr<std::string> PackRemoteKey(size_t region) const;
 
-  // Adds to the number of operations in flight. While it is not 0, the thread busy-waits.
+  // Adds to the number of operations in flight. While the number is not 0, the progress thread busy-waits.
   void AddInFlight(int delta) { in_flight_ += delta; }
 
   // The worker delivers UCX's messages and errors to an endpoint from AddEndpoint to RemoveEndpoint.
@@ -94,7 +94,7 @@ class UcxWorker {
   void RemoveEndpoint(ucp_ep_h ep) { endpoints_.erase(ep); }
   std::shared_ptr<UcxEndpoint> FindEndpoint(ucp_ep_h ep) const;
 
-  // Adds to the number of endpoints that have not closed. It must be 0 when the worker is destroyed.
+  // Adds to the number of endpoints that have not closed. The number must be 0 when the worker is destroyed.
   void AddOpenEndpoint(int delta);
 
  private:
