@@ -35,7 +35,7 @@ std::string FormatHostPort(const HostPort& address);
 
 // Whether the host is a wildcard (every address of a machine). A client cannot connect to a wildcard.
 bool IsWildcard(const HostPort& address);
-// Whether the host is a loopback address or "localhost". Looks up no name.
+// Whether the host is a loopback address or "localhost". Does not look up names.
 bool IsLoopback(const HostPort& address);
 
 // Checks that `path` fits a unix socket: 1 to 107 bytes.
@@ -43,7 +43,7 @@ absl::Status CheckSocketPath(std::string_view path);
 
 // Checks an address to listen on: host:port or unix:/path.
 absl::Status CheckListenAddress(std::string_view address);
-// Checks an address to connect to: as CheckListenAddress, but port 0 and a wildcard host are errors.
+// Checks an address to connect to, like CheckListenAddress; port 0 and a wildcard host are errors, too.
 absl::Status CheckServerAddress(std::string_view address);
 
 // An IPv4 or IPv6 address and port, in the form that bind and connect take.

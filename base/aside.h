@@ -1,5 +1,5 @@
-// Runs work that may never end on a separate thread, such as file operations on FUSE or NFS. Only this thread
-// hangs; the caller continues when its context ends. Stateless; thread-safe.
+// Runs work on a separate thread, because the work may never end: file operations on FUSE or NFS may hang.
+// Only this thread hangs; the caller continues when its context ends. Stateless; thread-safe.
 #pragma once
 
 #include <functional>

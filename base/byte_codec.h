@@ -1,4 +1,4 @@
-// Writes and reads integers and strings as bytes, for the formats of FORMAT.md files. Integers are
+// Writes and reads integers and strings as bytes, for the formats that FORMAT.md files describe. Integers are
 // little-endian by default. Thread-compatible.
 #pragma once
 
@@ -38,7 +38,7 @@ class ByteWriter {
     return Put(static_cast<Length>(bytes.size())).Put(bytes);
   }
   // Writes over the integer at `position`, such as a length that becomes known later. REQUIRES: its bytes
-  // were written before.
+  // are already written.
   template <std::unsigned_integral T>
   void Overwrite(size_t position, T value) {
     OverwriteInteger(position, value, sizeof(T));

@@ -10,7 +10,7 @@
 // - a vector: its size as a u32, then its elements, each of which takes at least one byte;
 // - a record that has a Fields function, or an empty record, which takes no bytes.
 //
-// `Fields` is in the namespace of its record. If kReads of its `io` is false, `Fields` must not change the
+// `Fields` is in the namespace of its record. If kReads of `io` is false, `Fields` must not change the
 // record. Thread-compatible.
 #pragma once
 
@@ -37,7 +37,7 @@ class FieldWriter {
   void operator()(const T&... fields) {
     (Put(fields), ...);
   }
-  // Writes the index of the alternative, counted from kFirst, as a u8, then its fields.
+  // Writes the index of the alternative, counted from kFirst, as a u8, then the alternative's fields.
   template <uint8_t kFirst, typename... T>
   void OneOf(const std::variant<T...>& value, const char* /*unknown*/) {
     bytes_.Put(static_cast<uint8_t>(kFirst + value.index()));
@@ -99,7 +99,7 @@ class FieldReader {
   void Literal(std::string_view text, const char* other) {
     if (bytes_.GetBytes(text.size()) != text) bytes_.Fail(other);
   }
-  // Fails with `what` if `good` is false. `good`: a condition on the fields read so far.
+  // Fails with `what` if `good` is false. `good` is a condition on the fields read so far.
   void Check(bool good, const char* what) {
     if (!good) bytes_.Fail(what);
   }
@@ -117,7 +117,7 @@ class FieldReader {
       Fields(*this, field);
     }
   }
-  // The count is checked before memory is allocated: no item is shorter than an empty item.
+  // Before it allocates, checks that the bytes left suffice for that many items, even if all are empty.
   template <typename T>
   void Get(std::vector<T>& fields) {
     FieldWriter<Length> shortest;

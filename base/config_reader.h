@@ -1,7 +1,7 @@
 // Reads options of a server's configuration by the full name of each key. Callers depend neither on protobuf
 // nor on YAML. An options struct reads its keys in `FromConfig(ConfigReader&)`. Its `Validate(Findings&)`
 // reports options that cannot work together or on this host. The start of a server and `config check` call
-// both. Thread-compatible.
+// both functions. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class ConfigReader {
   virtual void Read(std::string_view key, uint64_t& value) = 0;  // a size or a rate, in bytes
   virtual void Read(std::string_view key, absl::Duration& value) = 0;
   virtual void Read(std::string_view key, std::string& value) = 0;
-  // The texts of a list. For a key that is not a list: its one text, or none if the text is empty.
+  // The texts of a list. A key that is not a list gives its one text, or nothing if that text is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
   // The faults found while reading, such as a duration that cannot be parsed. Read and FromConfig add them.

@@ -1,6 +1,6 @@
 // A limit on bytes per second, shared by all transfers of one direction: a token bucket. A caller asks when
 // it may move bytes (ReadyAt), moves them, and then reports their number (Spend). In any time T at most rate
-// x (T + burst) bytes move, plus one step of each caller. The caller passes the time. Thread-safe.
+// x (T + kBurst) bytes move, plus what each caller moves before Spend. Callers pass the time. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // ToWallTime and FromWallTime convert between the two.
 //
 // A SteadyTime is CLOCK_MONOTONIC plus an offset. It equals the wall clock at the process's first use, and
-// has no meaning in another process. Send a duration (a deadline) or wall time (a report) instead.
+// has no meaning in another process. To other processes send a duration (a deadline) or wall time (a report).
 //
 // To wait until a SteadyTime, use AwaitWithTimeout(..., TimeLeft(deadline)): Abseil's waits for an absl::Time
 // follow the wall clock. Thread-safe.

@@ -7,7 +7,7 @@
 // Deadlines: a task has no deadline, and the queue is unbounded. The posting code must limit the number and
 // the duration of its tasks. A timer never runs early; it may run late, behind other tasks.
 //
-// Shutdown: Stop (and the destructor) waits until all tasks that were posted before have run, and joins the
+// Shutdown: Stop (and the destructor) waits until all tasks that were posted earlier have run, and joins the
 // thread. Tasks that are posted later, and the remaining timers, may be destroyed without being run.
 #pragma once
 
@@ -49,12 +49,12 @@ class TaskLoop {
   TaskLoop& operator=(const TaskLoop&) = delete;
 
   void Post(TaskQueue::Task task) { queue_.Post(std::move(task)); }
-  // Runs `task` on the loop's thread after all tasks posted before, and waits until `task` has run. On the
+  // Runs `task` on the loop's thread after all tasks posted earlier, and waits until `task` has run. On the
   // loop's thread, runs `task` at once. REQUIRES: not stopped.
   void Run(absl::FunctionRef<void()> task);
   bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // For tasks, to set timers.
+  // Tasks use the queue to set timers.
   TaskQueue& queue() { return queue_; }
 
   // Ends the thread (see above). Further calls do nothing. REQUIRES: not on the loop's thread; one call at a
@@ -65,11 +65,11 @@ class TaskLoop {
   void Repeat(absl::Duration interval, absl::AnyInvocable<void()> task);
   void Loop();
 
-  const std::unique_ptr<Waiter> own_waiter_;  // the default, where the caller passed none
+  const std::unique_ptr<Waiter> own_waiter_;  // the default, if the caller passed no waiter
   Waiter& waiter_;
   TaskQueue queue_;
   bool stop_ = false;   // touched by the loop's thread only
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // declared last: the thread uses the other members
 };
 
 }  // namespace tensorcast

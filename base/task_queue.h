@@ -27,7 +27,7 @@ class TaskQueue {
   using TimerId = std::pair<SteadyTime, uint64_t>;
   static constexpr TimerId kNoTimer{SteadyTime::InfinitePast(), 0};
 
-  // `wake` may be called on any thread, with no lock held.
+  // The queue may call `wake` on any thread, with no lock held.
   explicit TaskQueue(std::function<void()> wake);
   // Destroys the tasks that have not run.
   ~TaskQueue() = default;

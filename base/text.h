@@ -1,8 +1,8 @@
 // Checks and quotes text that comes from outside: tensor names, metadata, paths, messages of peers.
 // Thread-safe.
 //
-// It includes only the standard library, since sources that include OpenTelemetry use it (otel/sdk/README.md,
-// "Two Abseils").
+// This header includes only the standard library, since sources that include OpenTelemetry use it
+// (otel/sdk/README.md, "Two Abseils").
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace tensorcast {
 // U+10FFFF.
 bool IsValidUtf8(std::string_view text);
 
-// `text` itself if it is well-formed. Otherwise a view of `storage`, which is set to `text` with '?' for each
+// Returns `text` if it is well-formed, else a view of `storage`, which is set to `text` with '?' for each
 // byte that is not UTF-8. For protobuf messages and JSON: their parsers reject a whole message because of one
 // such byte.
 std::string_view ValidUtf8(std::string_view text, std::string& storage);
@@ -31,7 +31,7 @@ std::string QuoteName(std::string_view name);
 bool IsPrintable(std::string_view text);
 
 // Makes text of another process safe for a terminal and a log: escapes control characters, and bytes that are
-// not UTF-8, as \xHH. `keep_lines` keeps line feeds. Escaping twice changes nothing.
+// not UTF-8, as \xHH. `keep_lines` keeps line feeds. A second call does not change the result.
 std::string Printable(std::string_view text, bool keep_lines = false);
 
 }  // namespace tensorcast

@@ -24,7 +24,7 @@ struct TraceContext {
   bool IsSampled() const { return (flags & kSampled) != 0; }
   // True if the trace has no span yet: the context is from NewRoot, or was derived from such a context with
   // telemetry off. The first span with this context becomes the root, keeps the trace id, and decides on
-  // sampling. The mark travels in trace_state to other processes.
+  // sampling. This mark travels in trace_state to other processes.
   bool IsUnstarted() const;
 
   // "00-<32 hex>-<16 hex>-<2 hex>", or "" when not valid.
@@ -45,9 +45,9 @@ struct TraceContext {
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
 
-// For messages that are string maps. In gRPC calls, interceptors carry the trace.
+// InjectTrace and ExtractTrace are for string maps. In gRPC calls, interceptors carry the trace.
 //
-// Writes "traceparent", and "tracestate" unless it is empty. Removes both if `context` is not valid.
+// Writes "traceparent", and "tracestate" unless trace_state is empty. Removes both if `context` is not valid.
 void InjectTrace(const TraceContext& context, std::map<std::string, std::string>& carrier);
 // Reads what InjectTrace wrote. Returns an invalid context if it is missing or malformed. Keys are matched
 // case-insensitively, as W3C asks.

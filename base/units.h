@@ -10,9 +10,9 @@
 
 namespace tensorcast {
 
-// Parses "64GiB", "1.5 MiB", "4096", "10GB", "512B": a number and a unit, in any case. Units are binary (KiB
-// MiB GiB TiB) or decimal (kB MB GB TB); a number without a unit counts bytes. INVALID_ARGUMENT for any other
-// text, a negative number, a fraction of a byte, and 2^63 bytes or more.
+// Parses "64GiB", "1.5 MiB", "4096", "10GB", "512B": a number and a unit, in upper or lower case. Units are
+// binary (KiB MiB GiB TiB) or decimal (kB MB GB TB); a number without a unit counts bytes. INVALID_ARGUMENT
+// for any other text, a negative number, a fraction of a byte, and 2^63 bytes or more.
 absl::StatusOr<uint64_t> ParseSize(std::string_view text);
 
 // Formats in the shortest exact form with a binary unit: 68719476736 -> "64GiB", 1000 -> "1000B".

@@ -27,8 +27,8 @@ class ForeignFds {
   size_t size() const { return fds_.size(); }
   const std::vector<UniqueFd>& fds() const { return fds_; }
   void Add(ForeignFds more);
-  // After Take the caller closes the descriptors. REQUIRES: the caller trusts the peer, or the caller's
-  // thread may block in close(2).
+  // The caller of Take closes the descriptors. REQUIRES: the caller trusts the peer, or the caller's thread
+  // may block in close(2).
   std::vector<UniqueFd> Take() && { return std::exchange(fds_, {}); }
 
  private:

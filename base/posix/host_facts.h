@@ -18,7 +18,7 @@ struct HostFacts {
   uint64_t descriptors_open = 0;
   uint64_t descriptors_max = 0;    // the soft limit; 2^64-1: no limit
   uint64_t locked_memory_max = 0;  // bytes; 2^64-1: no limit
-  uint32_t cpus = 0;               // that this process may use
+  uint32_t cpus = 0;               // CPUs that this process may use
   // Hardware links and bonds that are up and report a rate; sorted by name. Leaves out bridges, veth
   // pairs, and links that belong to a bond.
   std::vector<LinkFacts> links;

@@ -23,12 +23,12 @@ struct ProcessNeeds {
   uint64_t memory_bytes = 0;  // pools and the like, beyond what every process needs
 };
 
-// RESOURCE_EXHAUSTED if a limit is too low; the message names the limit, its value, and how to raise it. Each
-// thread needs the address space of its stack.
+// RESOURCE_EXHAUSTED if a limit is too low; the message names the limit, its value, and how to raise it. The
+// check of the address space counts the stack of each thread.
 absl::Status CheckProcessLimits(const ProcessNeeds& needs);
 
-// After a call of ExitWhenOutOfMemory, a failed memory allocation does not abort the process. The process
-// writes a message to stderr and exits with this code.
+// After a call of ExitWhenOutOfMemory, a failed memory allocation makes the process write a message to stderr
+// and exit with this code.
 inline constexpr int kOutOfMemoryExitCode = 71;
 void ExitWhenOutOfMemory();
 

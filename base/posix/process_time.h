@@ -54,8 +54,8 @@ class ProcessTime {
     std::shared_ptr<const Threads> baseline_;  // null until the figures were first read
   };
 
-  // Records that a limit makes transfers of this direction wait from `from` until `until`, which may be in
-  // the future. Overlapping intervals count once. REQUIRES: `from` is about now.
+  // Records that a limit makes transfers of this direction wait in the interval [`from`, `until`). `until`
+  // may be in the future. Overlapping intervals count once. REQUIRES: `from` is about now.
   void NoteHeld(LimitedDirection direction, SteadyTime from, SteadyTime until) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

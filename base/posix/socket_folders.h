@@ -7,7 +7,7 @@
 
 namespace tensorcast {
 
-// The folder for the sockets of a system service: the packaged one, or a daemon that root starts.
+// The folder for the sockets of a system service (the packaged service, or a daemon that root starts).
 inline constexpr char kSystemSocketFolder[] = "/run/tensorcast";
 
 // The names of the sockets in their folder.
@@ -24,8 +24,8 @@ std::string DefaultSocketFolder();
 // folder, else the state folder itself.
 std::string SocketFolderOf(std::string_view state_folder);
 
-// The folders in which a client of this user looks for a daemon, in order: the folders of a daemon that this
-// user started (always with the state folder), then the folder of the system service.
+// The folders in which a client of this user looks for a daemon, in order. For users other than root: the one
+// in $XDG_RUNTIME_DIR (see above), then the default state folder. For all users, last: kSystemSocketFolder.
 std::vector<std::string> SocketFolders();
 
 }  // namespace tensorcast

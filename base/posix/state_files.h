@@ -20,10 +20,10 @@ std::string ReadEnvironment(const char* name);
 std::string DefaultStateFolder();
 
 // Makes sure that `path` is a folder that only this process's user can use. A missing folder is made; missing
-// folders above it get the mode that the umask allows. A folder of this user is changed if it is new, empty,
-// or contains `own_entry`: other users then get exactly the permission bits in `others` (0011: to pass
-// through). If other users may only pass through the folder, they keep this permission, because another
-// process of this user may need it.
+// folders above it get the mode that the umask allows. If this user owns the folder, and it is new, empty, or
+// contains `own_entry`, other users get exactly the permission bits in `others` (0011: to pass through).
+// If their only permission so far is to pass through the folder, they keep it, because another process of
+// this user may need it.
 //
 // PERMISSION_DENIED if a user other than this user or root owns the folder, or if other users may write to
 // it. Other errors are from ErrnoStatus.
@@ -32,8 +32,8 @@ absl::Status MakePrivateFolder(const std::string& path, std::string_view own_ent
 // Checks whether MakePrivateFolder accepts `path`; OK for a missing folder. Changes nothing.
 absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_entry);
 
-// Makes sure that a file exists at `path` that only its owner can open (0600). A missing file is made empty.
-// A file of another user keeps its mode. FAILED_PRECONDITION if `path` is not a file.
+// Makes sure that a file exists at `path` that only its owner can open (0600). Creates a missing file without
+// content. A file of another user keeps its mode. FAILED_PRECONDITION if `path` is not a file.
 absl::Status MakePrivateFile(const std::string& path);
 
 // Replaces the file at `path` by a file with this content and mode (less the umask). A reader finds the old
@@ -45,8 +45,8 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
 // Writes the names in the folder to the disk (fsync).
 absl::Status SyncFolder(const std::string& path);
 
-// The next two functions reserve disk space with a padding file, so that a process can start on a full file
-// system. A process that starts releases the space, writes its files, and reserves the space again.
+// The next two functions manage a padding file that reserves disk space, so that a process can start on a
+// full file system. A process that starts releases the space, writes its files, and reserves the space again.
 
 // Releases the space that is reserved at `path`; does nothing when there is none.
 void ReleaseSpace(const std::string& path);

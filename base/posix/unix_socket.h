@@ -28,8 +28,8 @@ class UnixListener {
   // file at `path` is not a socket.
   //
   // Without `groups` only this process's user may connect (0600). With one group that this user belongs to,
-  // the socket file has that group (0660). Otherwise all users may connect (0666), and the server must check
-  // each peer (CheckPeer).
+  // the socket file has that group (0660). With any other `groups`, all users may connect (0666), and the
+  // server must check each peer (CheckPeer).
   static absl::StatusOr<std::unique_ptr<UnixListener>> Listen(const std::string& path,
                                                               const std::vector<gid_t>& groups);
   ~UnixListener();
@@ -49,7 +49,7 @@ class UnixListener {
 // The credentials of the peer process when it connected.
 absl::StatusOr<ucred> PeerCredentials(int socket);
 
-// The peer's kind of descriptor user; root counts as kOwnUser.
+// The peer's kind (process_limits.h), by its user; root counts as kOwnUser.
 DescriptorUser DescriptorUserAt(int socket);
 
 // OK if the peer runs as this process's user or as root, or if one of its groups (primary or supplementary)
