@@ -272,8 +272,8 @@ Command RemoveCommand() {
 Command GcCommand() {
   return {.name = "gc",
           .help =
-              "Delete artifacts to which no key is bound, and which no key keeps as an earlier version, also\n"
-              "from the daemon's archives, and abort unfinished uploads to these archives",
+              "Delete the artifacts of the cluster to which no key is bound and which no key keeps as an\n"
+              "earlier version, and their objects in the daemon's archives; abort unfinished uploads there",
           .spanned = true,
           .bind = Bind(AddFlags, Gc)};
 }

@@ -42,17 +42,17 @@ int RunConfigShow(const CommonFlags& common) {
 }  // namespace
 
 Command ConfigCommand() {
-  return {
-      .name = "config",
-      .help = "Check or show the configuration",
-      .commands = {{.name = "check",
-                    .help = "Say what is wrong with a configuration, and where",
-                    .role = Role::kSilent,
-                    .bind = Bind(AddFlags, RunConfigCheck)},
-                   {.name = "show",
-                    .help = "Print the configuration in force, defaults included, with the help of each key",
-                    .role = Role::kSilent,
-                    .bind = Bind(RunConfigShow)}}};
+  return {.name = "config",
+          .help = "Check or show the configuration",
+          .commands = {
+              {.name = "check",
+               .help = "Say what is wrong with a configuration, and where",
+               .role = Role::kSilent,
+               .bind = Bind(AddFlags, RunConfigCheck)},
+              {.name = "show",
+               .help = "Print the configuration in force, including defaults, and the help text of each key",
+               .role = Role::kSilent,
+               .bind = Bind(RunConfigShow)}}};
 }
 
 }  // namespace tensorcast::cli

@@ -234,8 +234,8 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--out", values.out,
       "File for the tensors, if its name ends in .safetensors; else folder for the tensors and for the\n"
-      "files that the key binds with them (config.json, tokenizer). With an artifact id, only the\n"
-      "tensors are written if several keys bind different files with the artifact",
+      "files that the key binds with them (config.json, tokenizer). If several keys bind different\n"
+      "files with the artifact, give a key: an artifact id writes the tensors only",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space,
             "Wait until the pool has space and, with --advance, until no process uses the earlier\n"
@@ -244,8 +244,9 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "--advance", values.get.advance,
       "Write the version over the replica of an earlier version at the same location, cpu or gpu:N: memory\n"
       "for one image is then enough. Without a stored difference to this version, the daemon writes over\n"
-      "the least recently used replica with the same tensors at this location, whatever its key. The get\n"
-      "fails if that replica is in use, is pinned or is the last copy of its artifact");
+      "the least recently used replica at this location that has tensors of the same names, types and\n"
+      "shapes, whatever its key. The get fails if that replica is pinned or is the last copy of its\n"
+      "artifact, or, without --wait, if it is in use");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});

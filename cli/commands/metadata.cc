@@ -74,7 +74,8 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
   }
   if (absl::IsDeadlineExceeded(leads.status())) {
     return absl::UnavailableError(absl::StrCat("metadata copy: etcd at ", open.client->endpoints(),
-                                               " gave no usable answer in time (", leads.status().message(),
+                                               " did not give the lead to this command in time (",
+                                               leads.status().message(),
                                                "); check the keys global_store.etcd.*, and etcd's log"));
   }
   TC_ASSIGN_OR_RETURN(open.leadership, std::move(leads));

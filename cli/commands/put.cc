@@ -90,18 +90,18 @@ void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add(
       "--archive", values.put.archive,
       "Return only after the artifact was also packed into this object store, s3://BUCKET/PREFIX, which\n"
-      "must be in the daemon's daemon.archives",
+      "must be listed in daemon.archives of the daemon",
       {.not_empty = true});
   flags.Add("--manifest-beside", values.put.manifest_beside,
             "Also write the manifest to a file next to the model. Later imports by URI compare each chunk\n"
-            "with this file. If the model is a URI, the URI must be below an entry of the daemon's\n"
-            "daemon.archives");
+            "with this file. If the model is a URI, the URI must be below an entry of\n"
+            "daemon.archives of the daemon");
   flags.Add("--device", values.put.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);
   flags.Add("--verify", values.put.verify,
             "Read the files twice and compare both readings. This detects writes through mmap during the\n"
-            "put: on tmpfs, overlayfs and network file systems, size and mtime do not show such writes");
+            "put. Such writes change neither size nor mtime on tmpfs, overlayfs and network file systems");
 }
 
 }  // namespace

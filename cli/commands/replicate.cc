@@ -183,8 +183,8 @@ class Replication {
       if (!is_gone(open.first)) return false;
       v1::ReplicationTask& task = *open.second->mutable_task();
       task.set_state(v1::REPLICATION_TASK_STATE_FAILED);
-      *task.mutable_error() =
-          rpc::ToProto(absl::CancelledError("another client cancelled the task, or deleted its artifact"));
+      *task.mutable_error() = rpc::ToProto(absl::CancelledError(
+          "another client cancelled the task or deleted its artifact, or the task ended long ago"));
       return true;
     });
   }
