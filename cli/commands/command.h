@@ -72,8 +72,8 @@ struct Command {
   std::function<Run(Flags& flags)> bind;
   // Not empty: a group of commands, such as `key`. A group has only a name, a help and these commands.
   std::vector<Command> commands;
-  // The other program that has this command (OtherProgram); then only name and help are set here. Empty: this
-  // program has the command.
+  // Empty: this program has the command. Otherwise the name of the other program that has the command
+  // (OtherProgram); for such a command, only name and help are set here.
   std::string program;
 };
 

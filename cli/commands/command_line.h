@@ -20,12 +20,12 @@ inline constexpr char kAbout[] = "TensorCast: store model weights once and bring
 int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv,
                 const char* about = kAbout);
 
-// An option, or an argument by its position, as --help shows it.
+// An option or a positional argument, as --help shows it.
 struct FlagDescription {
   std::vector<std::string> names;    // "-h", "--help"; for an argument, its only name
   std::string value;                 // the kind of its value: "TEXT", "PATH", "DURATION"; empty: none
   std::vector<std::string> choices;  // the accepted values; empty: not a fixed list
-  std::string default_value;         // if --help shows one
+  std::string default_value;         // the default that --help shows; empty: none
   std::string help;
   bool required = false;
   bool common = false;  // every command has it

@@ -18,11 +18,11 @@ struct CommonFlags {
   std::vector<std::string> sets;  // a.b.c=value
   std::string daemon;             // overrides client.daemon and TENSORCAST_DAEMON
   bool json = false;
-  bool tracing = false;       // observability.otel.enabled
+  bool tracing = false;       // sets observability.otel.enabled
   std::string otlp_endpoint;  // sets observability.otel.enabled and observability.otel.endpoint
-  std::string trace_file;     // observability.trace_file
+  std::string trace_file;     // sets observability.trace_file
 
-  // The result of LoadConfig; null before. Private to LoadConfig.
+  // The result of LoadConfig; null before its first call. Private to LoadConfig.
   mutable std::shared_ptr<const absl::StatusOr<v1::Config>> loaded;
 };
 

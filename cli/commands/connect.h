@@ -16,9 +16,9 @@ inline constexpr const char* kConfirmedHelp =
 inline constexpr const char* kPinHelp =
     "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
 
-// Options for connecting to the daemon that --daemon names. Without --daemon: the daemon of the key
-// client.daemon, else the daemon that client::FindDaemon finds. A termination signal ends the attempt to
-// connect. INVALID_ARGUMENT names the wrong flag, key or variable.
+// Options for connecting to the daemon that --daemon names. Without --daemon, they are for the daemon of the
+// key client.daemon, else for the daemon that client::FindDaemon finds. A termination signal ends the attempt
+// to connect. INVALID_ARGUMENT names the wrong flag, key or variable.
 absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags);
 // Connect with the options of ConfiguredClient. PERMISSION_DENIED at once if this user may not use the
 // daemon's socket.

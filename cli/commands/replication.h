@@ -19,13 +19,13 @@ namespace tensorcast::cli {
 using ReplicationTarget = v1::ReplicateArtifactRequest::Target;
 using ReplicationTargets = google::protobuf::RepeatedPtrField<ReplicationTarget>;
 
-// A location on the command line: each GPU of a node.
+// The location on the command line that stands for all GPUs of a node.
 inline constexpr std::string_view kAllGpus = "gpu:all";
 
 struct PlaceFlags {
   std::string artifact;         // a key or an id
   std::vector<std::string> to;  // NODE or NODE:LOCATION, separated by commas
-  std::string device = "cpu";   // for entries without a location
+  std::string device = "cpu";   // the location for entries of `to` that have none
 };
 void AddPlaceFlags(Flags& flags, PlaceFlags& values);
 
@@ -36,7 +36,7 @@ absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::s
 absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFlags& flags,
                       ReplicationTargets* targets);
 
-// The id of the artifact that `artifact` names: an id or a key. The global store must confirm the key.
+// Returns the artifact's id. `artifact` is an id or a key; the global store must confirm a key.
 absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact);
 

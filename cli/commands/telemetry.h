@@ -25,8 +25,8 @@ struct CommandTelemetry {
   std::unique_ptr<otel::FlightRecorder> recorder;  // null: it is off
 };
 
-// `role` and `resource`: see otel::InitTelemetry. Role "client" sends only traces and logs: metrics of each
-// run would be new series.
+// `role` and `resource`: see otel::InitTelemetry. Role "client" sends only traces and logs, because the
+// metrics of each run would be new series.
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role,
                                                 const otel::ResourceAttributes& resource = {});
 

@@ -21,8 +21,8 @@ class Cached {
   using Value = absl::StatusOr<std::shared_ptr<const T>>;
 
   // Returns the last answer if it is still valid, else the result of `fetch`. An answer is valid for 20 times
-  // as long as `fetch` took, within 0.9 s and 30 s. So `fetch` usually takes at most about 5 % of a
-  // server's time. An error is valid for 0.9 s.
+  // the duration of `fetch`, but at least 0.9 s and at most 30 s. So `fetch` usually takes at most about 5 %
+  // of a server's time. An error is valid for 0.9 s.
   Value Get(absl::FunctionRef<absl::StatusOr<T>()> fetch) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       const absl::MutexLock lock(&mutex_);

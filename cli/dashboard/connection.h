@@ -59,7 +59,7 @@ class Connection {
   size_t Read(std::span<char> buffer, SteadyTime deadline);
   // Writes all bytes, or returns false.
   bool Write(std::string_view bytes, SteadyTime deadline);
-  // Whether the peer may still read: it has neither closed nor failed.
+  // True until the peer closes the connection or the connection fails.
   bool IsOpen() const;
   // Ends the answer, and reads the peer's remaining bytes until the peer closes. Without this the peer could
   // lose the answer.
@@ -69,7 +69,7 @@ class Connection {
 
  private:
   bool Wait(short events, SteadyTime deadline) const;
-  // Repeats an OpenSSL call until it is done; returns its result, or 0.
+  // Repeats an OpenSSL call until it is done, and returns its result. Returns 0 on failure.
   template <class Call>
   int Repeat(SteadyTime deadline, Call call);
 

@@ -52,7 +52,7 @@ class Dashboard {
   HttpResponse Login(const HttpRequest& request);
   HttpResponse Page(const HttpRequest& request) const;
   HttpResponse Document(const HttpRequest& request) const;
-  // `session` is the secret in the cookie; empty: the client has a certificate instead.
+  // `session` is the secret in the cookie; empty: the client has a certificate.
   HttpResponse Events(const HttpRequest& request, const std::string& session);
   void WriteEvents(const std::string& view, const Query& query, const std::string& session,
                    ResponseStream& stream);
@@ -66,7 +66,7 @@ class Dashboard {
   const std::vector<std::string> hosts_;
   Access access_;
   EventHub hub_;
-  // Last: its threads use the other members, and end first.
+  // Declared last: its threads use the other members, and end before the other members are destroyed.
   const std::unique_ptr<HttpServer> server_;
 };
 

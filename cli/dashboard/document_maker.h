@@ -83,8 +83,8 @@ class Documents::Maker {
   Shared<v1::ListKeysResponse> AllKeys();
   Shared<v1::ListReplicationTasksResponse> AllTasks();
 
-  // The registered nodes. If the global store does not answer: only the daemon's own node, and `problems`
-  // gets the error.
+  // Returns the registered nodes. If the global store does not answer, returns only the daemon's own node and
+  // adds the error to `problems`.
   absl::StatusOr<std::vector<v1::Node>> KnownNodes(nlohmann::json* problems);
   // Finds a node by its name or id; an id takes precedence over an equal name of another node.
   absl::StatusOr<v1::Node> FindNode(const std::string& wanted, nlohmann::json* problems);
@@ -109,7 +109,7 @@ class Documents::Maker {
   NodeStatuses nodes_;
   absl::Mutex mutex_;
   std::shared_ptr<client::AdminClient> own_ ABSL_GUARDED_BY(mutex_);
-  // own_, if it is connected to a global store and not to a daemon.
+  // Equal to own_ if own_ is connected to a global store and not to a daemon.
   std::shared_ptr<client::AdminClient> store_alone_ ABSL_GUARDED_BY(mutex_);
   Cached<v1::GetStatusResponse> daemon_;
   Cached<v1::GetClusterStatusResponse> cluster_;

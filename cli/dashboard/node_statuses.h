@@ -39,7 +39,7 @@ struct NodeCounters {
 struct NodeStatus {
   v1::GetStatusResponse status;
   NodeCounters counters;
-  std::optional<NodeCounters> previous;  // of the previous answer; nullopt at first
+  std::optional<NodeCounters> previous;  // of the previous answer; nullopt: there was none
 };
 
 class NodeStatuses {

@@ -1,4 +1,4 @@
-// The unix socket by which `tensorcast dashboard token` gets a one-time address from this user's dashboard.
+// The unix socket by which `tensorcast dashboard token` gets a one-time login URL from this user's dashboard.
 // No other user may open the socket.
 //
 // Thread-safe. Errors name the socket.
@@ -41,7 +41,7 @@ class TokenSocket {
   std::thread thread_;
 };
 
-// Connects to the socket and returns the address from the dashboard. UNAVAILABLE if no dashboard listens on
+// Connects to the socket and returns the login URL from the dashboard. UNAVAILABLE if no dashboard listens on
 // `path`, or if the dashboard does not answer.
 absl::StatusOr<std::string> AskForAddress(const std::string& path);
 

@@ -6,8 +6,8 @@
 
 namespace tensorcast::doctor {
 
-// Checks the global store's view of a node: draining, unreachable, not listed. The global store removes a
-// silent node from its list.
+// Checks that the global store lists the node, and lists it neither as draining nor as unreachable. The
+// global store removes a silent node from its list.
 void CheckListing(const NodeFacts& node, FindingList& out);
 // Checks that the nodes answered this program. A node that only other nodes reach is not a failure: the
 // user's machine need not reach every node.

@@ -24,7 +24,7 @@ struct NodeFacts {
 
 // One node's attempt to reach another node.
 struct ProbeFacts {
-  std::string from = {};  // name of a node, like `to`
+  std::string from = {};  // `from` and `to` are names of nodes
   std::string to = {};
   absl::Status call = {};     // the result of the call to `from`
   absl::Status outcome = {};  // if `call` is OK: the result of the attempt by `from`
@@ -49,7 +49,7 @@ struct Facts {
   std::string version = {};                            // of this program
   std::string daemon = {};                             // the address that was tried; empty: none was found
   absl::Status answer = {};                            // of that daemon
-  std::vector<SocketFolderFacts> socket_folders = {};  // searched if no daemon answers
+  std::vector<SocketFolderFacts> socket_folders = {};  // the searched folders, if no daemon answers
   // The daemon's disk, or the error of reading it; nullopt: the daemon is on another host.
   std::optional<absl::StatusOr<DiskFacts>> disk = {};
   std::vector<NodeFacts> nodes = {};  // the daemon's own node first

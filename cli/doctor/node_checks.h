@@ -9,11 +9,11 @@
 namespace tensorcast::doctor {
 
 void CheckStoreLink(const NodeFacts& node, FindingList& out);
-// Compares the node's clock with this host's, and allows for the duration of the call.
+// Compares the node's clock with this host's, and tolerates an error of half the call's round trip.
 void CheckClock(const NodeFacts& node, FindingList& out);
 void CheckCertificate(const NodeFacts& node, absl::Time now, FindingList& out);
 void CheckDescriptors(const NodeFacts& node, FindingList& out);
-// For nodes that register memory with RDMA devices or GPUs.
+// Applies to nodes that register memory with RDMA devices or GPUs.
 void CheckLockedMemory(const NodeFacts& node, FindingList& out);
 void CheckHugePages(const NodeFacts& node, FindingList& out);
 void CheckPoolMemory(const NodeFacts& node, FindingList& out);

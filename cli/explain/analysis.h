@@ -20,8 +20,8 @@ struct TransferParts {
   SteadyTime end;
   absl::Duration queue;   // in the queue
   absl::Duration start;   // from the end of the queue to the first byte: waiting for space and a source
-  absl::Duration moving;  // at least one stage worked
-  // Between the first chunk and the last, no chunk was in a stage: no source had a chunk that was needed.
+  absl::Duration moving;  // the time in which at least one stage worked
+  // Idle time between the first chunk and the last: the sources did not have the missing chunks yet.
   absl::Duration starved;
   absl::Duration gaps;    // between stages: searching for another source
   absl::Duration finish;  // after the last stage
@@ -46,14 +46,14 @@ double AtOnce(const StageReport& stage);
 // "gaps" or "finish"; "nothing" if the transfer took no measurable time.
 struct Bound {
   std::string part;
-  double share = 0;  // fraction (0 to 1) of the wall time that `cause` took; without a cause, `part`
+  double share = 0;  // fraction (0 to 1) of the wall time that `cause` took, or `part` if `cause` is empty
   Cause cause;       // why the stage was slow; empty: not recorded
   std::string why;   // sentences for people
 };
 // `details`: the reports of the sources, for a transfer that is bound by fetching.
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
-// For a failed transfer, the part "failed", and how far the transfer came. For any other transfer, its bound.
+// Returns the transfer's bound. For a failed transfer, returns the part "failed", and its progress in `why`.
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
 }  // namespace tensorcast::explain

@@ -21,8 +21,8 @@ namespace tensorcast::explain {
 Cause FindCause(const TransferReport& report, absl::Duration total, absl::Duration moving, Stage stage,
                 const std::vector<SourceDetails>& details);
 
-// Finds why `start`, the time before the first byte, was long. `total`: the transfer's wall time. An empty
-// cause: no recorded cause took the largest part of `start`.
+// Finds why `start`, the time before the first byte, was long. `total`: the transfer's wall time. Returns
+// an empty cause unless a recorded cause took at least half of `start`.
 Cause CauseOfStart(const TransferReport& report, absl::Duration total, absl::Duration start);
 
 }  // namespace tensorcast::explain

@@ -48,8 +48,8 @@ struct BoundingHop {
   std::string part;        // Bound::part of the transfer to `to`
   std::string cause = {};  // the name of Bound::cause
   std::string why;         // further facts for people; may be empty
-  // A source that was being filled and sent no report: the limit may be one of its sources. Empty: no such
-  // source.
+  // A source that was being filled and sent no report, so one of the sources behind it may be the limit.
+  // Empty: no such source.
   std::string silent;
   // One line per node, from the receiver up the route: its rate, and the node that it read from.
   std::vector<std::string> steps;

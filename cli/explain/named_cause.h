@@ -17,11 +17,11 @@ struct Cause {
   std::string why;       // sentences for people: the evidence, then what would help
 };
 
-// The cause to name, if `causes` has all possible causes. The result has no name if `causes` is empty.
+// Returns the cause to name. `causes` must have all possible causes. If it is empty, the result has no name.
 Cause CauseToName(const std::vector<Cause>& causes);
 
-// The cause to name, if `causes` may be incomplete: the cause that took more than half of the time. The
-// result has no name if there is no such cause.
+// Returns the cause that took more than half of the time; this is the cause to name if `causes` may be
+// incomplete. The result has no name if no cause took so much.
 Cause MajorityOf(const std::vector<Cause>& causes);
 
 }  // namespace tensorcast::explain

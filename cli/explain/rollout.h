@@ -13,7 +13,7 @@ namespace tensorcast::explain {
 
 // Why a receiver was slow, according to its daemon.
 struct SlowCause {
-  std::string name;     // a cause (cause.h), or the part of the transfer that took the time; empty: unknown
+  std::string name;     // a cause (named_cause.h), or the part of the transfer that took long; empty: unknown
   std::string at;       // "node-c", or "node-a -> node-c" for the link
   std::string why;      // sentences for people
   std::string problem;  // why the cause is unknown
@@ -23,7 +23,7 @@ struct SlowCause {
 SlowCause CauseOf(const v1::ExplainTransferResponse& response);
 
 // `wanted`: the key or artifact id in the request. `causes`: the causes of the slowest receivers, in the
-// order of the list in `rollout`.
+// order of `rollout.slowest`.
 std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResponse& rollout,
                            const std::vector<SlowCause>& causes);
 // For programs: {"rollout": the message, "causes": [{"node", "cause", "at", "why", "problem"}]}.

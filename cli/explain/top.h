@@ -36,12 +36,12 @@ struct TopView {
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why it cannot be asked
   std::vector<NodeView> nodes;
-  std::vector<KeyVersions> keys;  // the last bound keys that have earlier versions
-  // SeenIn of the previous frame: by transfer id, and by grant id for each source. Empty in the first frame.
+  std::vector<KeyVersions> keys;  // of the keys with earlier versions, the last bound ones
+  // SeenIn(the previous frame), by transfer id and by the grant id of each source. Empty in the first frame.
   std::map<std::string, Seen> before;
 };
 
-// The progress for the next frame's `before`.
+// Returns the progress that the next frame needs as TopView::before.
 std::map<std::string, Seen> SeenIn(const TopView& view);
 
 // The bytes that one receiver got from one source over one lane within a window of time.

@@ -11,14 +11,14 @@
 
 namespace tensorcast::explain {
 
-// A node, and the newest version of the key with a ready replica on it.
+// A node, and the newest version of the key that has a ready replica on the node.
 struct NodeVersion {
   std::string node;  // its name
   uint64_t revision = 0;
   uint64_t behind = 0;  // revisions
 };
 
-// A difference between two versions of the key that the global store keeps.
+// A difference, kept by the global store, between two versions of the key.
 struct KeptDifference {
   std::string artifact_id;
   uint64_t base_revision = 0;
