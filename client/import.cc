@@ -131,7 +131,12 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
     });
   };
   // Where the daemon's handle socket cannot be reached it reads the path itself, on its host.
-  const bool is_local = IsUnixAddress(link.address()) && link.HandleSocket(operation).ok();
+  const absl::Status handles = IsUnixAddress(link.address())
+                                   ? link.HandleSocket(operation).status()
+                                   : absl::FailedPreconditionError(
+                                         "the daemon may be on another host; run the import on the host that "
+                                         "has the files, over the socket of that host's daemon");
+  const bool is_local = handles.ok();
   if (is_uri) {
     absl::StatusOr<v1::PutArtifactResult> result = import({});
     if (!is_local || !absl::IsPermissionDenied(result.status())) return result;
@@ -155,8 +160,8 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   if (!options.manifest_beside) return import(files);
   if (files.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        what, ": the daemon opens the files, so this process cannot write a manifest beside them; ",
-        "run the import on the host that has the files, over the socket of that host's daemon"));
+        what, ": the daemon opens the files, so this process cannot write a manifest beside them: ",
+        handles.message()));
   }
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result, import(files));
   TC_RETURN_IF_ERROR(Annotate(
