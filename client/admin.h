@@ -1,4 +1,4 @@
-// AdminClient: the daemon's calls, with the messages of proto/ as their results. For the command line,
+// AdminClient makes calls to the daemon and returns the messages of proto/. For the command line,
 // Python, the tests and Client; not part of the installed package. Thread-safe. tensorcast/client.h describes
 // the errors and clocks.
 #pragma once
@@ -35,7 +35,7 @@ class AdminClient {
   AdminClient(const AdminClient&) = delete;
   AdminClient& operator=(const AdminClient&) = delete;
 
-  // The result of the call that made this Replica.
+  // The daemon's result from which `replica` was made.
   static const v1::MaterializeReplicaResult& ResultOf(const Replica& replica);
   // See Client::Import.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context, const std::string& path,
@@ -52,7 +52,7 @@ class AdminClient {
                          std::optional<uint64_t> expected_revision = std::nullopt);
   // Returns all pages in one response.
   absl::StatusOr<v1::ListKeysResponse> ListKeys(const RequestContext& context, std::string_view prefix);
-  // Calls `on_key` with each existing key, then with each change. Leaves out the messages with `listed` set.
+  // Calls `on_key` with each existing key, then with each change; not for a message that only sets `listed`.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const v1::WatchKeysResponse&)>& on_key);
 
@@ -71,8 +71,8 @@ class AdminClient {
   absl::StatusOr<v1::CollectArchivesResponse> CollectArchives(const RequestContext& context,
                                                               absl::Duration min_age, bool dry_run);
 
-  // This daemon's replicas of one artifact, or all its replicas if `artifact_id` is empty. `chunk_bits` adds
-  // the set of chunks of each replica.
+  // This daemon's replicas of one artifact, or all replicas of the daemon if `artifact_id` is empty.
+  // `chunk_bits` adds the set of chunks of each replica.
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
@@ -85,16 +85,16 @@ class AdminClient {
   // The contents of the process's flight recorder, and its build and configuration. A global store serves
   // this call, too.
   absl::StatusOr<v1::ProcessRecords> ReadRecords(const RequestContext& context);
-  // Whether the daemon's node reaches another node. An unreachable node is a result, not an error. Needs the
-  // operator role.
+  // Probes whether the daemon's node reaches another node. An unreachable node is a result, not an error.
+  // Needs the operator role.
   absl::StatusOr<v1::ProbeNodeResponse> ProbeNode(const RequestContext& context, const std::string& node_id);
-  // One transfer to this daemon's node. The daemon adds the reports of the transfer's sources.
+  // Explains one transfer that this daemon received. The daemon adds the reports of the transfer's sources.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);
-  // How an artifact reached the nodes of the cluster. A global store serves this call, too.
+  // Explains how an artifact reached the nodes of the cluster. A global store serves this call, too.
   absl::StatusOr<v1::ExplainRolloutResponse> ExplainRollout(const RequestContext& context,
                                                             const v1::ExplainRolloutRequest& request);
-  // Calls `on_status` with the status now and after each interval, until the context ends or `on_status`
+  // Calls `on_status` with the status at once and after each interval, until the context ends or `on_status`
   // returns false.
   absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
                            const std::function<bool(const v1::GetStatusResponse&)>& on_status);

@@ -22,9 +22,9 @@ namespace tensorcast::client {
 
 // A part of the target's image in which elements may have changed.
 struct ChangedPart {
-  ByteRange range;                  // in the image
-  bool whole = false;               // the changed elements are unknown: all count as changed
-  uint32_t chunk = 0;               // if `base` is null: the chunk of the differences that lists the elements
+  ByteRange range;     // in the image
+  bool whole = false;  // the changed elements are unknown, so all count as changed
+  uint32_t chunk = 0;  // the chunk that `range` covers; used if `base` is null and `whole` is false
   const std::byte* base = nullptr;  // range.bytes bytes of the base's image to compare with, or null
   uint32_t width = 1;               // bytes of an element; used with `base`
 };

@@ -28,13 +28,13 @@ std::string ToDaemonAddress(std::string_view named);
 // message lists the sockets that were tried.
 absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 
-// The address of the daemon that `named` names. If `named` is empty: the address in TENSORCAST_DAEMON, else
-// the first socket in SocketFolders() (base/posix/socket_folders.h).
+// The address of the daemon that the text `named` means. If it is empty: the address in TENSORCAST_DAEMON,
+// else the first socket in SocketFolders() (base/posix/socket_folders.h).
 absl::StatusOr<std::string> FindDaemon(std::string_view named);
 
 // Checks, with a plain connection, that a process listens at `address` (unix:/path or host:port). UNAVAILABLE
 // if no process listens at `address`. PERMISSION_DENIED if this user may not connect. CANCELLED or
-// DEADLINE_EXCEEDED when the context ends. A host name may have several addresses: one that listens is
+// DEADLINE_EXCEEDED when the context ends. If a host name has several addresses, one that listens is
 // enough. The look-up of a host name may last longer than the deadline.
 absl::Status CheckListener(const std::string& address, const RequestContext& context);
 

@@ -54,7 +54,7 @@ class DaemonLink {
   std::string handle_socket_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The caller's context, with a new request id and a new trace if the context has none.
+// A copy of the caller's context, with a new request id or trace if the context lacks one.
 RequestContext OperationContext(const RequestContext& context);
 
 // Reads all pages of a list into one message. The result may miss changes that happen during the call.

@@ -1,8 +1,8 @@
 // Takes the leases of a client's host replicas again after a restart of the daemon (daemon/keeper). This
-// works if the daemon still has the memory that this process has mapped. Private to this folder.
+// works only if the daemon still has the memory that this process has mapped. Private to this folder.
 //
-// Runs a thread from the first Watch on. Thread-safe. While the daemon cannot be reached, the keeper retries
-// for as long as the replica lives. After any other error the replica stays lost.
+// Runs a thread from the first Watch on. Thread-safe. If the daemon cannot be reached, the keeper retries
+// while the replica lives. After any other error the replica stays lost.
 #pragma once
 
 #include <sys/types.h>
@@ -36,8 +36,8 @@ class LeaseKeeper {
   void Run();
   // True if the owner has released the replica, or if the lease is lost for good.
   bool IsOver(const std::weak_ptr<ClaimedReplica>& watched);
-  // Tries once to take the lease on `artifact_id` again. OK: stop, because the lease was taken or can never
-  // be taken again. An error: retry.
+  // Tries once to take the lease on `artifact_id` again. Returns OK if the lease was taken or can never
+  // be taken: the caller then stops. After an error the caller retries.
   absl::Status TakeAgain(const std::string& artifact_id, const std::weak_ptr<ClaimedReplica>& watched);
 
   DaemonLink* const link_;

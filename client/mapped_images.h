@@ -1,5 +1,5 @@
-// The addresses at which this process has mapped host replicas. A put does not stream a tensor in such a
-// mapping, because the daemon already has the bytes. Private to this folder. Thread-safe.
+// The addresses at which this process has mapped host replicas. A put does not stream an unchanged tensor in
+// such a mapping, because the daemon already has the bytes. Private to this folder. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class MappedImages {
   // The mappings of all clients in this process.
   static MappedImages& OfProcess();
 
-  // Records, until Remove, that `image` maps the replica from `place` on.
+  // Records that the memory `image` maps a replica's image from `place` on. Remove deletes this record.
   void Add(std::span<const std::byte> image, Place place);
   void Remove(std::span<const std::byte> image);
   // nullopt unless all of `bytes` lie within one mapping.

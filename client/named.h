@@ -22,7 +22,7 @@ absl::Status CheckNamed(std::string_view artifact);
 // does not confirm the key.
 absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
                                   std::string_view artifact);
-// The artifact id of BindingOf.
+// The artifact id in the result of BindingOf.
 absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
                                          std::string_view artifact);
 

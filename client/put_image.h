@@ -22,14 +22,14 @@ class PutImage {
  public:
   // Borrows the tensors. At most `threads` threads call Write. FAILED_PRECONDITION if `devices` is null and a
   // tensor is in GPU memory. INVALID_ARGUMENT, with the tensor's name, if a tensor has both host and GPU
-  // memory. Other errors are those of AssignOffsets.
+  // memory. Other errors are those of TensorBytes and AssignOffsets.
   static absl::StatusOr<PutImage> Create(std::span<const PutTensor> tensors, DeviceRuntime* devices,
                                          int threads);
 
   const ImageLayout& layout() const { return layout_; }
   bool on_devices() const { return on_devices_; }
-  // Fills `to` with the image's bytes from `offset` on, and waits for copies from GPUs. REQUIRES: `thread` is
-  // below `threads`, and the image has these bytes.
+  // Fills the span `to` with the image's bytes from `offset` on, and waits for copies from GPUs. REQUIRES:
+  // `thread` is below `threads`, and the image has these bytes.
   absl::Status Write(int thread, uint64_t offset, HostSpan to) const;
 
  private:

@@ -43,13 +43,13 @@ struct Replica::State {
 
   std::shared_ptr<const Manifest> manifest;
   TensorSelection chosen;
-  std::vector<TensorView> tensors;  // as chosen.tensors
-  // Owns the names and shapes of `tensors`. After LiveClient::Adopt, `manifest` is the manifest of a later
-  // version.
+  std::vector<TensorView> tensors;  // in the order of chosen.tensors
+  // Owns the names and shapes of `tensors`. LiveClient::Adopt replaces `manifest` by the manifest of a later
+  // version, but keeps this pointer.
   std::shared_ptr<const Manifest> manifest_of_views;
 
   std::shared_ptr<ClaimedReplica> claimed;  // null: not attached
-  std::span<const std::byte> image;         // host memory; chunks that were not chosen may not be readable
+  std::span<const std::byte> image;         // host memory; chunks that were not chosen may be unreadable
   DevicePtr device;                         // device memory, opened with `devices`
   DeviceRuntime* devices = nullptr;
 

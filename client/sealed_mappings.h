@@ -1,4 +1,4 @@
-// Finds memory of this process that maps a memfd sealed against changes (from /proc/self). The client hands a
+// Finds, from /proc/self, memory of this process that maps a memfd sealed against changes. The client hands a
 // tensor in such memory to the daemon by descriptor. A SealedMappings is a snapshot from the moment of Read.
 // Private to this folder. Thread-compatible.
 #pragma once
@@ -30,7 +30,7 @@ class SealedMappings {
 
   static SealedMappings Read();
 
-  // The place of `bytes` in a memfd that is sealed WRITE | SHRINK | GROW and holds exactly these bytes.
+  // The place of `bytes` in a memfd that is sealed WRITE | SHRINK | GROW and holds the same content.
   // nullopt if there is no such memfd, or if this process no longer has its descriptor.
   std::optional<Place> Find(std::span<const std::byte> bytes) const;
   // The descriptor of a file that Find returned. This object owns it.

@@ -1,4 +1,4 @@
-// VersionsClient: the calls of proto/versions.proto, with its messages as their results. For the command
+// VersionsClient makes the calls of proto/versions.proto and returns their responses. For the command
 // line, Python and the tests; not part of the installed package. Thread-safe. tensorcast/client.h describes
 // the errors and clocks.
 #pragma once
@@ -33,7 +33,7 @@ class VersionsClient {
   // targets. Each target's result has the error of this target.
   absl::StatusOr<v1::FollowKeyResponse> FollowKey(const RequestContext& context, std::string_view key,
                                                   const Targets& targets);
-  // The followers of one key, or of all keys if `key` is empty. Returns all pages in one response.
+  // The targets that follow `key`, or any key if `key` is empty. Returns all pages in one response.
   absl::StatusOr<v1::ListFollowersResponse> ListFollowers(const RequestContext& context,
                                                           std::string_view key);
   // Ends the following of the key at these targets, or at all targets if `targets` is empty. Keeps existing
@@ -41,8 +41,8 @@ class VersionsClient {
   absl::StatusOr<v1::UnfollowKeyResponse> UnfollowKey(const RequestContext& context, std::string_view key,
                                                       const Targets& targets);
 
-  // Polls once as a member of a version group. Retries until the context ends while the daemon or the global
-  // store cannot be reached.
+  // Polls once as a member of a version group. If the daemon or the global store cannot be reached, retries
+  // until the context ends.
   absl::StatusOr<v1::AgreeOnVersionResponse> AgreeOnVersion(const RequestContext& context,
                                                             const v1::AgreeOnVersionRequest& request);
 

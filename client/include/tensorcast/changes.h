@@ -14,9 +14,9 @@
 //
 // Ownership: the target is borrowed and must outlive this object. Thread-safe.
 //
-// Errors: those of the Client calls that this class makes. If the store cannot deliver a difference, Find
-// compares the images instead. If a difference cannot be decoded, the chunks that it describes are written
-// whole.
+// Errors: this class returns the errors of the Client calls that it makes. If the store cannot deliver a
+// difference, Find compares the images. If a difference cannot be decoded, the chunks that it describes are
+// written whole.
 #pragma once
 
 #include <cstddef>
@@ -36,10 +36,10 @@ namespace tensorcast::client {
 
 // How the changed elements were found.
 enum class ChangesSource : uint8_t {
-  kSame,         // base and target are one artifact: nothing changed
+  kSame,         // base and target are one artifact, so nothing changed
   kDifferences,  // differences that the store has
   kComparison,   // a comparison of both images on this host
-  kWhole,        // unknown: every element counts as changed
+  kWhole,        // the changed elements are unknown: every element counts as changed
 };
 std::string_view ChangesSourceName(ChangesSource source);  // "same", "differences", "comparison", "whole"
 
@@ -58,17 +58,17 @@ struct WrittenChanges {
 };
 
 struct ChangesOptions {
-  // If no differences connect the base and the target, get the base and compare both images. False: every
-  // element counts as changed (kWhole).
+  // Matters only if no differences connect the base and the target. True: Find gets the base and compares
+  // both images. False: every element counts as changed (kWhole).
   bool compare = true;
 };
 
 class Changes {
  public:
-  // `base` is a key or an artifact id; empty: unknown (kWhole). `target` must be attached in host memory,
-  // whole or in part (GetOptions::tensors). Gets the differences or the base at "cpu". FAILED_PRECONDITION if
-  // `target` is not in host memory. NOT_FOUND if the key does not exist, or if the store has neither the
-  // differences nor the base.
+  // `base` is a key or an artifact id; if it is empty, every element counts as changed (kWhole). `target`
+  // must be attached in host memory, whole or in part (GetOptions::tensors). Gets the differences or the base
+  // at "cpu". FAILED_PRECONDITION if `target` is not in host memory. NOT_FOUND if the key does not exist, or
+  // if the store has neither the differences nor the base.
   static absl::StatusOr<std::unique_ptr<Changes>> Find(Client& client, const RequestContext& context,
                                                        std::string_view base, const Replica& target,
                                                        const ChangesOptions& options = {});
@@ -77,11 +77,11 @@ class Changes {
   Changes& operator=(const Changes&) = delete;
 
   ChangesSource source() const;
-  const std::string& base_id() const;  // empty if Find named no base
-  size_t differences() const;          // number of differences in use (kDifferences); else 0
+  const std::string& base_id() const;  // empty if Find was called with an empty `base`
+  size_t differences() const;          // number of differences in use; 0 if source() is not kDifferences
 
   // The changes of target.tensors()[tensor]. REQUIRES: tensor < target.tensors().size(). Calls in ascending
-  // order of tensors are fastest, because two tensors may share a chunk.
+  // order of tensors are fastest: consecutive tensors may share a chunk, which is then decoded only once.
   TensorChanges Of(size_t tensor) const;
 
   // Writes the changed elements into `tensors`: the caller's memory for each of target.tensors(), in the same

@@ -61,11 +61,11 @@ namespace tensorcast::client {
 // The state that all calls of one client share; private to the library.
 struct Session;
 
-// PEM files for mutual TLS on connections to host:port. If all are empty, the connection is unencrypted. The
-// client reads a file again when the file changes.
+// PEM files for mutual TLS on connections to host:port. If all fields are empty, the connection is
+// unencrypted. The client reads a file again when the file changes.
 struct ClientCertificates {
   std::string ca;            // the authorities that are trusted
-  std::string certificate;   // this program's, with the operator or the client role
+  std::string certificate;   // this program's certificate, with the operator or the client role
   std::string key;           // private key of `certificate`; must not be readable by every user
   std::string trust_domain;  // of accepted peers; empty: the domain of `certificate`
 };
@@ -79,7 +79,7 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(5);  // max wait for the answer of a daemon that listens
   // Max time until a daemon listens, for programs that start together with the daemon.
   absl::Duration wait_for_daemon = absl::ZeroDuration();
-  Cancellation cancellation;         // of Connect only; each call has a context of its own
+  Cancellation cancellation;         // cancels only Connect; each call has a context of its own
   DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
   // The result of StartTelemetry (tensorcast/telemetry.h). The client and its background calls keep it alive.
   // Null: this client keeps no telemetry alive.
@@ -97,8 +97,8 @@ struct GetOptions {
   // tensor.
   std::vector<std::string> tensors = {};
   // Map host memory as writable, for libraries without read-only tensors. Written pages are private copies,
-  // which no other process sees. If the pool uses reserved huge pages, the host must have enough free huge
-  // pages for a second copy. Otherwise the mapping is read-only (Replica::writable).
+  // which no other process sees. If the pool uses reserved huge pages, and the host has too few free huge
+  // pages for a second copy, the mapping is read-only (Replica::writable).
   bool copy_on_write = false;
   // True: the global store must resolve the key now. UNAVAILABLE if the global store does not answer. False:
   // if the global store does not answer, the daemon uses the binding that it remembers, and marks the result
@@ -111,8 +111,8 @@ struct GetOptions {
   // store's differences lead to this version. Without such differences, the daemon chooses the least recently
   // used idle replica at `location` that has the same tensors, under any key. FAILED_PRECONDITION, with the
   // reason, if the chosen replica is in use, pinned, a last copy, or in memory that cannot be written to.
-  // With wait_for_space, the get waits until the replica's readers end. If no replica at `location` fits, the
-  // get is an ordinary get. Cannot be combined with `tensors`, `lane` or "disk".
+  // If the chosen replica is in use, a get with wait_for_space waits until its readers end. If no replica at
+  // `location` fits, the get is an ordinary get. Cannot be combined with `tensors`, `lane` or "disk".
   bool advance = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
@@ -123,8 +123,8 @@ struct PutTensor {
   DType dtype = DType::kU8;
   std::vector<uint64_t> shape;       // empty: a scalar
   std::span<const std::byte> bytes;  // in host memory
-  // Instead of `bytes`: the packed tensor on a GPU of ClientOptions::devices, from any allocator. All writes
-  // to the tensor must have ended before the put: the put waits for no stream.
+  // The packed tensor on a GPU of ClientOptions::devices, from any allocator; `bytes` is then empty. All
+  // writes to the tensor must have ended before the put, because the put does not wait for streams.
   DevicePtr device = {};
 };
 
@@ -135,8 +135,8 @@ struct PutOptions {
   // number of an earlier put, else the number in the global store's configuration.
   std::optional<uint32_t> keep;
   bool durable = false;  // write the artifact to disk before Put returns
-  // Also write the artifact to this archive before Put returns: one of daemon.archives
-  // ("s3://bucket/prefix"). The daemon uses its own credentials. If only this step fails, the artifact is
+  // Also write the artifact to this archive, one of daemon.archives ("s3://bucket/prefix"), before Put
+  // returns. The daemon uses its own credentials. If only this step fails, the artifact is
   // stored, and the error says so. Empty: no archive.
   std::string archive;
   bool manifest_beside = false;  // import only: write the manifest beside the model
@@ -145,17 +145,17 @@ struct PutOptions {
   bool verify = false;          // import only: read the files twice; ABORTED if they changed meanwhile
   bool pin = false;             // as GetOptions::pin
   // Only for the import of a folder with a key: also bind the files beside the tensors (config.json,
-  // tokenizer). False: put only the tensors. The key then keeps its previous files if the tensors' names,
-  // dtypes and shapes are unchanged.
+  // tokenizer). False: put only the tensors; the key keeps its previous files if the tensors' names, dtypes
+  // and shapes are unchanged.
   bool files = true;
-  // Only for a put of tensors with a key: paths of files and folders on this host. The key binds them with
-  // the tensors, as one more revision. A file keeps its name. Of a folder, the key binds the files that an
-  // import of the folder would bind.
+  // Only for a put of tensors with a key: paths of files and folders on this host. After the put has bound
+  // the tensors, a further revision of the key binds the tensors with these files. A file keeps its name. For
+  // a folder, the key binds the files that an import of the folder would bind.
   std::vector<std::string> files_at;
   // Also publish the difference from an earlier version (the base). A node that holds the base then pulls few
   // bytes. "auto": the base is the artifact that the key names before the put. A key or an artifact id: the
   // base is this artifact. "none": no difference. Empty: daemon.difference_base decides. If the tensors have
-  // the names, dtypes and shapes of the base's tensors, the put takes the base's order.
+  // the names, dtypes and shapes of the base's tensors, the put stores the tensors in the base's order.
   std::string base;
   bool require_difference = false;  // without a difference the put fails and publishes nothing
   std::function<void(const TransferProgress&)> on_progress;
@@ -177,13 +177,13 @@ struct PutResult {
   std::string files_id;       // the artifact of the files that the key binds with the tensors; empty: none
   std::optional<TransferReport> transfer;
   std::optional<DifferenceInfo> difference;  // published with the artifact
-  std::string no_difference;                 // for people: why a requested difference was not made
+  std::string no_difference;                 // why a requested difference was not made (a text for people)
 };
 
 // The artifact that contains an imported file.
 struct ImportedFile {
   std::string artifact_id;
-  size_t files = 1;  // files of that import; above 1: the file is a shard of the artifact
+  size_t files = 1;  // number of files of that import; above 1: the file is a shard
 };
 
 struct KeyInfo {
@@ -192,7 +192,7 @@ struct KeyInfo {
   uint64_t revision = 0;
   absl::Time updated;        // wall time
   bool deleted = false;      // only in watches: the key was deleted
-  bool unconfirmed = false;  // only from ResolveKey: as Replica::key_unconfirmed
+  bool unconfirmed = false;  // as Replica::key_unconfirmed; only ResolveKey sets it
   std::string files_id;      // the artifact of the files that are bound with the tensors; empty: none
   uint32_t keep = 0;         // versions that the key keeps, with the current one; 0: unknown (in watches)
   struct Version {
@@ -224,11 +224,11 @@ struct NodeStatus {
 class Client {
  public:
   // Connects, and returns after the daemon has answered the handshake.
-  // - UNAVAILABLE: no daemon listens at the address, at once or after wait_for_daemon.
+  // - UNAVAILABLE: no daemon listens at the address within wait_for_daemon.
   // - UNAVAILABLE: the daemon does not answer within connect_timeout.
   // - PERMISSION_DENIED: this user may not connect, or every user can read the private key.
   // - CANCELLED: options.cancellation was cancelled.
-  // - INVALID_ARGUMENT: the text is not an address, or the certificates do not fit together.
+  // - INVALID_ARGUMENT: options.daemon is not an address, or the certificates do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   // The daemon's address: unix:/path or host:port.
@@ -242,10 +242,10 @@ class Client {
   absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options = {});
   // Gets at several locations at once: returns a replica for each of `locations`, in their order. "gpu:all"
-  // stands for every GPU of the daemon, by ordinal. The node receives missing chunks once. The daemon copies
-  // the chunks from the first location to the others as they arrive. If a get fails, GetAt cancels the others
-  // and returns the first error, which names its location. GetAt ignores `options.location`. Several threads
-  // may call `on_progress` at the same time.
+  // stands for every GPU of the daemon, by ordinal. The node receives missing chunks once. As chunks arrive
+  // at the first location, the daemon copies them to the other locations. If a get fails, GetAt cancels the
+  // other gets and returns the first error, which names its location. GetAt ignores `options.location`.
+  // Several threads may call `on_progress` at the same time.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
@@ -261,9 +261,9 @@ class Client {
 
   // Sends the tensors, from host or GPU memory, to the daemon through a small ring of shared memory. The
   // daemon copies a tensor directly if the tensor is in a memfd that is sealed WRITE | SHRINK | GROW, or in a
-  // replica that this process holds. Tensors must not change until Put returns: the daemon stores each byte
-  // as it reads the byte. INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape,
-  // if its name repeats, or if its address is not on the GPU that PutTensor::device names.
+  // replica that this process holds. Tensors must not change until Put returns, because Put may read each
+  // byte until then. INVALID_ARGUMENT, with the tensor's name, if a tensor's bytes do not fit its shape, if
+  // its name repeats, if it sets both `bytes` and `device`, or if its address is not on the GPU of `device`.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
@@ -275,7 +275,7 @@ class Client {
   //   the client's process (AWS_*, profiles, HF_TOKEN; see objects/client_credentials.h), for this import
   //   only.
   // NOT_FOUND or PERMISSION_DENIED if the files cannot be opened. INVALID_ARGUMENT if the files are not a
-  // model or not regular files.
+  // model or not regular files, or if `path` holds a secret.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
   // The latest artifact that this daemon's node imported from the file. NOT_FOUND if the node did not import
@@ -284,7 +284,7 @@ class Client {
 
   // Binds the key to `artifact`, an artifact id or another key, under the next revision. For another key,
   // binds the artifact and the files that the other key names now. FAILED_PRECONDITION if the key has another
-  // revision than `expected_revision` (0: if the key exists).
+  // revision than `expected_revision`. If `expected_revision` is 0, the key must not exist yet.
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
@@ -300,14 +300,14 @@ class Client {
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
   // Calls `on_key`, on this thread, for each existing key that begins with `prefix`, then for each change.
   // Returns OK when `on_key` returns false, and the context's error when the context ends. Reconnects
-  // automatically. After a reconnect, reports only the changes since. Of several quick changes of one key, a
-  // slow `on_key` may get only the last change.
+  // automatically. After a reconnect, reports only the keys that changed since `on_key` last got them. If a
+  // key changes several times quickly, a slow `on_key` may get only the last change.
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 
-  // Pins or unpins replicas of this node. A pinned replica is not evicted. `replica` is a replica id. A key
-  // or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND if the node has
-  // no such replica. Needs the operator role; a client uses GetOptions::pin or PutOptions::pin.
+  // Pins or unpins replicas of this node. A pinned replica is not evicted. `replica` is a replica id, a key
+  // or an artifact id; the last two stand for all replicas of the artifact on this node. NOT_FOUND if the
+  // node has no such replica. Needs the operator role; a client uses GetOptions::pin or PutOptions::pin.
   absl::Status SetPinned(const RequestContext& context, std::string_view replica, bool pinned);
 
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);

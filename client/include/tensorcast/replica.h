@@ -80,10 +80,10 @@ class Replica {
   std::span<const std::byte> image() const;
   // Whether this process may write to the tensors in host memory: see GetOptions::copy_on_write.
   bool writable() const;
-  // Both numbers describe the whole artifact, also if the get requested only some tensors.
+  // image_bytes and tensor_count describe the whole artifact, even if the get requested only some tensors.
   uint64_t image_bytes() const;
   size_t tensor_count() const;
-  // The metadata of the put, or of the imported files: "format" for example.
+  // The metadata of the put or of the imported files, such as "format".
   const std::map<std::string, std::string>& metadata() const;
 
   // The artifact id of the files (config.json, tokenizer) that the key bound with these tensors. Pass this id
@@ -102,8 +102,8 @@ class Replica {
   bool lost() const;
   // Returns what the daemon last reported, without a call:
   // - OK: no damage is known, or the replica is not attached.
-  // - UNAVAILABLE: the replica is lost().
-  // - DATA_LOSS, with the place: the daemon found bytes that no longer match their digests (bad memory).
+  // - UNAVAILABLE: the replica is lost(), and no damage is known.
+  // - DATA_LOSS, with the chunk: the daemon found bytes that no longer match their digests (bad memory).
   //   Bytes that were read recently may be wrong. The memory stays mapped while this object lives, but no
   //   other client gets this replica. Call Get again: the daemon fills another replica from a good source.
   absl::Status Check() const;
@@ -131,8 +131,8 @@ class PendingGet {
   PendingGet(const PendingGet&) = delete;
   PendingGet& operator=(const PendingGet&) = delete;
 
-  // Blocks until the get ends. DEADLINE_EXCEEDED at the deadline: the get continues, and Wait may be called
-  // again. Returns the result once; later calls return FAILED_PRECONDITION.
+  // Blocks until the get ends. At the deadline returns DEADLINE_EXCEEDED; the get continues, and Wait may be
+  // called again. Returns the result once; later calls return FAILED_PRECONDITION.
   absl::StatusOr<std::unique_ptr<Replica>> Wait(SteadyTime deadline);
   void Cancel();
 

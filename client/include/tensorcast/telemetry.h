@@ -17,7 +17,7 @@
 namespace tensorcast::client {
 
 // An empty field takes its value from the environment (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_*,
-// OTEL_TRACES_SAMPLER and its argument, ...), else from the defaults of the OpenTelemetry SDK.
+// OTEL_TRACES_SAMPLER and its argument, ...), else its default: here, or that of the SDK.
 struct TelemetryOptions {
   std::string endpoint;              // of the collector
   std::string exporter;              // "otlp_grpc" (default), "otlp_http", "console", "none"
