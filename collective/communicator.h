@@ -24,8 +24,8 @@
 
 namespace tensorcast {
 
-// The id of one communicator: 128 secret bytes. One process makes the id, and its caller sends it to the
-// other processes. Any process that has the id can join, and can connect to the process that made it.
+// The id of one communicator: 128 secret bytes. The process that makes the id (MakeId) sends it to the other
+// processes. Any process that has the id can join, and can connect to the process that made it.
 struct CommunicatorId {
   std::string bytes;
 };

@@ -46,8 +46,8 @@ class ChildProcess {
   void Kill();
 
  private:
-  // The thread that starts the process; it lives as long as the process. The process asks the kernel to kill
-  // it when its parent ends (serve.h). To the kernel, the parent is the thread that started the process.
+  // The thread that starts the process. To the kernel, this thread is the process's parent, and the kernel
+  // kills the process when the parent ends (serve.h). Therefore the thread lives as long as the process.
   class Starter {
    public:
     Starter() = default;

@@ -1,6 +1,6 @@
 // Starts a helper process, sends it one request at a time, and keeps the communicators that the process has
 // formed from this node's GPUs. If an answer is late, is an error or cannot be read, the link kills the
-// process. When a request returns such an error, the process no longer maps memory of the daemon.
+// process. When Ask, AskFor or CommunicatorOf returns an error, the process no longer maps daemon memory.
 //
 // Thread-compatible, but Interrupt may be called during another call. The destructor kills the process.
 #pragma once
@@ -35,15 +35,15 @@ class HelperLink {
   // the process still counts as running: the caller must call End or Kill.
   absl::StatusOr<std::string> AwaitHello();
   // Starts another process if the previous one has ended, and then returns the version of its library;
-  // nullopt if the process runs.
+  // nullopt if the previous process still runs.
   absl::StatusOr<std::optional<std::string>> EnsureRuns();
 
-  bool ended() const { return child_ == nullptr; }  // true for a dead process only after EnsureRuns or Ask
+  bool ended() const { return child_ == nullptr; }  // false until EnsureRuns or Ask notices the end
   absl::Status CheckRuns() const;                   // FAILED_PRECONDITION if the process has ended
 
   // Sends a request and waits for its answer. REQUIRES: not ended().
   absl::StatusOr<Reply> Ask(const Request& request, absl::Duration timeout);
-  // As Ask, for an answer of this kind.
+  // As Ask, but an answer of another kind than `Answer` ends the process and returns an error.
   template <class Answer>
   absl::StatusOr<Answer> AskFor(const Request& request, absl::Duration timeout);
   // The communicator of these devices, in rank order: a kept one, or a new one.
@@ -55,7 +55,7 @@ class HelperLink {
   // Kills the process after AwaitHello has failed, if no other process is to replace it. REQUIRES: not
   // ended().
   void Kill() { child_->Kill(); }
-  // Ends a wait for an answer soon, with an error.
+  // Kills the process, so that a call that waits for its answer soon returns an error.
   void Interrupt();
 
  private:

@@ -1,14 +1,14 @@
 // The daemon's end of its helper process. The helper broadcasts between the GPUs of this node, or of several
 // nodes, with a library that may hang or abort the process that it runs in.
 //
-// The constructor starts the process. If the process has ended, the next group starts another process. After
-// a timeout or an error the daemon kills the process. When a method returns an error of the process, the
+// The constructor starts the process. If the process has ended, Open and Reserve start another one. After a
+// timeout or an error the daemon kills the process. When a method returns an error of the process, the
 // process has ended and no longer maps memory of the daemon. The process keeps the eight communicators of
-// this node's GPUs that were used last. A communicator with ranks on other nodes ends with its group. Only
-// one group is open at a time.
+// this node's GPUs that were used last. A communicator with ranks on other nodes ends with its group
+// (WideBroadcastGroup). Only one group is open at a time.
 //
 // Thread-safe, but one thread at a time may use a group. Groups must be destroyed before this object. The
-// destructor kills the process. An earlier end of the process is logged and counted.
+// destructor kills the process; an end of the process before that is logged and counted.
 #pragma once
 
 #include <memory>
@@ -60,7 +60,7 @@ class HelperProcess final : public DeviceBroadcaster {
   HelperProcess(DeviceRuntime* devices, HelperOptions options);
   ~HelperProcess() override;
 
-  // Whether the library is loaded, no group is open, and pause_after_failure has passed.
+  // True while the library is loaded, no group is open, and no pause after a failure is in progress.
   bool available() const override;
   absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) override;
   absl::StatusOr<std::string> version() const override;
@@ -72,7 +72,7 @@ class HelperProcess final : public DeviceBroadcaster {
   class WideGroup;
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
   static std::string_view WhyNot(State state);  // says why no group can be opened in this state
-  // UNAVAILABLE until pause_after_failure has passed.
+  // UNAVAILABLE during the pause after a failure.
   absl::Status CheckPause() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // Only the thread that made the state kStarting or kInUse may call this, and use link_.
@@ -86,7 +86,7 @@ class HelperProcess final : public DeviceBroadcaster {
   helper::HelperLink link_;
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kStarting;
-  SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for the next group
+  SteadyTime not_before_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // when a group may open
   std::string library_ ABSL_GUARDED_BY(mutex_);                                 // its version
   absl::Status unavailable_ ABSL_GUARDED_BY(mutex_);                            // the reason of kUnavailable
   std::thread starting_;

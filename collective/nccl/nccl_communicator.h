@@ -62,8 +62,8 @@ class NcclCommunicator final : public Communicator {
   // accesses the buffers. Returns `error`.
   absl::Status EndIf(absl::Status error);
   void AbortFor(absl::Status reason);
-  // Leaves the communicator without an error at the other ranks. Returns false if that failed: the
-  // communicator must be aborted.
+  // Leaves the communicator without an error at the other ranks. Returns false if that failed; the
+  // caller must then abort the communicator.
   bool Finalize();
 
   const NcclFunctions& nccl_;
