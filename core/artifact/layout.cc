@@ -181,7 +181,7 @@ absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes) {
   if (chunks > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cut an image of ", image_bytes, " bytes into chunks: the image would have ", chunks, " chunks of ",
-        chunk_bytes, " bytes, and at most 2^32-1 chunks are allowed; put fewer tensors"));
+        chunk_bytes, " bytes, and at most 2^32-1 chunks are allowed; use larger chunks"));
   }
   return absl::OkStatus();
 }
