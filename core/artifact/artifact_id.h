@@ -1,6 +1,6 @@
 // The id of an artifact: a text made of the SHA-256 of its manifest's canonical bytes (FORMAT.md).
 //
-// Pure functions; thread-safe. All accept any text.
+// Pure functions; thread-safe. All functions accept any text.
 #pragma once
 
 #include <array>

@@ -45,8 +45,8 @@ struct ImageLayout {
 // than 2^32-1 chunks; the layout is then unchanged.
 absl::Status AssignOffsets(ImageLayout& layout);
 
-// Makes the checks of AssignOffsets, and checks offsets and image size: AssignOffsets would set the same
-// values. The chunk size may be any positive multiple of 4096; the manifest checks the exact size.
+// Makes the checks of AssignOffsets, and checks that AssignOffsets would set the same offsets and the same
+// image size. The chunk size may be any positive multiple of 4096; the manifest checks the exact size.
 absl::Status ValidateLayout(const ImageLayout& layout);
 
 // Whether both describe the same image; chunk sizes may differ.

@@ -27,8 +27,8 @@ std::string_view ArtifactKindName(ArtifactKind kind);
 //
 // In an artifact of kind kFiles each file is a tensor of dtype U8 and shape [bytes]; the tensor's name is the
 // file's path below the folder. An artifact of kind kDifference (core/difference) has the tensors "index" and
-// "records" of dtype U8 and one dimension. Its metadata has exactly the keys "base" and "target"; both
-// values are artifact ids.
+// "records" of dtype U8 and one dimension. Its metadata has exactly the keys "base" and "target"; the
+// values are two different artifact ids.
 class Manifest {
  public:
   // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, metadata is not

@@ -22,7 +22,7 @@ struct ObjectIdentity {
   friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
 };
 
-// The attributes of a file that change with every write. A user can set the mtime back, but not the ctime.
+// Attributes that show writes to a file (see Origin::untraceable). A user can set the mtime, not the ctime.
 struct FileVersion {
   uint64_t device = 0;  // the number of the file system's device on this node
   uint64_t inode = 0;
@@ -37,8 +37,8 @@ struct FileVersion {
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 };
 
-// Describes, for messages, how the object `is` differs from the object `was`. Empty if size and version are
-// equal.
+// Describes, for messages, the change of an object from identity `was` to identity `is`. Empty if size and
+// version are equal.
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
 
 struct Origin {

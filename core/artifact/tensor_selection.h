@@ -33,9 +33,9 @@ struct TensorSelection {
 // INVALID_ARGUMENT for too many patterns, and for a pattern that is too long or not UTF-8.
 absl::Status CheckTensorPatterns(std::span<const std::string> patterns);
 
-// Selects every tensor that matches at least one pattern; without patterns, all tensors. INVALID_ARGUMENT as
-// CheckTensorPatterns, for a pattern that selects nothing (the error suggests a similar name), and if the
-// comparison would take more than about a second.
+// Selects every tensor that matches at least one pattern; without patterns, all tensors. INVALID_ARGUMENT if
+// CheckTensorPatterns refuses the patterns, if a pattern selects nothing (the error suggests a similar name),
+// or if the comparison would take more than about a second.
 absl::StatusOr<TensorSelection> SelectTensors(const Manifest& manifest,
                                               std::span<const std::string> patterns);
 

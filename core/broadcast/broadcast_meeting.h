@@ -28,8 +28,8 @@ struct WideGroupPlan {
   std::string artifact_id;
   uint32_t world_size = 0;
   std::vector<Rank> ranks;  // the GPUs of this node
-  // Whether the root is one of `ranks`. The root is a ready replica, or else the replica with the earliest
-  // ingest.
+  // Whether the root (the rank that sends) is one of `ranks`. The root has a ready replica, or else the
+  // replica with the earliest ingest.
   bool has_root = false;
   SteadyTime forms_until;  // the group is given up if it has not formed by this time
   std::shared_ptr<BroadcastMeeting> meeting;

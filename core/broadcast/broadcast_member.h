@@ -23,8 +23,8 @@ struct BroadcastReceiver {
 
 struct BroadcastMember {
   SourceInfo source;
-  // The chunks that have arrived in the receiver's memory; the receiver must verify these chunks. The
-  // availability ends when the group is over.
+  // The chunks that have arrived in the receiver's memory. They are not verified yet; the receiver must
+  // verify them. The availability ends when the group is over.
   std::shared_ptr<const Availability> arrived;
   // The release of this pointer leaves the group, and ends the broadcast for all members. The release blocks
   // until the last write to the receiver's memory has ended, at most until the broadcaster's timeout.

@@ -8,7 +8,7 @@
 //
 //   Join ... Join ─► forming ─► broadcasting ─► over: all chunks arrived, the root's ingest failed, a
 //                       │                              member left, or the broadcaster failed
-//                       '─► dissolved: fewer than two joined
+//                       '─► dissolved: fewer than two joined, or no thread can be started
 //
 // Thread-safe. Only Join and the release of a membership block.
 #pragma once
@@ -39,8 +39,8 @@ class FanOut {
   FanOut& operator=(const FanOut&) = delete;
 
   // Joins the group of `root`, a ready or filling replica on a GPU. Blocks until all the artifact's ingests
-  // in the table have joined, but at most about a second. nullopt without a broadcaster, or with fewer than
-  // two receivers. The group holds `root` until the group is over.
+  // in the table have joined, but at most about a second. nullopt with fewer than two receivers, without an
+  // available broadcaster, or if no thread can be started. The group holds `root` until the group is over.
   std::optional<BroadcastMember> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                       const BroadcastReceiver& receiver);
 

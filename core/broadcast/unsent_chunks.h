@@ -19,16 +19,16 @@ namespace tensorcast {
 
 class UnsentChunks {
  public:
-  // `root` must outlive this object.
+  // `root`: a lease on the replica; must outlive this object.
   explicit UnsentChunks(const ReplicaLease* root);
 
   // Whether all chunks were taken.
   bool empty() const { return count_ == 0; }
-  // Takes the next chunks to send, in ascending order: about 64 MiB at most. Blocks until the replica has a
-  // chunk. DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
+  // Takes the next chunks to send, at most about 64 MiB, in ascending order. Blocks until there are
+  // any. DEADLINE_EXCEEDED at the deadline, UNAVAILABLE after Stop, or the error with which the replica's
   // availability ended. REQUIRES: !empty().
   absl::StatusOr<std::vector<uint32_t>> Take(SteadyTime deadline);
-  // Running and later calls of Take return UNAVAILABLE.
+  // A running call of Take and all later calls return UNAVAILABLE.
   void Stop();
 
  private:

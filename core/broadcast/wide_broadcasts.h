@@ -1,4 +1,4 @@
-// This node's part in broadcasts of an artifact from one GPU to a group of GPUs on several nodes.
+// This node's part in broadcasts of an artifact from one GPU (the root) to a group of GPUs on several nodes.
 //
 // The engine's owner names the GPUs of this node that take part. The ingest for each such GPU joins when the
 // ingest has memory. When all these ingests have joined and the broadcaster is free, the group's thread waits

@@ -5,8 +5,8 @@
 //               a list of the elements that change by a step, and the steps
 //               a list of the elements with an escaped step, and their values
 //
-// Next returns the lists of a path difference by difference. Apply the lists of one call in any order, but
-// before the lists of later calls.
+// Next returns the lists of one difference of the path (DecoderPath) after another. Apply the lists of one
+// call in any order, but before the lists of later calls.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,9 @@ struct ChangeList {
   uint64_t offset = 0;                  // of the block, in bytes from the chunk's start
   uint32_t elements = 0;                // in the block
   uint32_t width = 1;                   // bytes of an element
-  bool steps = false;                   // the operands are steps of one byte; else values of `width` bytes
+  bool steps = false;                   // true: operands are one-byte steps; false: values of `width` bytes
   std::span<const uint16_t> places;     // counted from the block's first element, ascending
-  const std::byte* operands = nullptr;  // one for each place; values at a multiple of `width`
+  const std::byte* operands = nullptr;  // one for each place; values begin at a multiple of `width`
 };
 
 // Lists one chunk after another, and reuses its memory. Thread-compatible: use one for each thread.

@@ -1,5 +1,5 @@
-// Makes the record of a chunk: compares the chunk with the base's chunk, and encodes what changed in the
-// mode with the smallest size. A DifferenceEncoder collects the records.
+// Makes the record of a chunk: compares the chunk with the base's chunk, and encodes the changes. Of all
+// modes it uses the one with the smallest record. A DifferenceEncoder collects the records.
 //
 // If there is no memory for a record, the DifferenceEncoder gives up the whole difference
 // (DifferenceEncoder::NoteNoMemory).

@@ -27,8 +27,8 @@ class ChunkRebuilder {
   ChunkRebuilder();
   ~ChunkRebuilder();
 
-  // Writes the target's chunk in one pass, bypassing the caches: the base's bytes with all changes of the
-  // path. If `digest` is not null, adds the written bytes to `digest`.
+  // Writes the target's chunk, which is the base's chunk with all changes of the path, in one pass that
+  // bypasses the caches. If `digest` is not null, adds the written bytes to `digest`.
   //
   // `base` and `target` are pieces that have the chunk's bytes in order. Their sizes are multiples of
   // kTensorAlignment, and may differ between base and target. Base and target may be the same memory; the

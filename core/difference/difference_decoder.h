@@ -49,7 +49,7 @@ class DifferenceDecoder {
 // ChunkRecords checks this.
 using DecoderPath = std::span<const DifferenceDecoder* const>;
 
-// kSame if no difference of the path changes the chunk, kWhole if a difference has no record of the chunk,
+// kWhole if a difference of the path has the mode kWhole for the chunk; kSame if all differences have kSame;
 // else the mode of a difference that changes the chunk.
 RecordMode ModeOf(DecoderPath path, uint32_t chunk);
 

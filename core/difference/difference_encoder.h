@@ -64,7 +64,7 @@ class DifferenceEncoder {
 
   const DifferenceGeometry& geometry() const { return geometry_; }
   RecordMemory& memory() { return *memory_; }
-  // True once the difference is larger than half the image, or memory has run out. Finish then returns
+  // True once the difference is larger than half the image, or memory has run out. If true, Finish returns
   // nullopt, and the remaining chunks need not be compared.
   bool GivenUp() const { return TooLarge() || no_memory_.load(std::memory_order_relaxed); }
   // The error of RecordMemory::Add; OK if there was none.

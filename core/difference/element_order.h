@@ -15,7 +15,7 @@ namespace tensorcast {
 // A step byte: 0 means unchanged, kEscapedStep means that the value is in the stream of values, and any other
 // byte is a zig-zag step.
 inline constexpr uint8_t kEscapedStep = 255;
-// In the stream of gaps: 255 elements are unchanged, and the next byte continues the gap.
+// In the stream of gaps this byte means that 255 elements are unchanged and the next byte continues the gap.
 inline constexpr uint8_t kLongGap = 255;
 
 template <std::unsigned_integral U>

@@ -14,7 +14,7 @@ namespace tensorcast {
 // A range of the image in which all elements have one width. Its begin and end are multiples of
 // kTensorAlignment.
 struct ElementRun {
-  uint64_t offset = 0;  // in the image; in the result of RunsOf: in the chunk
+  uint64_t offset = 0;  // in the image; in the chunk if RunsOf returned the run
   uint64_t bytes = 0;
   uint32_t width = 1;  // bytes of an element: 1, 2, 4 or 8
   friend bool operator==(const ElementRun&, const ElementRun&) = default;

@@ -12,7 +12,7 @@ namespace tensorcast {
 struct DiskOptions {
   bool keep_artifacts = true;  // whether the node has a disk tier
   std::string folder;          // the folder of packed files; empty: `artifacts` in the daemon's state folder
-  std::vector<std::string> import_roots;  // for ImportRoots::Beneath; empty: no file is opened
+  std::vector<std::string> import_roots;  // for ImportRoots::Beneath; empty: no path is opened
 
   void FromConfig(ConfigReader& config) {
     config.Read("daemon.disk_dir", folder);

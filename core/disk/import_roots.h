@@ -39,15 +39,15 @@ class ImportRoots final : public ObjectStore {
   ImportRoots() = default;  // nothing may be opened
 
   // The file or folder at `path`. The URI of a file is its real path. INVALID_ARGUMENT for another kind of
-  // file, or for a path that is not absolute (Everything() also takes relative paths).
+  // file, and for a path that is relative (except with Everything()), empty, too long, or has a NUL byte.
   //
   // A folder's files may be links, but a link to a file outside the folder is refused (INVALID_ARGUMENT from
   // Everything(), else PERMISSION_DENIED). There is one exception, for the download cache of a model hub:
   // links from <model>/snapshots/<revision>/ into <model>/blobs/ are followed.
   //
-  // Find first writes out stores to the file through mappings (WriteOutMappedPages), which may wait for the
-  // disk. CANCELLED or DEADLINE_EXCEEDED if the context ends first. Open of a returned folder does the same
-  // for the opened file.
+  // Find first syncs to disk what was written through memory mappings of the file (WriteOutMappedPages). This
+  // may take long. CANCELLED or DEADLINE_EXCEEDED if the context ends first. Open of a returned folder
+  // does the same for the opened file.
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
   // Opens, by its real path, a file that was opened before. FAILED_PRECONDITION if the file has changed

@@ -1,8 +1,8 @@
 // Compares bytes with a manifest and drops the bytes. An import uses this to compare a second reading of its
 // files with the first reading.
 //
-// A file's times do not show all stores to a mapped file (README.md). If all chunks are equal in both
-// readings, the import has the file's content of one moment between the readings.
+// A write through a memory mapping does not always change the file's times (README.md). If every chunk is
+// equal in both readings, the file had this content at some moment between the readings.
 //
 // Stateless; thread-safe.
 #pragma once

@@ -12,8 +12,8 @@
 
 namespace tensorcast {
 
-// Returns a reader for each file; its URI is the path that the kernel reports for the descriptor. Stores
-// through mappings are written out first (WriteOutMappedPages). INVALID_ARGUMENT, naming the path and its
+// Returns a reader for each file; its URI is the path that the kernel reports for the descriptor. Pages
+// changed through mappings are synced first (WriteOutMappedPages). INVALID_ARGUMENT, naming the path and its
 // kind, for anything but a regular file: a folder, FIFO, device, socket or memory file.
 absl::StatusOr<ObjectReaders> OpenOfferedFiles(const RequestContext& context, std::vector<UniqueFd> fds);
 

@@ -1,4 +1,4 @@
-// Writes one packed file under a temporary name; the store gives it its final name. Internal to this folder.
+// Writes one packed file under a temporary name. ArtifactStore renames the file. Internal to this folder.
 #pragma once
 
 #include <atomic>

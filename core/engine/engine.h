@@ -49,13 +49,13 @@ struct EngineOptions {
   int staging_buffers = 8;                   // in the host pool, shared by ingests to devices and to disk
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
   NumaNodes numa_nodes = {};                       // of the devices
-  // Verification of chunks that come from GPU to GPU. A replica with unverified chunks serves only clients
-  // that lease it for themselves.
+  // Verification of chunks that come from GPU to GPU. A replica with unverified chunks serves
+  // only clients of this node that lease it for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;
   // Whether to compare BLAKE3, too, for chunks from another host, so that no node can forge them. XXH3 is
   // always compared.
   bool distrust_other_hosts = false;
-  // An ingest gives up its sources if for this time none of its sources has had a missing chunk.
+  // Max time that an ingest waits until a source has a chunk to fetch; the ingest then gives up its sources.
   absl::Duration peer_timeout = absl::Seconds(10);
 
   void FromConfig(ConfigReader& config) {
@@ -156,11 +156,11 @@ class StoreEngine {
   // All zero for a device that this node does not have.
   PoolStats device_pool_stats(int device) const;
   ReplicaBytes replica_bytes(Location location) const;
-  // Running, waiting and queued ingests.
+  // Ingests that run, that wait for space or chunks, or that are queued.
   int active_ingests() const;
   // Waits until there is no active ingest; false if the deadline passed first.
   bool AwaitNoIngests(SteadyTime deadline) const;
-  // Active ingests that wait for their turn.
+  // Active ingests that have not begun to run.
   int queued_ingests() const;
   // Sources on other nodes that the active ingests read now.
   int peer_sources() const;
