@@ -20,7 +20,7 @@ class ExtentAllocator {
   // Each segment has `segment_granules` granules; the last may have fewer. REQUIRES: segment_granules > 0.
   ExtentAllocator(uint64_t granules, uint64_t segment_granules);
 
-  // Allocates `count` granules and returns their ranges in ascending order. nullopt only if fewer than
+  // Allocates `count` granules and returns their ranges in ascending order; nullopt only if fewer than
   // `count` granules are free. In order of preference, Allocate takes:
   // - the smallest free range that is large enough, so that large ranges stay whole;
   // - as few ranges as possible of one segment: the segment with the fewest free granules that still has
@@ -54,7 +54,7 @@ class ExtentAllocator {
   void Erase(ByFirst::iterator range);
 
   const uint64_t segment_granules_;
-  // All free ranges, by place and by size.
+  // All free ranges, by first granule and by size.
   ByFirst by_first_;
   std::set<std::pair<uint64_t, uint64_t>> by_count_;  // (count, first)
   std::vector<uint64_t> free_in_segment_;

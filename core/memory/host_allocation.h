@@ -30,7 +30,7 @@ class HostAllocation {
   ~HostAllocation();
 
   uint64_t bytes() const { return bytes_; }  // of the image
-  // In image order. Extents consist of whole granules (of a small image: whole pages), so the last one may
+  // In image order. Extents consist of whole granules (whole pages for a small image), so the last one may
   // reach past bytes().
   const std::vector<ImageExtent>& extents() const { return extents_; }
 
@@ -40,7 +40,7 @@ class HostAllocation {
   // The memory of image bytes [offset, offset + bytes), in order: one span for each extent that the range
   // touches. REQUIRES: Covers(offset, bytes).
   std::vector<HostSpan> Spans(uint64_t offset, uint64_t bytes) const;
-  // The bytes that Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
+  // The bytes that HostPool::Grow would take, in whole granules. REQUIRES: the ranges lie in the image.
   uint64_t MissingBytes(std::span<const ByteRange> ranges) const;
   // A new allocation that shares only the granules of this allocation that hold bytes of the ranges.
   // REQUIRES: the ranges lie in the image.

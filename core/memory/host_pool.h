@@ -45,8 +45,8 @@ class HostPool {
   struct Options {
     uint64_t bytes = uint64_t{4} << 30;      // rounded up to whole granules
     uint64_t segment_bytes = kSegmentBytes;  // a multiple of kGranuleBytes
-    // Use huge pages that the host has reserved, if there are enough for all new segments. Otherwise use
-    // transparent huge pages as far as the kernel makes them during pre-faulting, and ordinary pages.
+    // Use huge pages that the host has reserved. If too few are left for all new segments, use transparent
+    // huge pages where the kernel makes them during pre-faulting, and ordinary pages elsewhere.
     bool use_huge_pages = true;
     int prefault_threads = 1;  // 0: pages appear at first touch
     // Whether images of at most kMaxSmallBytes share granules. In reserved huge pages images never share
@@ -64,15 +64,15 @@ class HostPool {
 
   // The segments of an earlier pool, and callbacks for their replacement.
   struct Kept {
-    // A kept segment takes the place of a new segment of the same size. The kept segment is read-only and
-    // counts as used until its last allocation ends. A new segment then replaces the kept segment; the new
-    // pages appear at first touch. The pool drops a segment that fits no place or lacks a seal. A segment
-    // without a descriptor takes a place of any size. This place has no memory until the segment is
+    // Each kept segment takes a position in this pool that has its size; the pool drops a segment that fits
+    // no position or lacks a seal. A kept segment is read-only and counts as used until its last allocation
+    // ends. A new segment then replaces the kept segment; the new pages appear at first touch. A segment
+    // without a descriptor takes a position of any size. This position has no memory until the segment is
     // replaced.
     std::vector<KeptSegment> segments;
-    // The pool calls both functions when it replaces a kept segment, on the thread that ended the segment's
-    // last allocation, with no lock held. The pool calls before_replaced before it unmaps the kept segment,
-    // and on_replaced before it allocates in the new segment. Both functions may be empty.
+    // The pool calls both functions when it replaces a kept segment, with no lock held, on the thread that
+    // ended the segment's last allocation or called DropUnusedKept: before_replaced before it unmaps the kept
+    // segment, and on_replaced before it allocates in the new segment. Both functions may be empty.
     std::function<void(const PoolSegment& gone)> before_replaced;
     std::function<void(const PoolSegment& made, const std::string& made_name, const std::string& gone_name)>
         on_replaced;
@@ -127,7 +127,7 @@ class HostPool {
   SegmentKind kind(size_t segment) const;
   bool huge_pages() const;  // whether the pool uses reserved huge pages
   // True after the background threads have touched every page. Stays false if there are no threads, or if
-  // memory ran out (logged); the remaining pages then appear at first touch.
+  // memory ran out (logged); in both cases the remaining pages appear at first touch.
   bool prefaulted() const;
   // Blocks until the background threads have ended.
   void WaitPrefaulted();

@@ -12,7 +12,7 @@ namespace tensorcast {
 // memfd. The first failure is logged. Thread-safe.
 void PreferNumaNode(std::byte* base, uint64_t bytes, int node);
 
-// The node that PreferNumaNode set for the page at `address`; nullopt: none.
+// The node that PreferNumaNode set for the page at `address`; nullopt if it set no node.
 std::optional<int> PreferredNumaNode(const std::byte* address);
 
 }  // namespace tensorcast

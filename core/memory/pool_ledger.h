@@ -38,9 +38,9 @@ class PoolLedger {
   void Keep(size_t segment, std::string name, SegmentKind kind);
 
   // Takes this many free granules, with one reference each. RESOURCE_EXHAUSTED if too few are free;
-  // `wanted_bytes` is for its message.
+  // the message of this error has `wanted_bytes`.
   absl::StatusOr<std::vector<GranuleRange>> Take(uint64_t granules, uint64_t wanted_bytes);
-  // As Take, but one range in a segment for which `suits` is true; nullopt if there is none.
+  // As Take, but takes one range in a segment for which `suits` is true; nullopt if no such range is free.
   std::optional<GranuleRange> TakeWhere(uint64_t granules, absl::FunctionRef<bool(uint64_t segment)> suits);
   // Takes pages of a shared granule for a small image. Errors as Take.
   absl::StatusOr<Extent> TakeSmall(uint64_t image_bytes);
@@ -49,7 +49,7 @@ class PoolLedger {
   absl::StatusOr<std::vector<ImageExtent>> Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents);
 
   void AddReferences(Extent extent);
-  // Drops the references of an allocation to an extent. Returns true if the caller must now replace the
+  // Drops one allocation's references to an extent. Returns true if the caller must now replace the
   // extent's segment.
   bool DropReferences(Extent extent);
 
@@ -76,7 +76,7 @@ class PoolLedger {
   struct Place {
     std::string name;
     SegmentKind kind = SegmentKind::kOwn;
-    // In a kept segment: the number of references from allocations to granules and small extents.
+    // The number of references from allocations to granules and small extents of a kept segment.
     uint64_t adopted = 0;
 
     bool kept() const { return kind != SegmentKind::kOwn; }
@@ -96,7 +96,7 @@ class PoolLedger {
   // are skipped.
   std::vector<uint32_t> further_references_;
   uint64_t all_further_references_ = 0;  // the sum
-  SmallExtents small_{PageBytes()};      // of granules that the allocator handed out
+  SmallExtents small_{PageBytes()};      // divides granules that the allocator handed out
   std::vector<Place> places_;            // one for each segment
   std::string id_;
   bool replaces_ = true;

@@ -19,7 +19,7 @@ struct PoolSegment {
 };
 
 // A segment that outlived the pool that made it. Its memory is only for reading. A segment without a
-// descriptor has no memory, but keeps its place in the pool.
+// descriptor has no memory, but takes a position in the pool.
 struct KeptSegment {
   std::string name;
   UniqueFd fd;
@@ -37,7 +37,7 @@ void Fields(auto& io, NamedExtent& extent) {  // base/byte_fields.h
   io(extent.image_offset, extent.segment, extent.offset, extent.bytes);
 }
 
-// The kind of memory in the place of a segment. kOwn: memory of this pool. kKept: memory of a previous pool,
+// The kind of memory at a segment's position. kOwn: memory of this pool. kKept: memory of a previous pool,
 // only for reading. kRoom: no memory.
 enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 

@@ -25,7 +25,7 @@ namespace tensorcast {
 // process makes through /proc/<pid>/fd (memfd_create(2), fcntl(2)).
 inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
-// The segment for each place of a pool of `bytes`: kept segments that fit, and new segments without a name.
+// Assigns a segment to each position in a pool of `bytes`: a kept segment that fits, or a new one (no name).
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept);
 
 // Owns the descriptors and the mapping. Movable. Accessors are thread-safe.
@@ -38,7 +38,7 @@ class SharedRegion {
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. With kHugeSetAside, Create fails unless the
   // host has enough reserved huge pages for all new segments.
   //
-  // `places` has an element for each segment; missing elements mean new segments. An element with a
+  // `places[i]` describes segment i; segments after the last element are new segments. An element with a
   // descriptor is a segment of the right size that another process made and sealed. It is mapped only for
   // reading; on success the region takes the descriptor. An element with only a name is a new segment that is
   // not pre-faulted. `numa_nodes` are the NUMA nodes of new segments, in turn; if empty, the kernel chooses.

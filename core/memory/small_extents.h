@@ -25,8 +25,8 @@ class SmallExtents {
 
   // REQUIRES: the piece was allocated here and still has a reference.
   void AddReference(Extent piece);
-  // Drops a reference; the last reference frees the piece. Returns the granule's number if the granule then
-  // has no piece: the granule belongs to the caller again.
+  // Drops a reference; without references the piece is free. If its granule then has no piece, returns the
+  // granule's number, and the granule belongs to the caller again; else returns nullopt.
   std::optional<uint64_t> DropReference(Extent piece);
 
   uint64_t free_bytes() const { return free_bytes_; }

@@ -19,17 +19,17 @@ struct Announcement {
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-// Whether a peer's announcement is valid for an image of `chunks` chunks: there are words, the last word
-// covers a chunk of the image, and no bit past the last chunk is set.
+// Whether a peer's words fit an image of `chunks` chunks: there are words, the last word covers a chunk of
+// the image, and no bit past the last chunk is set. Does not check that `first` is a multiple of 64.
 bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks);
 
 class Announcer {
  public:
-  // If `only` is not empty, only its chunks are announced. `only` has the form of Availability::Words.
+  // If `only` (bits as in Availability::Words) is not empty, chunks outside `only` are not announced.
   explicit Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only = {});
 
   // Returns the chunks that are present and were not returned before, in announcements of at most `max_words`
-  // words. An announcement may repeat chunks. Empty if there are no new chunks. REQUIRES: max_words > 0.
+  // words. They may repeat earlier chunks. Returns none if there are no new chunks. REQUIRES: max_words > 0.
   std::vector<Announcement> TakeNews(size_t max_words);
   // The chunks that TakeNews has returned.
   const std::vector<uint64_t>& told() const { return told_; }

@@ -1,6 +1,6 @@
-// An Availability is the set of chunks that a replica or a peer has. Each of these chunks is verified, is in
-// its place, and stays there. The set only grows, and ends once: complete, or with the reason why no more
-// chunks will come.
+// An Availability is the set of chunks that a replica or a peer has. Each of these chunks is in its place and
+// stays there. Each is verified, except those of BroadcastMember::arrived and ReplicaInfo::chunks_unverified.
+// The set only grows. It ends once, because it is complete or no more chunks come; the status says which.
 //
 // A pull has two availabilities: one at the source and its mirror at the receiver. The ingest of the source's
 // replica writes the availability at the source. The lane sends the changes to the mirror. The receiver picks
@@ -56,7 +56,7 @@ class Availability {
   // Adds the chunks of a peer's announcement: chunk `first` + i if bit i % 64 of words[i / 64] is set. Bits
   // past the last chunk are ignored. Calls the observers at most once.
   void AddWords(uint32_t first, const std::vector<uint64_t>& words);
-  // Ends the set: OK when the writer has finished, else the reason. Only the first call has an effect.
+  // Ends the set. `why` is OK if the writer has finished, else the reason. Later calls have no effect.
   void End(absl::Status why);
 
   bool Has(uint32_t chunk) const;

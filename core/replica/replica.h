@@ -30,7 +30,7 @@ std::string_view LocationKindName(LocationKind kind);  // "gpu", "cpu", "disk"
 
 // The usual order is allocating, filling, ready, draining, gone. An allocating or filling replica may become
 // failed. A filling replica in host memory becomes partial if only some chunks are wanted, or if no more
-// chunks come. A partial replica fills again later, or drains. A partial replica serves the chunks that it
+// chunks come. A partial replica may fill again, or drain. A partial replica serves the chunks that it
 // has, but does not count as a copy. Only the engine changes states.
 enum class ReplicaState : uint8_t { kAllocating, kFilling, kPartial, kReady, kDraining, kGone, kFailed };
 std::string_view ReplicaStateName(ReplicaState state);

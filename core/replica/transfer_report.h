@@ -24,14 +24,14 @@ std::string_view SourceTypeName(SourceType type);
 // The lanes that are not transports. The names of the transports are in transport/lanes.
 inline constexpr std::string_view kLocalLane = "local";    // attach to a daemon of the same host
 inline constexpr std::string_view kDiskLane = "disk";      // this node's own packed files and origins
-inline constexpr std::string_view kMemoryLane = "memory";  // this node's host memory, or a client's
+inline constexpr std::string_view kMemoryLane = "memory";  // the host memory of this node or of a client
 inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
 inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast between GPUs
 // Equal chunks of another artifact in this node's host memory. The source's name is the id of that artifact.
 inline constexpr std::string_view kEqualLane = "equal";
 // Chunks that are decoded from a base and differences on this node. The source's name is the id of the base.
-// The source's type is kLocal, but the differences may come from other hosts. So distrust_other_hosts
-// applies: both digests are compared.
+// The source's type is kLocal, but the differences may come from other hosts. So both digests are compared
+// if distrust_other_hosts (core/engine/engine.h) is set.
 inline constexpr std::string_view kDifferenceLane = "difference";
 
 // Identifies a source in errors, logs, spans and reports.
@@ -92,7 +92,7 @@ struct SourceReport {
   uint64_t bytes = 0;                              // bytes from this source that were placed
   uint32_t chunks = 0;
   absl::Duration asked;            // the time with at least one chunk requested and not delivered
-  uint32_t reassigned_chunks = 0;  // requested here, then from another source because this source was slow
+  uint32_t reassigned_chunks = 0;  // requested again from another source because this source was slow
   uint32_t lost_chunks = 0;        // requested and not delivered when the source was given up
   bool direct = false;             // its bytes came into a GPU's memory without passing through host memory
   std::optional<SourceLoss> loss;  // why the source was given up; nullopt: not given up
@@ -106,9 +106,9 @@ struct TransferReport {
   Location destination;
   TraceContext trace;          // of the request that started the ingest
   TraceContext span;           // the ingest's own span, reserved when the ingest was requested
-  uint64_t bytes = 0;          // of fetched chunks that are in their place
-  uint64_t bytes_total = 0;    // of all chunks to fetch
-  uint64_t bytes_present = 0;  // of requested chunks that were in their place before; not in bytes_total
+  uint64_t bytes = 0;          // the bytes of fetched chunks that are in their place
+  uint64_t bytes_total = 0;    // the bytes of all chunks to fetch
+  uint64_t bytes_present = 0;  // bytes of requested chunks that were present at the start; not in bytes_total
   SteadyTime queued;
   SteadyTime start;  // SteadyTime(): the ingest has not begun to run
   SteadyTime end;    // while the ingest runs: the time of this report
@@ -116,7 +116,7 @@ struct TransferReport {
   std::vector<StageReport> stages;
   std::vector<SourceReport> sources;  // in the order in which they joined
   absl::Duration fetching;            // the time with at least one chunk requested from any source
-  WallTime wall_time;                 // of this node, from `start` to `end`
+  WallTime wall_time;                 // how this node spent the time from `start` to `end`
   std::vector<SourceChange> changes;  // in order of time; only in this node's reports
   uint32_t refetched_chunks = 0;      // fetched again because a source died or delivered wrong bytes
   uint32_t reassigned_chunks = 0;     // requested from another source because the first one was slow
@@ -127,7 +127,7 @@ struct TransferReport {
 struct TransferProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
-  std::vector<SourceReport> sources;  // in use
+  std::vector<SourceReport> sources;  // the sources in use
   std::string waiting_for;            // for people: what the ingest waits for if no source can deliver bytes
   uint64_t bytes_present = 0;         // as in TransferReport
 };

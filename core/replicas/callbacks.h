@@ -14,8 +14,8 @@
 
 namespace tensorcast {
 
-// Asked before the engine evicts a ready replica. May block (an RPC to the global store). Implementations are
-// thread-safe.
+// Decides whether the engine may evict or retire a ready replica. May block (an RPC to the global store).
+// Implementations are thread-safe.
 class EvictionGuard {
  public:
   virtual ~EvictionGuard() = default;
@@ -27,7 +27,7 @@ class EvictionGuard {
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 
-// Told of every change that other processes need to know. Must not block for long.
+// Gets every change that other processes need to know. Must not block for long.
 class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;

@@ -5,8 +5,8 @@
 //
 // Each ingest that writes a later version over a replica under live leases has a gate
 // (core/ingest/advance.h). A holder must not read the replica while the holder is in the gate. The replica is
-// retired only if every lease on it belongs to a holder in the gate. When a holder dies, its lease ends and
-// is not counted.
+// retired only if every lease on it belongs to a holder in the gate or to the ingest. When a holder dies, its
+// lease ends and is not counted.
 //
 // Thread-safe.
 #pragma once
@@ -24,9 +24,9 @@
 
 namespace tensorcast {
 
-// The current lease of one holder: first on the old version, then none while the replica is rewritten, then
-// on the new version. The holder has the memory of a replica on a GPU open. So a LiveLease keeps that memory
-// during its own lifetime, even if the replica is lost. Thread-safe.
+// The current lease of one holder. At first the lease is on the old version. During the rewriting there is no
+// lease. Afterwards the lease is on the new version. A holder of a GPU replica has the GPU memory open, so a
+// LiveLease keeps that memory during its own lifetime, even if the replica is lost. Thread-safe.
 class LiveLease {
  public:
   explicit LiveLease(std::shared_ptr<const ReplicaLease> lease)
@@ -56,10 +56,10 @@ class CommitGate {
   explicit CommitGate(std::function<void()> on_staged) : on_staged_(std::move(on_staged)) {}
 
   // --- called for holders
-  // This holder permits the rewriting. REQUIRES: its lease is on the replica that the ingest advances.
+  // This holder permits the rewriting. REQUIRES: its lease is on the replica that the ingest rewrites.
   void Enter(const std::shared_ptr<LiveLease>& holder);
-  // True: the holder has left, and nothing was written. False: the rewriting has begun, and the lease has
-  // ended. Blocks while the gate is closed, until the ingest reopens it or begins the rewriting.
+  // True: the holder is not in the gate, and nothing was written. False: the rewriting has begun, and the
+  // lease has ended. Blocks while the gate is closed, until the ingest reopens it or begins the rewriting.
   bool Leave(const LiveLease* holder);
   bool HasEntered(const LiveLease* holder) const;
   bool empty() const;
@@ -70,7 +70,7 @@ class CommitGate {
   // lease in the gate. `wake` is called under the gate's lock for each holder that enters later.
   void Staged(std::shared_ptr<const ReplicaLease> own, std::function<void()> wake);
   // Closes the gate: holders may enter, but cannot leave until Reopen or EndLeases. Returns the number of
-  // leases in the gate; 0 if no holder has entered.
+  // leases in the gate, including the ingest's own lease; 0 if no holder has entered.
   uint32_t Close();
   // Opens the gate again; `why` becomes refusal().
   void Reopen(const absl::Status& why);

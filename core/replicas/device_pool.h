@@ -26,7 +26,7 @@ class DeviceBlock {
   ~DeviceBlock();
 
   DevicePtr pointer() const { return pointer_; }
-  uint64_t bytes() const { return bytes_; }  // as allocated: whole granules
+  uint64_t bytes() const { return bytes_; }  // the allocated bytes, in whole granules
 
  private:
   friend class DevicePool;
@@ -41,8 +41,8 @@ class DeviceBlock {
 
 class DevicePool {
  public:
-  // `budget_bytes` is the budget of each device; 0: 90 % of the device's memory. `devices` must outlive the
-  // pool.
+  // `budget_bytes` is the budget of each device; 0 stands for 90 % of the device's memory. `devices` must
+  // outlive the pool.
   DevicePool(DeviceRuntime* devices, uint64_t budget_bytes);
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
@@ -51,7 +51,7 @@ class DevicePool {
   // INVALID_ARGUMENT for a device that this node does not have, FAILED_PRECONDITION for an unhealthy device.
   absl::Status CheckDevice(int device) const;
 
-  // Allocates at least one granule. RESOURCE_EXHAUSTED when the budget or the device itself is full.
+  // Allocates at least one granule. RESOURCE_EXHAUSTED if the budget or device is full; else as CheckDevice.
   absl::StatusOr<DeviceBlock> Allocate(int device, uint64_t bytes);
   // The bytes of the budget that Allocate(device, bytes) takes: whole granules.
   static uint64_t BytesFor(uint64_t bytes);

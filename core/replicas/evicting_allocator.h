@@ -3,8 +3,8 @@
 // the error says what holds the pool.
 //
 // Partial replicas without readers are evicted first. Partial replicas that other nodes or other ingests are
-// reading are evicted last, and the allocator waits until the readers have stopped. The guard is not asked
-// about partial replicas, because they do not count as copies.
+// reading are evicted last, and the allocator waits until the readers have stopped. A partial replica
+// does not count as a copy, so the EvictionGuard is not asked about it.
 //
 // Thread-safe. Blocks while the guard decides and while memory is about to become free; if requested, blocks
 // until there is space.
@@ -29,18 +29,18 @@
 namespace tensorcast {
 
 struct AllocationRequest {
-  std::string subject;  // for messages, what the memory is for: an artifact id, or "a new artifact"
+  std::string subject;  // an artifact id, or "a new artifact"; names the purpose of the memory in messages
   uint64_t bytes = 0;
   uint64_t held_bytes = 0;  // memory that the replica already has and keeps
-  // Whether to wait for replicas that are being filled and can be evicted afterwards. False if a filling
-  // replica itself needs the memory.
+  // Whether to wait for replicas that are being filled and can be evicted afterwards. Set to false if the
+  // memory is for a filling replica.
   bool await_ingests = true;
   // Whether to wait for leases and pins to end, until the context's deadline. Even if false, the request
   // waits for filling replicas (await_ingests) and for operations that end soon according to the guard.
   bool wait = false;
   // Returns the current context, because a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
-  // Called with the reason of each wait, and with an empty text at its end. May be null.
+  // Called with the reason of each wait, and with an empty text at the wait's end. May be null.
   WaitObserver on_wait;
 };
 
@@ -70,13 +70,13 @@ class EvictingAllocator {
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
                                     absl::FunctionRef<absl::StatusOr<Memory>()> allocate);
-  // False if there is no replica to try. Adds a replica that must stay to `refused`. `needed_by` is the span
-  // that needs the room; the eviction's span has its own trace and links to it.
+  // False if there is no replica to try. If the replica must stay, adds it to `refused`. `needed_by`: the
+  // trace span of the request that needs the room. The eviction has a trace of its own, linked to it.
   bool TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused);
-  // Whether evictions could make enough room, and the memory that is already becoming free is not enough.
+  // Whether to evict. False if evictions cannot make enough room, or if enough memory is becoming free.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
-  // Whether there will be enough room when the filling replicas are ready and can be evicted, if no client
-  // then holds them.
+  // Whether evictions will make enough room when the filling replicas are ready. Assumes that no client will
+  // hold these replicas.
   bool WillHaveRoom(Location pool, uint64_t bytes) const;
   // The bytes of the pool that an image of `image_bytes` takes.
   uint64_t BytesFor(Location pool, uint64_t image_bytes) const;

@@ -1,7 +1,7 @@
 // Replicas of the previous daemon, in memory that was kept (daemon.keep_pool). Each kept replica is compared
-// with its digests, and is then settled: either ready in the table or dropped. A background thread compares
-// the replicas one after the other. If an ingest needs a kept replica, the thread of the ingest compares that
-// replica at once; the background thread waits meanwhile.
+// with its digests. The replica is then settled: it is ready in the table, or it was dropped. A background
+// thread compares the replicas one after the other. If an ingest needs a kept replica, the thread of the
+// ingest compares that replica at once; the background thread waits meanwhile.
 //
 // Thread-safe.
 #pragma once
@@ -44,8 +44,8 @@ class KeptReplicas {
 
   // Call it once. `on_settled` is called with no lock held.
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
-  // Compares the kept replica of this artifact, if there is one, or waits until another thread has compared
-  // it. Stop ends the comparison and the wait.
+  // Compares the kept replica of this artifact, if there is one. If another thread is already comparing the
+  // replica, waits for that thread. Stop ends the comparison and the wait.
   void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
   // Settles all kept replicas; false if there were none.
   bool SettleAll();
@@ -65,7 +65,7 @@ class KeptReplicas {
 
   void Settle(std::string_view artifact_id, bool wanted);
   void Compare(const std::shared_ptr<Entry>& entry, bool wanted);
-  // False also when the comparison was stopped.
+  // False if the replica does not match, or if the comparison was stopped.
   bool Matches(const KeptReplica& replica, bool wanted) const;
   bool MatchesFrom(const KeptReplica& replica, bool wanted, std::atomic<uint32_t>& next_chunk) const;
   void LetWantedPass() const;

@@ -1,4 +1,4 @@
-// A lock for each name. Use it for work on a named file that takes too long to hold one mutex for all files.
+// A lock for each name. Use it if long work on one named file must not delay the work on other files.
 //
 // Thread-safe.
 #pragma once

@@ -25,13 +25,13 @@ struct PoolHolders {
   // a client then holds them.
   Share landing;
   Share idle;    // can be evicted; includes partial replicas
-  Share served;  // partial replicas with only leases to serve: can be evicted, too
+  Share served;  // partial replicas with only leases of LeaseOf::kToServe; they can be evicted, too
   // The part of `leased` with readers that were told to stop: the memory becomes free soon.
   Share ending;
   Share partial;         // all partial replicas; also counted in the fields above
   bool freeing = false;  // the memory of a gone replica is being freed
-  // Whether memory may soon become free without an eviction: `freeing`, `ending`, the guard is being asked
-  // about a replica, or a cancelled ingest is about to end.
+  // True while memory may soon become free without another eviction, because `freeing` is true, `ending` has
+  // replicas, the guard is being asked about a replica, or a cancelled ingest is about to end.
   bool in_flux = false;
 
   // Add counts a replica of the table; AddFailed counts a failed replica that is still leased.

@@ -44,7 +44,7 @@ class ReplicaIndex {
   // and filling replicas that began after the receiver. So two ingests never wait for each other.
   ReplicaRecordPtr FindSource(std::string_view artifact_id, const std::set<Location>& except,
                               std::string_view receiver) const;
-  // Whether some replica that FindSource may return later has no memory yet.
+  // Whether FindSource may later return a replica that has no memory now.
   bool IsEarlierAllocating(std::string_view artifact_id, const std::set<Location>& except,
                            std::string_view receiver) const;
   // Of the replicas `ids` that are ready or readable, the replica that began first.

@@ -51,7 +51,7 @@ class ReplicaLease {
   const TraceContext& made_by() const;
   // The chunks that may be read. Null: the replica was ready when it was leased, and all chunks may be read.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // Whether the replica, when it was leased, lacked chunks that no ingest was fetching.
+  // True if, when the lease began, the replica lacked chunks and no ingest was fetching these chunks.
   bool partial() const { return partial_; }
   // The current memory of image bytes [offset, offset + bytes) of a replica in host memory. A partial replica
   // may get more memory during a lease. REQUIRES: the replica has these bytes.

@@ -33,9 +33,9 @@ struct ReplicaStorage {
 struct ReplicaRecord {
   ReplicaInfo info;
   std::shared_ptr<const Manifest> manifest;
-  std::vector<bool> chunks;  // true: present
+  std::vector<bool> chunks;  // true for each present chunk
   bool reserved = false;     // a request is asking the eviction guard about it
-  uint64_t use_order = 0;    // a larger number: used more recently
+  uint64_t use_order = 0;    // larger for a replica that was used more recently
   uint64_t begun = 0;        // the number of its last ingest; a later ingest has a larger number
   uint32_t servings = 0;     // leases to serve (ReplicaTable::LeaseOf)
   SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // when the holders of `servings` were told to stop
@@ -52,7 +52,7 @@ struct ReplicaRecord {
   // Whether the replica is filling or partial, and ingests of this node may read its chunks (also on a
   // device).
   bool CanCopyFilling() const;
-  // Whether CanLeaseFilling, and the replica has these chunks.
+  // Whether CanLeaseFilling is true and the replica has these chunks.
   bool Has(std::span<const uint32_t> wanted) const;
   // Whether a lease holds the replica. Leases to serve do not hold a partial replica.
   bool IsHeld() const;

@@ -25,7 +25,7 @@ namespace tensorcast {
 struct RetirementRequest {
   std::string artifact_id;
   Location location;            // of the replica: host memory or a GPU
-  std::string replica_id = {};  // the replica to retire; empty: any of the artifact
+  std::string replica_id = {};  // the replica to retire; empty: any replica of the artifact
   bool wait = false;  // wait until leases end and the guard agrees, at most until the context's deadline
   // Returns the current context, because a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
@@ -43,7 +43,7 @@ class ReplicaRetirement {
 
   // NOT_FOUND if the location has no ready replica of the artifact. FAILED_PRECONDITION if the replica is
   // pinned, if it has a lease outside the gate, or if the guard refuses. UNAVAILABLE if the guard cannot
-  // decide. CANCELLED or DEADLINE_EXCEEDED if the context ends during a wait. Even without `wait`, Retire
+  // decide. CANCELLED or DEADLINE_EXCEEDED if the context ends first. Even without `wait`, Retire
   // waits up to a second for leases to end, and waits for an operation that the guard names (ABORTED).
   absl::StatusOr<RetiredReplica> Retire(const RetirementRequest& request) const;
 
@@ -52,7 +52,7 @@ class ReplicaRetirement {
   struct Refusal {
     absl::Status why;
     std::string waits_for = {};
-    bool passes = false;  // the cause in `why` ends soon: every request waits
+    bool passes = false;  // the cause in `why` ends soon, so every request waits
     absl::Duration look_again = absl::InfiniteDuration();  // try again after this time even without an event
   };
   absl::StatusOr<RetiredReplica> Try(const RetirementRequest& request, bool handing_over,

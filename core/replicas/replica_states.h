@@ -85,7 +85,7 @@ class ReplicaStates {
   ReplicaStorage TakeStorage(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   Notifier* const notifier_;
-  uint64_t uses_ ABSL_GUARDED_BY(mutex) = 0;  // orders replicas that were used at the same time
+  uint64_t uses_ ABSL_GUARDED_BY(mutex) = 0;  // the number of uses so far, for use_order
 };
 
 }  // namespace tensorcast

@@ -12,7 +12,7 @@
 //
 // Leases. A ready replica can be leased. A filling or partial replica can be leased if it has an
 // availability. A lease to serve (LeaseOf::kToServe) does not prevent the removal of a partial replica. The
-// replica then drains, its availability ends, and its readers must stop.
+// removed replica drains, its availability ends, and its readers must stop.
 //
 // Thread-safe. Calls block only while memory is freed, or if their comments say so.
 #pragma once
@@ -86,22 +86,22 @@ class ReplicaTable {
   // allocating, filling -> failed, or, in host memory, -> partial in two cases:
   //   - The replica can be leased and has a chunk. The memory of its missing chunks is given back.
   //   - The replica was taken over and not filled. It becomes partial again, unchanged.
-  // Both exclude a withdrawn replica, and a location that has a ready replica of the artifact.
+  // A withdrawn replica always fails. So does a replica if its location has a ready replica of the artifact.
   // REQUIRES: memory that was not given to StartFilling is already free.
   void Fail(std::string_view id, const absl::Status& why);
-  // filling -> ready, or -> partial if unwanted chunks are missing. Returns a lease on the replica.
+  // filling -> ready, or -> partial if the ingest left out chunks. Returns a lease on the replica.
   //
-  // If the location already has a ready replica of the artifact, the new replica fails, its storage is
-  // dropped, and the lease is on the ready replica. In two cases the ready replica drains instead: only the
-  // ready replica has unverified chunks, or `replaces` is true. With `replaces`, the new replica takes over
+  // If the location already has a ready replica of the artifact, only one of the two stays. If `replaces` is
+  // true, or if only the old replica has unverified chunks, the old replica drains. Else the new one fails,
+  // its storage is dropped, and the lease is on the old replica. With `replaces`, the new replica takes over
   // the pin. A partial replica of the artifact drains when the new replica becomes ready.
   //
   // DATA_LOSS if the replica was withdrawn; the replica then stays filling.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
                                                          ReplicaStorage storage, bool replaces = false);
-  // Adds a ready replica of the previous daemon, in its old memory and fully verified. If another ready
-  // replica of the artifact exists, drops the kept replica. Returns a lease on the ready replica.
+  // Adds a ready replica that was kept from the previous daemon, in its old memory and fully verified. If
+  // host memory already has a ready replica of the artifact, drops `memory`. Leases the ready replica.
   std::unique_ptr<ReplicaLease> AddKept(const std::shared_ptr<const Manifest>& manifest,
                                         HostAllocation memory);
   // Adds a ready replica for a packed file that was found at the daemon's start.
@@ -119,7 +119,7 @@ class ReplicaTable {
   // NOT_FOUND for an unknown replica, and for a replica in a state that `of` excludes.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id, LeaseOf of);
   // Leases a ready replica. If there is none and `chunks` is set, leases a replica that has all these chunks.
-  // Otherwise NOT_FOUND.
+  // NOT_FOUND if there is no such replica either.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseAt(
       std::string_view artifact_id, Location location,
       const std::optional<std::vector<uint32_t>>& chunks = std::nullopt);
@@ -130,7 +130,7 @@ class ReplicaTable {
   // memory.
   std::unique_ptr<ReplicaLease> LeaseSource(std::string_view artifact_id, const std::set<Location>& except,
                                             std::string_view receiver, const RequestContext& context);
-  // Of the replicas `ids` that are ready or readable, also on a device, leases the replica that began first;
+  // Leases the replica that began first, of the replicas `ids` that are ready or readable, also on a device;
   // null if there is none.
   std::unique_ptr<ReplicaLease> LeaseEarliest(std::span<const std::string> ids);
   // The ready, completely verified replicas at a location that have chunks of this size; the most recently
@@ -147,7 +147,7 @@ class ReplicaTable {
   // --- removing a replica
   //
   // ready, partial -> draining, and then gone when no lease is left. FAILED_PRECONDITION if the replica is in
-  // another state. Returns OK for a replica that already drains, unless `only_unheld` is set.
+  // another state. A replica that already drains gives OK, or FAILED_PRECONDITION with `only_unheld`.
   struct DrainOptions {
     bool even_pinned = false;  // if false: FAILED_PRECONDITION for a pinned replica
     // If true: FAILED_PRECONDITION for a leased replica. Leases to serve a partial replica do not count.

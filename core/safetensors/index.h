@@ -15,8 +15,8 @@ struct SafetensorsIndex {
   absl::flat_hash_map<std::string, std::string> weight_map;
 };
 
-// INVALID_ARGUMENT unless the text is a JSON object with exactly one weight_map. The weight_map must not be
-// empty, and must map names to such paths. The rest of the document must be valid JSON and is ignored.
+// INVALID_ARGUMENT unless the text is a JSON object with exactly one weight_map, which has at least one entry
+// and only paths as in SafetensorsIndex. The rest of the document must be valid JSON and is ignored.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json);
 
 }  // namespace tensorcast

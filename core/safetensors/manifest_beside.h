@@ -18,7 +18,7 @@ namespace tensorcast {
 
 inline constexpr std::string_view kManifestExtension = ".tcmanifest";
 
-// The URI of the manifest beside the model at `uri`, which is a .safetensors file or a folder.
+// The URI of the manifest beside the model at `uri` (a .safetensors file or a folder).
 std::string ManifestUriOf(std::string_view uri);
 
 // Reads the whole model and digests it, as an import does. Starts a few threads.
@@ -33,7 +33,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
                                                                    std::string_view uri,
                                                                    const SafetensorsModel& model);
 
-// Compares `made`, the manifest of an imported model, with the manifest `beside` the model at `uri`.
+// Compares the manifest `made` of an imported model with the manifest file `beside` of the model at `uri`.
 // FAILED_PRECONDITION, naming the first chunk that differs.
 absl::Status CheckManifestBeside(std::string_view uri, const Manifest& beside, const Manifest& made);
 

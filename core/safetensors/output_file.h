@@ -27,14 +27,14 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // Reserves space for `bytes` if the file system supports it; RESOURCE_EXHAUSTED if the disk has too little.
+  // Reserves space for `bytes` if the file system supports it; RESOURCE_EXHAUSTED if the space is not free.
   // INVALID_ARGUMENT if the path exists and is not a regular file.
   absl::Status Create(uint64_t bytes);
 
   // Appends a piece, which may be written later. Its memory must not change until Publish has returned.
   absl::Status Append(ConstHostSpan piece);
 
-  // Writes the rest, syncs the file, gives it its name in place of an existing file, and syncs the folder.
+  // Writes the rest, syncs the file, gives it its name (replacing an existing file), and syncs the folder.
   // Call it once.
   absl::Status Publish();
 

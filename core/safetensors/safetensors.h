@@ -36,8 +36,8 @@ struct SafetensorsHeader {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
 
-// An empty __metadata__ differs from no __metadata__. In the metadata of a model or an artifact, only this
-// key with an empty value stands for an empty __metadata__.
+// An empty __metadata__ differs from no __metadata__. In the metadata of a model or an artifact, this key
+// alone, with an empty value, stands for an empty __metadata__.
 inline constexpr std::string_view kEmptyMetadataKey = "__metadata__";
 
 // As TensorBytes, with one more rule of the reference library: the product of the dimensions, taken in order,
@@ -53,7 +53,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
 // A model and the image that it becomes. The tensors are sorted by shard name, then by offset.
 struct SafetensorsModel {
   ObjectReaders objects;              // the opened files
-  std::vector<std::string> shards;    // the name of each object in the keys of `metadata`
+  std::vector<std::string> shards;    // one for each object: its name for the keys of `metadata`
   std::vector<ObjectExtent> extents;  // of the tensors' bytes, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;

@@ -11,9 +11,9 @@
 
 namespace tensorcast {
 
-// A subclass overrides the events that its schema expects. All other events end the parse with an error. So
-// do values of types that no schema here uses: null, booleans, negative numbers, fractions, and numbers past
-// 64 bits.
+// A subclass overrides the events that its schema expects. All other events end the parse with an error.
+// No schema here uses null, booleans, negative numbers, fractions, or numbers past 64 bits, so these values
+// are errors, too.
 class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   const absl::Status& status() const { return status_; }
@@ -38,7 +38,7 @@ class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
   // The current place in the document, for messages: "tensor \"a\"".
   virtual std::string Where() const = 0;
 
-  // These two record the first error and return false, which stops the parser.
+  // Fail and Unexpected record the first error and return false, which stops the parser.
   bool Fail(std::string_view what);
   bool Unexpected(std::string_view what);
 
