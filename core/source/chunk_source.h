@@ -27,8 +27,8 @@ struct ChunkRequest {
   uint32_t chunk = 0;
   ByteRange range;                        // in the image
   std::span<const HostSpan> destination;  // pool memory of range.bytes bytes
-  bool blake3 = false;                    // a source that computes digests must also compute BLAKE3
-  DevicePtr device = {};                  // if set, the destination: memory that was given to PrepareDevice
+  bool blake3 = false;                    // true: a source that computes digests must also compute BLAKE3
+  DevicePtr device = {};                  // if set, the destination, in memory given to PrepareDevice
 };
 
 // Called once with the result of a fetch, on the thread that called StartFetch or on a thread of the source.
@@ -51,8 +51,8 @@ class ChunkSource {
   // nullopt. If BLAKE3 was requested and is missing, the caller computes it.
   //
   // The source retries transient errors itself. After an error the source is no longer usable, with two
-  // exceptions. After an error because the context has ended, the source is still usable.
-  // FAILED_PRECONDITION, if availability() is not null, means that only this range is missing.
+  // exceptions: an error because the context has ended, and, if availability() is not null,
+  // FAILED_PRECONDITION, which means that only this range is missing.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
 
@@ -63,33 +63,33 @@ class ChunkSource {
   virtual void StartFetch(const RequestContext& context, const ChunkRequest& request, const ChunkDone& done) {
     done(Fetch(context, request));
   }
-  // Whether StartFetch returns only when the fetch has ended.
+  // True if StartFetch blocks until the fetch has ended.
   virtual bool blocks() const { return true; }
   // The range's bytes, if the source has them in page-locked memory of this node; else empty. The memory
   // lives as long as the source; the caller may read the memory without a fetch.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
   // Whether HostSpans returns the memory of every chunk that the source has. If true, a range without spans
-  // is missing, and Fetch returns an error at once.
+  // is missing, and Fetch of this range returns an error at once.
   virtual bool lends_host_memory() const { return false; }
   // The source's image, if it is in GPU memory that this process can access; else null. The memory lives as
   // long as the source; the caller may copy chunks from the memory without a fetch.
   virtual DevicePtr device_image() const { return {}; }
-  // Prepares GPU memory of this process as the image's destination, for as long as the source lives. After
-  // OK, requests may name this memory (ChunkRequest::device); their results have no digests. UNIMPLEMENTED if
+  // Prepares GPU memory of this process as the image's destination for the source's lifetime. After OK,
+  // requests may name this memory (ChunkRequest::device); their results have no digests. UNIMPLEMENTED if
   // the source writes only to host memory. Any other error means that the source cannot write to this memory
   // now; the source has logged the error. REQUIRES: no fetch is in flight.
   virtual absl::Status PrepareDevice(DevicePtr /*image*/, uint64_t /*bytes*/) {
     return absl::UnimplementedError(
         "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
-  // Whether the source computes its chunks. The ingest must then compare every chunk with the manifest, even
-  // if DeviceVerification allows unverified chunks on a GPU.
+  // Whether the source computes its chunks. The ingest must compare every computed chunk with the manifest,
+  // even if DeviceVerification allows unverified chunks on a GPU.
   virtual bool computes_chunks() const { return false; }
   // Called when a chunk of the source does not match the manifest, before the source is given up. Must not
   // block.
   virtual void NoteWrong(uint32_t /*chunk*/) {}
-  // Whether the source's chunks are already in the memory of the replica that is being made. A fetch then
-  // reads them only for verification.
+  // Whether the source's chunks are already in the memory of the replica that is being made. A fetch reads
+  // such chunks only for verification.
   virtual bool in_place() const { return false; }
 };
 
@@ -109,7 +109,7 @@ struct SourceFailure {
   uint32_t delivered = 0;  // delivered and placed
 };
 
-// Called with a text for people that says what a provider waits for. An empty text means that the provider no
+// Called with a text that tells people what a provider waits for. An empty text means that the provider no
 // longer waits.
 using WaitObserver = std::function<void(const std::string& what)>;
 
@@ -134,8 +134,8 @@ class SourceProvider {
   virtual void NoteReceived(uint64_t /*bytes*/) {}
   // Opens more sources. `ended` are the sources that were given up since the last call. If `needed` is true,
   // no source is in use: Next blocks until it has a source, and an error ends the ingest (DATA_LOSS after
-  // corruption). If `needed` is false, Next soon returns the sources that it finds, possibly none. An error
-  // then only means that Next finds no more sources now.
+  // corruption). If `needed` is false, Next soon returns the sources that it finds, possibly none, and an
+  // error only means that Next finds no more sources now.
   virtual absl::StatusOr<MoreSources> Next(const RequestContext& context,
                                            std::span<const SourceFailure> ended, bool needed) = 0;
   // Called on the thread of Next when the sources in use have delivered nothing for a long time. The ingest

@@ -17,7 +17,7 @@ namespace tensorcast {
 
 class DetachedSource final : public ChunkSource {
  public:
-  // `inside` must fetch into host memory. `inside` may outlive this object, so it must own all that it uses.
+  // The source `inside` must fetch into host memory. It may outlive this object, so it must own all it uses.
   explicit DetachedSource(std::shared_ptr<ChunkSource> inside) : inside_(std::move(inside)) {}
   ~DetachedSource() override;
 

@@ -25,7 +25,7 @@ struct MappedPiece {
 ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_alive);
 
 // `availability` has the chunks that are present; the source reads only these chunks. Null: all chunks are
-// present. `page_locked`: the image is in page-locked memory of the device runtime, and can be copied to a
+// present. With `page_locked` the image is in page-locked memory of the device runtime and can be copied to a
 // device without a fetch (ChunkSource::HostSpans).
 std::unique_ptr<ChunkSource> MakeMappedSource(SourceInfo info, uint64_t image_bytes, ImageSpans image,
                                               int max_concurrency,

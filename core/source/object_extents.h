@@ -19,7 +19,7 @@ struct ObjectExtent {
   uint64_t bytes = 0;
 };
 
-// A range of bytes that is contiguous both in an object (or all zeros) and at its destination.
+// A range of bytes that is contiguous at its destination. It is also contiguous in an object, or all zeros.
 struct ObjectPiece {
   static constexpr uint32_t kZeros = ~uint32_t{0};
   uint32_t object = kZeros;
@@ -39,7 +39,7 @@ class ObjectExtents {
   uint64_t image_bytes() const { return image_bytes_; }
 
   // Divides the range into pieces, in image order: a new piece begins wherever the object or the destination
-  // changes. REQUIRES: the range lies in the image, and the destination is exactly as long.
+  // changes. REQUIRES: the range lies in the image, and the destination has the range's size.
   std::vector<ObjectPiece> Cut(const ByteRange& range, std::span<const HostSpan> destination) const;
 
  private:

@@ -51,7 +51,7 @@ class ObjectReader {
  public:
   virtual ~ObjectReader() = default;
 
-  // The identity of the version that this reader reads. The reader never reads another version.
+  // The identity of the version that was opened. If the version changes, Read or CheckUnchanged fails.
   virtual const ObjectIdentity& identity() const = 0;
   virtual const ObjectTraits& traits() const = 0;
 
@@ -73,7 +73,7 @@ class ObjectReader {
   // The file descriptor, if the object can be passed to another process; else -1. The reader still owns the
   // descriptor.
   virtual int descriptor() const { return -1; }
-  // For metrics: called by an ObjectSource after each fetch, on the first of its objects.
+  // After each fetch an ObjectSource calls NoteChunk of the first of its objects, for metrics.
   virtual void NoteChunk(absl::Duration /*took*/, uint64_t /*bytes*/, bool /*ok*/) const {}
 };
 

@@ -67,8 +67,8 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
-// Bytes of a packed tensor of this type and shape. INVALID_ARGUMENT when the product overflows 64 bits or,
-// for sub-byte types, does not fill whole bytes.
+// Bytes of a contiguous tensor of this type and shape. INVALID_ARGUMENT for an unknown type, and if the count
+// of elements or bytes overflows 64 bits or, for sub-byte types, the elements do not fill whole bytes.
 absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& shape);
 
 }  // namespace tensorcast
