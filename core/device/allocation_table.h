@@ -1,6 +1,6 @@
 // Tables of the memory that a runtime may use: page-locked host memory, device memory that the runtime
-// allocated, and device memory of other processes that the runtime opened. Both backends check every device
-// address against these tables, and every host address that a kernel reads. A wrong address is an error and
+// allocated, and device memory of other processes that the runtime opened. Both backends check against these
+// tables every device address, and every host address that a kernel reads. A wrong address is an error and
 // never reaches the hardware. Private to this folder. Thread-safe.
 #pragma once
 
@@ -70,8 +70,8 @@ class LockedHostTable {
   std::map<std::byte*, Range> ranges_ ABSL_GUARDED_BY(mutex_);
 };
 
-// INVALID_ARGUMENT unless Stream::Change accepts all blocks on this device. Does not check that the device
-// memory of the blocks exists.
+// Makes the checks of Stream::Change for blocks on this device (INVALID_ARGUMENT), but does not check that
+// the device memory of the blocks exists.
 absl::Status CheckChanges(int device, std::span<const ElementChanges> blocks, const LockedHostTable& locked);
 
 // INVALID_ARGUMENT unless all ranges are on this device and `digests` has an element for each.

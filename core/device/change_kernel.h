@@ -13,8 +13,8 @@ inline constexpr int kMaxChangesAtOnce = 96;
 // The number of threads that change one block.
 inline constexpr int kChangeLanes = 256;
 
-// The kernel's only parameter. Elements are in the memory of the device that runs the kernel. Places and
-// operands are in page-locked host memory; the batch has the device's addresses of this memory.
+// The kernel's only parameter. The blocks' elements are in the memory of the device that runs the kernel.
+// Their places and operands are in page-locked host memory; the batch has this memory's device addresses.
 struct ChangeBatch {
   ElementBlock blocks[kMaxChangesAtOnce];
 };

@@ -73,7 +73,7 @@ class CopyQueue {
   DeviceRuntime* const devices_;
   const int device_;
   absl::Mutex mutex_;
-  std::shared_ptr<Lane> lane_ ABSL_GUARDED_BY(mutex_);  // null: no stream yet
+  std::shared_ptr<Lane> lane_ ABSL_GUARDED_BY(mutex_);  // null until a stream was made
 };
 
 }  // namespace tensorcast

@@ -35,7 +35,7 @@ absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::stri
 
 // A device address as CUDA takes it.
 inline void* CudaPointer(DevicePtr pointer) {
-  // The host never reads through the pointer, so the optimizer loses nothing by not knowing its target.
+  // The host never reads through this pointer, so the optimizer does not need to know its target.
   return reinterpret_cast<void*>(pointer.address);  // NOLINT(performance-no-int-to-ptr)
 }
 
@@ -51,7 +51,7 @@ class CudaDeviceGuard {
   const absl::Status& status() const { return status_; }
 
  private:
-  const int outer_;  // the device of the enclosing guard; -1: no guard
+  const int outer_;  // the device of the enclosing guard; -1 if there is none
   int previous_ = -1;
   absl::Status status_;
 };

@@ -26,7 +26,7 @@ class PeerAccess {
   std::map<std::pair<int, int>, bool> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Lends streams device memory for the digests of one batch. Only the destructor frees memory, because
+// Lends device memory to streams, for the digests of one batch. Only the destructor frees memory, because
 // cudaFree waits for all work on the device. Thread-safe.
 class DigestBuffers {
  public:

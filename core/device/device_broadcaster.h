@@ -40,16 +40,16 @@ struct BroadcastWorld {
 class WideBroadcastGroup {
  public:
   virtual ~WideBroadcastGroup() = default;
-  // On the root's node: a new id for the group.
+  // Returns a new id for the group. Only the root's node calls this function.
   virtual absl::StatusOr<std::string> MakeId() = 0;
-  // Blocks until all ranks of all nodes have joined; fails after a timeout. Call it once. `allocations`: as
-  // for DeviceBroadcaster::Open, but one or more. `world.ranks` has a rank for each.
+  // Blocks until all ranks of all nodes have joined; fails after a timeout. Call it once. `allocations` are
+  // as for DeviceBroadcaster::Open, but one is enough; `world.ranks` has a rank for each allocation.
   virtual absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) = 0;
-  // On the root's node: as BroadcastGroup::Broadcast. Empty `ranges` tell the other nodes that the broadcasts
-  // have ended.
+  // The root's node calls this function to do what BroadcastGroup::Broadcast does. Empty `ranges` tell the
+  // other nodes that the broadcasts have ended.
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
-  // On other nodes: blocks until the next ranges have arrived in all allocations of this node, and returns
-  // these ranges. An empty result means that the broadcasts have ended.
+  // All nodes but the root's node call this function. Blocks until the next ranges have arrived in all
+  // allocations of this node, and returns these ranges. An empty result means that the broadcasts have ended.
   virtual absl::StatusOr<std::vector<ByteRange>> Receive() = 0;
 };
 
@@ -59,14 +59,14 @@ class DeviceBroadcaster {
   virtual ~DeviceBroadcaster() = default;
   // False while a group is open, and after a failure that shows that this node cannot broadcast.
   virtual bool available() const = 0;
-  // `allocations`: two or more results of DeviceRuntime::Allocate, each on a different device. The
+  // `allocations` are two or more results of DeviceRuntime::Allocate, each on a different device. The
   // allocations must outlive the group. UNAVAILABLE while another group is open, or when the group cannot be
   // opened.
   virtual absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) = 0;
   // The version of the library for groups of several nodes; all nodes of a group need the same version.
   // UNAVAILABLE, with the reason, if this node cannot take part in such groups.
   virtual absl::StatusOr<std::string> version() const = 0;
-  // Blocks until no other group is open. Returns the context's error if the context ends first.
+  // Blocks until no other group is open. UNAVAILABLE if the context ends first or this node cannot broadcast.
   virtual absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext& context) = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace tensorcast {
 
 struct DeviceOptions {
-  std::string runtime = "auto";  // "cuda", "none", "fake", or "auto": cuda where the host has GPUs
+  std::string runtime = "auto";  // "cuda", "none", "fake"; "auto" means cuda if there is a GPU, else none
   int fake_devices = 1;
   uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each fake device
 
@@ -24,7 +24,7 @@ struct DeviceOptions {
   void Validate(Findings& findings) const;
 };
 
-// INVALID_ARGUMENT for an unknown name of a runtime; UNAVAILABLE for "cuda" on a host without a GPU.
+// INVALID_ARGUMENT for an unknown name of a runtime; "cuda" and "fake" give the errors of their backend.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DeviceOptions& options);
 
 }  // namespace tensorcast

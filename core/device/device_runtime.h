@@ -68,7 +68,7 @@ struct ElementChanges {
 
   enum class Kind : uint8_t {
     kValues,  // the operands are the new values, `width` bytes each
-    kSteps,   // the operands are steps of one byte: zig-zag, in the monotone order of the element's bits
+    kSteps,   // the operands are zig-zag steps of one byte in the monotone order of the element's bits
               // (core/difference/FORMAT.md)
   };
 
@@ -77,7 +77,7 @@ struct ElementChanges {
   uint32_t width = 1;  // bytes of an element: 1, 2, 4 or 8
   Kind kind = Kind::kValues;
   std::span<const uint16_t> places;     // the changed elements, counted from `begin`; none occurs twice
-  const std::byte* operands = nullptr;  // one for each place; for kValues at a multiple of `width`
+  const std::byte* operands = nullptr;  // one for each place; values begin at a multiple of `width`
 };
 
 // A queue of work on one device. Copies, digests and changes run in the order of the calls, asynchronously
@@ -94,13 +94,13 @@ class Stream {
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
   // Computes the digest of each range. `digests` has one element for each range and must stay valid until
   // the work is done. If `digests` is not page-locked, the call blocks until earlier work is done.
-  // INVALID_ARGUMENT for ranges that are not on the stream's device. UNIMPLEMENTED if the device runs no
-  // kernels (DeviceInfo::runs_kernels).
+  // INVALID_ARGUMENT for ranges that are not on the stream's device, and if `digests` has another size.
+  // UNIMPLEMENTED if the device runs no kernels (DeviceInfo::runs_kernels).
   virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
   // Changes elements of device memory. The device changes the blocks of one call in any order, so two blocks
   // must not change the same element. `places` and `operands` must be in page-locked host memory
-  // (RegisterHost with kReadWrite), and must stay valid and unchanged until the work is done. `blocks`
-  // itself must live only during the call. A place past the end of its block changes nothing.
+  // (RegisterHost with kReadWrite), and must stay valid and unchanged until the work is done. The
+  // array `blocks` itself may be freed after the call. A place past the end of its block changes nothing.
   //
   // INVALID_ARGUMENT for blocks that are not on the stream's device or have too many elements, for a width
   // other than 1, 2, 4 or 8, for addresses that are not multiples of the width, and for host memory that is
@@ -147,11 +147,11 @@ class DeviceRuntime {
   // Whether code on `device` can access memory of `other` directly: the devices are the same or peers. If
   // not, copies between the two devices go through the host.
   virtual bool Reaches(int device, int other) = 0;
-  // Makes the device permanently the thread's current device, with its primary context. For threads on which
-  // a library (UCX) calls the vendor's driver.
+  // Makes the device permanently the thread's current device, with its primary context. Call it on threads on
+  // which a library (UCX) calls the vendor's driver.
   virtual absl::Status MakeCurrent(int device) = 0;
 
-  // RESOURCE_EXHAUSTED when the device is full.
+  // RESOURCE_EXHAUSTED when the device is full; INVALID_ARGUMENT for 0 bytes.
   virtual absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) = 0;
   // REQUIRES: no stream still uses the memory, and no other process has it open.
   virtual absl::Status Free(DevicePtr pointer) = 0;

@@ -62,10 +62,10 @@ class DirectCopies {
   // Whether memory of device `from` can be copied directly to device `to`, and digested on `to`.
   bool Reach(int from, int to) const;
   // Begins to copy `bytes` bytes at `source` to `destination`. If both addresses are equal, only digests the
-  // bytes. RESOURCE_EXHAUSTED if too many copies are running. After an error no copy is running.
+  // bytes. RESOURCE_EXHAUSTED if too many copies are running. After an error no part of this copy is running.
   absl::StatusOr<Pending> Begin(DevicePtr destination, DevicePtr source, uint64_t bytes, bool digest = true);
   // Begins to copy the pieces of `source`, one after the other, to contiguous memory at `destination`, and
-  // digests the bytes on the device. Blocks while it copies a piece that is not page-locked.
+  // digests the bytes on the device. Blocks while it copies a piece that is not page-locked. Errors as Begin.
   absl::StatusOr<Pending> BeginUpload(DevicePtr destination,
                                       std::span<const std::span<const std::byte>> source);
 
@@ -79,8 +79,8 @@ class DirectCopies {
   DeviceRuntime* const devices_;
   absl::Mutex mutex_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle_ ABSL_GUARDED_BY(mutex_);  // by device
-  // For the digests; page-locked, so that no copy of a digest blocks its thread. nullopt until the first
-  // copy.
+  // The memory for the digests. It is page-locked, so that the copy of a digest does not block its thread.
+  // nullopt until the first copy.
   std::optional<PageLockedMemory> room_ ABSL_GUARDED_BY(mutex_);
   std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // unused places in room_
 };

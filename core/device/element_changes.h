@@ -1,5 +1,5 @@
 // Changes elements of a block. nvcc compiles this text for the change kernel. A host compiler compiles the
-// same text for the fake device, the stand-in for the CUDA runtime and the tests. core/difference/FORMAT.md
+// same text for the fake device, for the tests and for the stand-in of CUDA. core/difference/FORMAT.md
 // describes the steps.
 //
 // Threading: the lanes of a block may run at the same time, because no element occurs twice. No errors.
@@ -14,7 +14,7 @@
 
 namespace tensorcast {
 
-// As ElementChanges (device_runtime.h), with addresses for the processor that does the work.
+// As ElementChanges (device_runtime.h), with pointers that are valid on the GPU or host that does the work.
 struct ElementBlock {
   void* begin = nullptr;
   const uint16_t* places = nullptr;
@@ -22,7 +22,7 @@ struct ElementBlock {
   uint32_t count = 0;  // number of places
   uint32_t elements = 0;
   uint32_t width = 1;
-  bool steps = false;  // else values
+  bool steps = false;  // true: the operands are steps; false: they are values
 };
 
 namespace internal {

@@ -32,7 +32,7 @@ class FakeDeviceHooks {
   virtual absl::Status CheckHealth(int device) = 0;
 };
 
-// The hooks of every fake runtime that is created without hooks. Only programs that are built for tests
+// The hooks of a fake runtime if FakeDeviceOptions::hooks is null. Only programs that are built for tests
 // define this function, so the product's daemon has no switch for faults.
 [[gnu::weak]] std::shared_ptr<FakeDeviceHooks> HooksOfThisProgram();
 

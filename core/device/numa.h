@@ -1,5 +1,5 @@
 // Finds the NUMA node of a device, and places threads near it (sched_setaffinity(2); sysfs lists the CPUs of
-// a node). Best effort: it changes nothing if the host has one node, or if the nodes are unknown.
+// a node). Best effort: nothing changes if the host has one node, or if the nodes are unknown.
 #pragma once
 
 #include <sched.h>

@@ -26,7 +26,7 @@ class PageLockedMemory {
   PageLockedMemory(DeviceRuntime* devices, std::span<std::byte> bytes) : devices_(devices), bytes_(bytes) {}
 
   DeviceRuntime* const devices_;
-  std::span<std::byte> bytes_;  // empty: moved from
+  std::span<std::byte> bytes_;  // empty after a move
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
-// The place of a device in its host: its NUMA node, and the network adapters nearest to it. Read from the
-// kernel's sysfs.
+// The place of a device in its host: its NUMA node, and the network adapters nearest to it. FindPciPlace
+// reads both from the kernel's sysfs.
 //
 // Stateless; thread-safe. Facts that sysfs does not have (such as in a virtual machine or a container) are
 // left out, never guessed.
@@ -14,9 +14,9 @@ namespace tensorcast {
 
 struct PciPlace {
   std::optional<int> numa_node;
-  // Sorted names of the RDMA devices nearest to the device; of the nearest network interfaces if no RDMA
-  // device is below the same host bridge. The nearest adapters share the longest prefix of the PCI path with
-  // the device.
+  // Sorted names of the nearest RDMA devices. If the device's host bridge has no RDMA device, these are the
+  // names of the nearest network interfaces. The nearest adapters share the longest prefix of the PCI path
+  // with the device.
   std::vector<std::string> nearest_nics;
 };
 

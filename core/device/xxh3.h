@@ -51,7 +51,7 @@ struct Scratch {
   uint64_t sums[2][kTileBlocks][kStripeWords];  // of a tile and of the previous tile
 };
 
-// The lanes of a team on the host: one after another.
+// Runs the lanes of a team on the host, one after another.
 struct SequentialTeam {
   template <typename Work>
   void Each(const Work& work) const {
@@ -210,7 +210,7 @@ TENSORCAST_HOST_DEVICE inline Hash HashUpTo16(const uint8_t* data, uint64_t byte
   return {Avalanche(hash.low), Avalanche(hash.high + product.high * kPrime64B)};
 }
 
-// Adds two pieces of 16 bytes to the sums: each one mixed to its own sum, and unmixed to the other sum.
+// Mixes `a` into sums.low, `b` into sums.high (16 bytes each); then XORs in the sum of the other's words.
 TENSORCAST_HOST_DEVICE inline void MixPair(Hash& sums, const uint8_t* a, const uint8_t* b, int secret) {
   const Words of_a = LoadWords(a);
   const Words of_b = LoadWords(b);
@@ -225,7 +225,7 @@ TENSORCAST_HOST_DEVICE inline Hash FinishPairs(const Hash& sums, uint64_t bytes)
   return {Avalanche(sums.low + sums.high), uint64_t{0} - Avalanche(high)};
 }
 
-// Mixes pairs of pieces from both ends to the middle.
+// Mixes pairs of pieces that are equally far from the two ends, from the middle outwards.
 TENSORCAST_HOST_DEVICE inline Hash HashUpTo128(const uint8_t* data, uint64_t bytes) {
   Hash sums = {bytes * kPrime64A, 0};
   for (int pair = static_cast<int>((bytes - 1) / 32); pair >= 0; --pair) {
@@ -272,7 +272,7 @@ TENSORCAST_HOST_DEVICE inline uint64_t Scrambled(uint64_t accumulator, uint64_t 
   return (accumulator ^ accumulator >> 47 ^ secret) * kPrime32A;
 }
 
-// The values that all stripes of a block add to two accumulators; `column` are the two words of each stripe.
+// The values that a block adds to two accumulators. `column` points to their two words in the first stripe.
 template <Words (*kLoad)(const uint8_t*)>
 TENSORCAST_HOST_DEVICE inline Words SumColumn(const uint8_t* column, const uint64_t* secret) {
   Words sum;
