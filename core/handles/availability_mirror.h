@@ -1,6 +1,6 @@
 // The client's mirror of a claimed replica's availability. A thread of the mirror receives the daemon's
-// announcements. The availability ends with OK when all chunks are present. Otherwise it ends with the
-// daemon's status, or with an error of the connection or the protocol. Internal to this folder;
+// announcements. The availability ends with OK when all chunks are present. If no more chunks will come, it
+// ends with the daemon's status, or with an error of the connection or the protocol. Internal to this folder;
 // thread-compatible.
 #pragma once
 

@@ -2,8 +2,8 @@
 // decision depends on the client's user and groups, the number of connections, and the free descriptors. If
 // no descriptor is free, the client is accepted with a spare descriptor, so that the client gets an error.
 //
-// Used only on the server's thread; never waits. An error that concerns a client is the client's verdict; all
-// other errors of the system are logged. Internal to this folder.
+// Used only on the server's thread; never waits. The client gets each error that concerns only it; all other
+// errors of the system are logged. Internal to this folder.
 #pragma once
 
 #include <sys/types.h>

@@ -17,7 +17,7 @@
 namespace tensorcast {
 
 // RESOURCE_EXHAUSTED if `fd` is one of the descriptors that the daemon reserves for itself
-// (base/posix/process_limits.h). `socket` is the connection of the client that `fd` is for.
+// (base/posix/process_limits.h). The server keeps `fd` for the client at the other end of `socket`.
 absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket);
 
 // A pidfd of the process that connected; readable when that process has ended. NOT_FOUND if the process has

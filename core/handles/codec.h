@@ -21,7 +21,7 @@ inline constexpr uint16_t kHandleProtocolVersion = 6;  // both ends must have th
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
-inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client: half a million extents
+inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client; fits 500,000 extents
 inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer messages are cut
 inline constexpr size_t kMaxFrameDescriptors = 253;               // the kernel's limit for one message
 inline constexpr uint32_t kMaxOfferedFiles = 1024;                // of one OFFER_FILES
@@ -49,7 +49,7 @@ struct OfferFrame {
   uint64_t bytes = 0;
   std::optional<IpcHandle> ipc;
 };
-// Offers files that are open for reading: one descriptor for each file, sent like those of HANDLES.
+// Offers files that are open for reading. Their descriptors, one for each file, are sent as for HANDLES.
 struct OfferFilesFrame {
   uint32_t count = 0;  // 1 to kMaxOfferedFiles
 };
@@ -79,8 +79,8 @@ struct OpeningFrame {};
 struct StreamFrame {
   uint64_t image_bytes = 0;
 };
-// Sent before STREAM: names memory that has parts of the image. The memory is the daemon's replica
-// `replica_id`. If `replica_id` is empty, the memory is a memfd of `bytes` bytes, which comes with the frame.
+// Sent before STREAM: names memory that has parts of the image. If `replica_id` is set, the memory is that
+// replica of the daemon. If it is empty, the memory is a memfd of `bytes` bytes, which comes with the frame.
 struct HandOverFrame {
   uint64_t bytes = 0;
   std::string pool_id;

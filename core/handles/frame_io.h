@@ -22,7 +22,7 @@ struct Received {
   size_t bytes = 0;           // 0 and not `closed`: no bytes have arrived
   bool closed = false;        // the peer closed or reset the connection
   std::vector<UniqueFd> fds;  // close-on-exec
-  bool lost_fds = false;      // the kernel dropped descriptors: too many, or past this process's limit
+  bool lost_fds = false;      // the kernel dropped descriptors beyond the buffer or this process's limit
 };
 
 // Reads the bytes that have arrived, up to buffer.size(), with up to `max_fds` + 1 descriptors. An error

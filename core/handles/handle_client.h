@@ -53,17 +53,17 @@ class ClaimedReplica {
   void CloseFds() { fds_.clear(); }
 
   // Maps a host replica as one contiguous image of image_bytes bytes, until this object is destroyed. A read
-  // outside the extents of the handles raises SIGSEGV. The mapping is read-only. With `copy_on_write` this
-  // process may write to private copies of the pages. If memory for these copies is missing, the mapping
-  // stays read-only, and writable() is false. FAILED_PRECONDITION for a replica in other memory. Idempotent.
+  // outside the extents of the handles raises SIGSEGV. Without `copy_on_write` the mapping is read-only. With
+  // it this process may write to private copies of the pages if memory for them is available;
+  // writable() is then true. FAILED_PRECONDITION for a replica in other memory. Idempotent.
   absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
   bool writable() const { return writable_; }
 
-  // The readable chunks, of `chunk_bytes` each, of a filling or partial host replica: the chunks that the
-  // daemon announces and the handles cover. Blocks until the first announcement. The availability ends when
-  // all chunks are present, or with the reason why no more chunks will come. The reason UNAVAILABLE means
-  // that the daemon is gone, or that the replica got memory that these handles do not cover: claim the
-  // replica again. FAILED_PRECONDITION for a replica in other memory, and for a second call.
+  // Returns the availability of a filling or partial host replica, in chunks of `chunk_bytes`. The result has
+  // the chunks that the daemon announces, if the handles cover them. Blocks until the first announcement. The
+  // availability ends when all chunks are present, or with the reason why no more chunks will come. The
+  // reason UNAVAILABLE means that the daemon is gone, or that the replica got memory that these handles do
+  // not cover: claim the replica again. FAILED_PRECONDITION for other memory, and for a second call.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
   // For device memory; call it before OpenIpc. The daemon then keeps the memory until AcknowledgeClosed, or
@@ -78,8 +78,8 @@ class ClaimedReplica {
   // stays mapped until this object is destroyed.
   absl::Status CheckIntact() const;
 
-  // Whether the daemon has closed the connection, which ended the lease: the daemon stopped or died. The
-  // mapping stays readable.
+  // True once the daemon has stopped or died: the connection is closed, and the lease has ended. The mapping
+  // stays readable.
   bool lost() const;
   // Replaces the lease of this object by the lease of `again`. `again` is a claim on a restarted daemon, or
   // on the new version of a replica that was rewritten under a live lease. FAILED_PRECONDITION if the two

@@ -2,8 +2,8 @@
 // receives the memory that clients offer for a put.
 //
 // One thread runs all connections (epoll) and never blocks on a client. A client must run as the daemon's
-// user, as root, or in an allowed group (CheckPeer). A lease ends with its connection. But a lease on device
-// memory that the client may have open ends with the client's process (pidfd). Thread-safe.
+// user, as root, or in an allowed group (CheckPeer). A lease ends with its connection, or, if the client may
+// have opened the device memory of the lease, with the client's process (pidfd). Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -37,16 +37,16 @@ class HandleServer {
     std::string path;                   // of the unix socket; the socket file of a dead process is replaced
     std::vector<gid_t> allowed_groups;  // in addition to the daemon's own user
     absl::Duration ticket_ttl = absl::Seconds(10);
-    // Max time for a client to send its request and to read the answer. Afterwards the connection may be
-    // idle.
+    // Max time for a client to send its request and to read the answer. After the answer the connection
+    // may be idle.
     absl::Duration exchange_timeout = absl::Seconds(10);
     // Max memory of all rings together; further puts wait for a ring.
     uint64_t put_rings_bytes = uint64_t{256} << 20;
     // A client loses its ring if it fills no slot for this time, or does not start its put within this time.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;  // may be empty
-    // Further clients get RESOURCE_EXHAUSTED. So do clients for which only reserved descriptors are left
-    // (base/posix/process_limits.h).
+    // Clients above this number get RESOURCE_EXHAUSTED, and so do clients for which only reserved descriptors
+    // are left (base/posix/process_limits.h).
     int max_connections = 16384;
 
     void FromConfig(ConfigReader& config) { config.Read("daemon.put_rings", put_rings_bytes); }
@@ -76,7 +76,7 @@ class HandleServer {
   int Fence(std::string_view replica_id, const absl::Status& why);
 
   // The processes with a claim on this replica, ascending, one element for each claim; 0 is an unknown
-  // process. Leaves out claims with a hold for which `except` (may be null) returns true. `except` is called
+  // process. Leaves out claims if `except` (may be null) returns true for their hold. `except` is called
   // on the server's thread. HoldersOf must not be called on the server's thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* hold)>& except = nullptr) const;

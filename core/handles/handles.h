@@ -43,8 +43,8 @@ struct SegmentExtent {
   friend bool operator==(const SegmentExtent&, const SegmentExtent&) = default;
 };
 
-// A host replica: extents of whole granules in image order, or one extent of whole pages for a small image.
-// The image may have holes, which have no extent. One descriptor for each segment, in the same order.
+// A host replica has extents of whole granules in image order; a small image has one extent of whole pages.
+// The image may have holes, which have no extent. Each segment has one descriptor, in the same order.
 struct HostHandles {
   std::string pool_id;                  // HostPool::id(); with SegmentHandle::number, it identifies memory
   std::vector<SegmentHandle> segments;  // those with extents, by ascending number
@@ -59,7 +59,7 @@ struct DeviceHandles {
   IpcHandle ipc;
 };
 
-// A disk replica: the packed file (the descriptor), open for reading.
+// A disk replica. Its descriptor is the packed file, open for reading.
 struct FileHandles {
   uint64_t image_offset = 0;
 };
@@ -74,12 +74,12 @@ struct ReplicaHandles {
 // The kind of process that a ticket is for.
 enum class Holder : uint8_t { kClient, kDaemon };
 
-// The number of descriptors that come with the handles: one for each segment or for the file, 0 for device
+// The number of descriptors that come with the handles: one for each segment, one for a file, 0 for device
 // memory.
 size_t DescriptorsOf(const ReplicaHandles& handles);
 
-// INVALID_ARGUMENT unless the handles can be mapped. The extents must be whole granules (of a small image:
-// whole pages), lie in their segments and in an image of `image_bytes` bytes, and be in image order without
+// INVALID_ARGUMENT unless the handles can be mapped. The extents must be whole granules (whole pages for a
+// small image), lie in their segments and in an image of `image_bytes` bytes, and be in image order without
 // overlaps.
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
 
@@ -92,12 +92,12 @@ std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t ima
 // no lock held; the destruction must not block.
 struct Claim {
   ReplicaHandles handles;
-  // The DescriptorsOf(handles) descriptors for the client. The issuer owns the descriptors, and keeps them
-  // open at least until `hold` is destroyed.
+  // The descriptors for the client, DescriptorsOf(handles) in number. The issuer owns the descriptors, and
+  // keeps them open at least until `hold` is destroyed.
   std::vector<int> fds;
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
-  // The readable chunks of a filling or partial replica, announced to a client that sends FOLLOW. Null: all.
+  // The readable chunks of a filling or partial replica, announced after FOLLOW. Null: all are readable.
   std::shared_ptr<const Availability> availability;
 };
 

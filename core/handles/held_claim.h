@@ -14,7 +14,7 @@
 
 namespace tensorcast {
 
-// Numbers of held claims, by holder and kind of memory.
+// Counts the held claims by holder and kind of memory.
 class LeaseCounts {
  public:
   std::atomic<int>& of(const Claim& claim) {

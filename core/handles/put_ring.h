@@ -44,15 +44,15 @@ class PutRing {
 
   // Requests image bytes in a slot. REQUIRES: the bytes fit in the slot, and asked(slot) is false.
   void Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes);
-  // Whether the slot was requested and not awaited yet.
+  // True from Ask of this slot until Await of this slot.
   bool asked(uint32_t slot) const { return slots_[slot].asked; }
   // Blocks until the slot is filled, and returns the requested bytes. The bytes remain valid until the next
   // Ask of this slot, but the client may change them. `what` names the operation in messages. UNAVAILABLE:
   // the client is gone. DEADLINE_EXCEEDED: the client filled no slot for `stall_timeout`. INVALID_ARGUMENT:
-  // the client violates the protocol. Otherwise the error of the context.
+  // the client violates the protocol. If the context ends, its error is returned.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
-  // Notes that the client is gone: a running Await and all later ones fail.
+  // Notes that the client is gone: Await then fails for each slot that the client has not filled.
   void NoteClosed() { closed_.store(true); }
   // Ends the client's connection. The server then releases its reference to this object.
   void End();
@@ -69,7 +69,7 @@ class PutRing {
           UniqueFd memory, ReservedRange mapping);
   RingHeader& header() const { return *reinterpret_cast<RingHeader*>(mapping_.base()); }
 
-  const RingRoom::Hold room_;  // declared first: given back after the memory
+  const RingRoom::Hold room_;  // declared first, so that the room is given back after the memory
   const RingShape shape_;
   const absl::Duration stall_timeout_;
   const UniqueFd connection_;

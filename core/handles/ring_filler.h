@@ -35,9 +35,9 @@ class RingFiller {
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
   // Blocks until the daemon has room for a ring, at most until the deadline. The cancellation ends the wait
-  // with UNAVAILABLE. `handed` has the parts of the image in sealed memory or in the daemon's replicas: at
-  // most kMaxHandedMemories memories with kMaxHandedParts parts (codec.h) in all. The daemon may still
-  // request these parts. INVALID_ARGUMENT if a memory lacks a seal.
+  // with UNAVAILABLE. `handed` lists the parts of the image that the daemon can read in sealed memory or in
+  // its own replicas: at most kMaxHandedMemories memories, and at most kMaxHandedParts parts in total. The
+  // daemon may still request these parts. INVALID_ARGUMENT if a memory lacks a seal.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},
@@ -50,10 +50,10 @@ class RingFiller {
   const std::string& token() const { return token_; }  // names the ring in PutArtifact
   HostSpan slots() const;                              // the memory of all slots, contiguous
 
-  // Starts up to `threads` threads that fill slots. The first error of `fill` ends the filling; `on_failed`
-  // is then called once, on one of the threads. RESOURCE_EXHAUSTED if no thread can be started. Call it once.
+  // Starts up to `threads` threads. The first error of `fill`, or an invalid request, ends the filling and
+  // calls `on_failed` once, on such a thread. RESOURCE_EXHAUSTED if no thread can be started. Call it once.
   absl::Status Start(int threads, Fill fill, std::function<void()> on_failed);
-  // Ends the filling, waits for the threads, and returns the first error of `fill`. Idempotent.
+  // Ends the filling, waits for the threads, and returns the first error, or OK. Idempotent.
   absl::Status Stop();
 
  private:

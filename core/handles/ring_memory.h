@@ -18,8 +18,8 @@ struct RingShape {
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;  // whole pages
 
-  // The shape for an image: at most 8 MiB, so that the ring fits in the processor's caches. A small image
-  // gets fewer slots.
+  // The shape of the ring for an image. All slots together have at most 8 MiB, so that they fit in the
+  // processor's caches. A small image gets fewer slots.
   static RingShape For(uint64_t image_bytes);
   // INVALID_ARGUMENT for a shape that no daemon makes.
   absl::Status Check() const;
@@ -32,7 +32,7 @@ struct RingShape {
 struct alignas(64) RingSlot {
   std::atomic<uint64_t> image_offset;
   std::atomic<uint32_t> bytes;
-  std::atomic<uint32_t> asked;  // the request's number: grows by one; written after the two fields above
+  std::atomic<uint32_t> asked;  // the request's number; grows by one. Written after the two fields above
   std::atomic<uint32_t> done;   // the number of the last served request; the daemon sleeps on it (futex)
 };
 

@@ -59,9 +59,9 @@ class ServerConnection {
   // The time at which to close the connection. InfiniteFuture while the connection holds a lease or an offer,
   // streams through a ring, or waits for a ring.
   SteadyTime deadline() const;
-  // The time at which to call TellNews; InfiniteFuture if there is no news, or if the client must first read.
+  // The time at which to call TellNews; InfiniteFuture if nothing is new, or if the client must first read.
   SteadyTime news_due() const;
-  // Sends the news to a follower.
+  // Sends the due announcements (follower.h), if the client has sent FOLLOW.
   bool TellNews(SteadyTime now);
 
   // Returns the claim if the client may have its device memory open. Call it before the destructor.

@@ -1,5 +1,5 @@
 // The claims behind tickets that no client has used, and the offers that no put has taken. Removed values are
-// returned to the caller, so that no hold is released under a lock. Thread-safe. Internal to this folder.
+// returned to the caller, so no Claim::hold is released under a lock. Thread-safe. Internal to this folder.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class TicketTable {
 
   struct Issued {
     std::string ticket;
-    bool was_empty = false;  // there was no other ticket that could expire
+    bool was_empty = false;  // this ticket is the next one to expire
   };
   Issued Issue(Claim claim, SteadyTime now);
 

@@ -28,8 +28,8 @@ class WakeablePoll {
   // `path` is the socket's path, for messages.
   static absl::StatusOr<std::unique_ptr<WakeablePoll>> Create(std::string path);
 
-  // Watches a descriptor for `events` from now on, level-triggered. Its events carry `id`, which is not
-  // kWakeId.
+  // Watches a descriptor for `events` from now on, level-triggered. Its events carry `id`, which must
+  // differ from kWakeId.
   absl::Status Watch(int fd, uint32_t events, uint64_t id) { return Control(EPOLL_CTL_ADD, fd, events, id); }
   // Changes the events of a watched descriptor.
   absl::Status Change(int fd, uint32_t events, uint64_t id) { return Control(EPOLL_CTL_MOD, fd, events, id); }
@@ -38,10 +38,10 @@ class WakeablePoll {
   // Returns the events of ready descriptors, which stay until the next call.
   std::span<const epoll_event> Wait(SteadyTime until);
 
-  // Ends the running Wait, or else the next Wait. Takes no lock.
+  // Ends the running Wait or, if none runs, the next Wait. Takes no lock.
   void Wake();
-  // A descriptor of the same eventfd. A write to this descriptor has the effect of Wake, also after this
-  // object was destroyed.
+  // A descriptor of the same eventfd. A write to this descriptor has the effect of Wake. After this
+  // object was destroyed, a write has no effect.
   absl::StatusOr<UniqueFd> DuplicateWake() const;
 
  private:
