@@ -11,7 +11,7 @@
 // The retirement of the earlier version is final. If the ingest fails afterwards, host memory keeps the new
 // chunks as a partial replica, and a GPU keeps nothing.
 //
-// With a gate (core/replicas/commit_gate.h), processes may be attached to the replica:
+// With a gate (core/replicas/commit_gate.h), processes may be attached to the replica. There are three steps:
 //   1. The ingest makes and verifies each chunk, and keeps the values that differ from the earlier version
 //      (scatter_plan.h). The earlier version does not change.
 //   2. When all holders are in the gate, the ingest retires the replica.
@@ -43,13 +43,13 @@ inline constexpr std::string_view kAdvanceLane = "advance";
 class Advance {
  public:
   // Advances the replica of the artifact `base_id` at the ingest's location. Both versions must have the same
-  // image size and chunk size. If the replica cannot be advanced, a `required` advance fails the ingest, and
-  // any other advance makes the wanted version in new memory. If the location has no replica of `base_id`,
-  // both use new memory.
+  // image size and chunk size. If the location has no replica of `base_id`, the new version gets new memory.
+  // If the location has a replica of `base_id` that cannot be advanced, a `required` advance fails the
+  // ingest, and any other advance uses new memory.
   Advance(std::string base_id, bool required) : base_id_(std::move(base_id)), required_(required) {}
   // A required advance of the replica `held_replica`. The replica is retired when all its holders are in
-  // `gate`. If the location already has a replica of the wanted version, that replica is a source. That
-  // source is removed when the advanced replica is ready.
+  // `gate`. If the location already has a replica of the wanted version, the ingest uses that replica as a
+  // source, and then replaces that replica with the advanced replica.
   Advance(std::string base_id, std::string held_replica, std::shared_ptr<CommitGate> gate)
       : base_id_(std::move(base_id)),
         held_replica_(std::move(held_replica)),

@@ -5,8 +5,8 @@
 //   committing:  Place keeps the values of a chunk that differ from the base; Finish writes all kept values
 //                over the base when all holders of the base are in the gate
 //
-// Threading as for any Destination. A committing destination retires the base in Finish. An error before the
-// retirement leaves the base unchanged.
+// The threading is that of any Destination. A committing destination retires the base in Finish. An error
+// before the retirement leaves the base unchanged.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ std::unique_ptr<Destination> MakeAdvancingDestination(std::shared_ptr<const Host
                                                       DestinationBuffers buffers);
 
 struct CommitOptions {
-  std::shared_ptr<Advance> advance;  // with a gate
+  std::shared_ptr<Advance> advance;  // an advance with a gate
   std::shared_ptr<const ReplicaLease> base;
   std::function<void()> wake;  // called when a holder enters the gate (CommitGate::Staged)
   // Waits until all leases on `base` belong to holders in the gate, and then retires `base`. An error leaves

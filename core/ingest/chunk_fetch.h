@@ -1,7 +1,7 @@
 // ChunkFetch: the fetch, verification and placement of one chunk. SourceInUse: a source of an ingest.
 //
 // SourceSet (source_set.h) owns both. One thread at a time uses a ChunkFetch. The ingest's mutex guards the
-// fields that say this.
+// fields that are marked as guarded below.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct ChunkFetch {
   bool compared = true;  // for a known artifact: the digests were compared with the manifest
   // Guarded by the ingest's mutex.
   bool taken_back = false;      // cancelled because another source would deliver the chunk sooner
-  bool completed_once = false;  // if the source does not block: StartFetch returned, or `done` was called
+  bool completed_once = false;  // StartFetch returned or `done` was called; unused if the source blocks
 };
 using FetchPtr = std::shared_ptr<ChunkFetch>;
 
@@ -57,8 +57,8 @@ struct SourceInUse {
   bool blocks = true;     // a fetch occupies a slot
   bool end_seen = false;  // the end of `availability` was seen; guarded by the ingest's mutex
   // The fields below belong to SourceSet.
-  int index = 0;                    // of this source in the picker
-  std::vector<FetchPtr> under_way;  // in flight
+  int index = 0;                    // this source's index in the picker
+  std::vector<FetchPtr> under_way;  // the fetches in flight
   int refusals = 0;                 // consecutive FAILED_PRECONDITION answers
   uint32_t delivered = 0;           // chunks that were placed
   // A chunk was taken back from this source, and the source has delivered no chunk since then.

@@ -8,9 +8,9 @@
 //   uploaded   to a GPU, from page-locked memory of this node: the chunk is copied to its place
 //   written    to a GPU, from another host or from a difference: the source writes the chunk to its place
 //
-// On the last three paths, the GPU digests a compared chunk in its place. These paths do not use the host's
-// processor; "copied" and "written" also use no host memory. If one of these paths fails, the source uses
-// fallback() from then on. A fetch through the host shows whether the source is at fault.
+// On the last three paths, the GPU digests each chunk to be compared when it is in its place. These paths do
+// not use the host's processor; "copied" and "written" also use no host memory. If one of these paths fails,
+// the source uses fallback() from then on. The fallback shows whether the source is at fault.
 //
 // Thread-safe; only one thread at a time may use the same chunk. The caller holds no lock.
 #pragma once

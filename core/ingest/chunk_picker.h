@@ -2,29 +2,29 @@
 // missing, requested, fetched and done.
 //
 // Rarest first (as in BitTorrent). Of the chunks that a source has, the picker takes the chunk that the
-// smallest number of the ingest's other sources have. A tie goes to a chunk of this receiver's share of the
-// source, and then to a random chunk. Different receivers of a source have different shares, so that the
-// receivers can exchange chunks.
+// smallest number of the ingest's other sources have. In a tie, the picker prefers the chunks of this
+// receiver's share, and then takes a random chunk. Each receiver of a source has a share of the image's
+// chunks. The shares differ, so that the receivers can exchange chunks.
 //
 // Sources in memory of this host (`at_hand`). Other sources are asked only for chunks that no source at hand
-// has.
+// has. This rule and the next rule ignore the chunks of a stalled source.
 //
-// Sources outside the cluster (`outside`). All receivers together should read each chunk once. Such a source
-// is asked only for chunks that no other source has, this receiver's share first. Another receiver may
-// already be fetching such a chunk. So the picker requests fewer of these chunks at once when fewer are left.
+// Sources outside the cluster (`outside`). All receivers together should read each chunk from there once.
+// Such a source is asked only for chunks that no cluster source has, this receiver's share first. Another
+// receiver may be fetching such a chunk. So the picker requests fewer of them at once when fewer are left.
 //
-// Windows. Any other source gets only as many requests at once as keep the source busy at its measured rate.
+// Windows. A source in the cluster gets only as many requests at once as keep it busy at its measured rate.
 //
 // Stalls. A source that has delivered nothing for much longer than usual is stalled. The picker takes a chunk
 // back from a stalled source if another source has the chunk. Until the stalled source delivers a chunk, the
-// picker asks it only for chunks that no other source has. Before any source has delivered a chunk, the limit
-// is a fixed time. The first delivered chunk gives a better limit for all sources.
+// picker asks it only for chunks that no other source has. Before any source has delivered a chunk, a source
+// stalls after a fixed time. The first delivered chunk gives a better limit for all sources.
 //
 // End of the image. A slow source gets no request if faster sources have every missing chunk, and would
 // deliver these chunks before the slow source delivers its next chunk. The measured rates decide this.
 //
 // Each chunk is requested from one source at a time. The calls for a chunk are Take, Fetched and Done.
-// PutBack may follow Take or Fetched instead of the next call.
+// PutBack may replace Fetched, or may replace Done.
 //
 // No clock and no threads: the same calls give the same results for the same seed. The picker reads
 // availabilities, which other threads may write at the same time. Thread-compatible.
@@ -47,8 +47,8 @@ class ChunkPicker {
   struct Source {
     // The chunks that the source has; null: every chunk. Must have as many chunks as the picker.
     std::shared_ptr<const Availability> availability;
-    int max_fetches = 1;    // requests in flight; more do not increase the source's rate
-    bool in_order = false;  // reads a disk: the lowest chunk first, without a window
+    int max_fetches = 1;    // max requests in flight; more requests do not increase the source's rate
+    bool in_order = false;  // for a disk: takes the lowest chunk first, without a window
     bool at_hand = false;   // in memory of this host
     bool outside = false;   // outside the cluster
     // This receiver's number among the `shares` receivers of the source, counted from 0. `shares` is at most
@@ -58,7 +58,7 @@ class ChunkPicker {
   };
   struct Taken {
     uint32_t chunk = 0;
-    bool again = false;  // whether the chunk is taken for the first time after it was put back
+    bool again = false;  // true at the first Take after the first PutBack of the chunk
     friend bool operator==(const Taken&, const Taken&) = default;
   };
   struct Fetch {
@@ -125,8 +125,8 @@ class ChunkPicker {
     Source source;
     bool removed = false;
     bool stalled = false;
-    // Set if the source counted as stalled before any measurement: the time without a chunk at that moment.
-    // Zero: not set.
+    // If the source was found stalled before any source was measured: how long it had then delivered nothing.
+    // Zero after a measurement, and if the source was not found stalled.
     absl::Duration guessed_after = absl::ZeroDuration();
     uint32_t fetched = 0;  // chunks
     uint32_t known = 0;    // the availability's count when `has` was read

@@ -33,8 +33,8 @@ class ChunkVerifier {
   // Whether this chunk of this source needs a BLAKE3 digest, too.
   bool WantsBlake3(const SourceInfo& source, uint32_t chunk) const;
 
-  // INVALID_ARGUMENT if a first ingest has a nonzero byte of padding in the chunk. Always OK in later
-  // ingests.
+  // INVALID_ARGUMENT if a first ingest has a nonzero byte of padding in the chunk. Always OK for a
+  // known artifact.
   absl::Status CheckPadding(const ChunkRequest& request) const;
 
   struct Verdict {

@@ -47,7 +47,7 @@ class Destination {
   virtual bool places() const = 0;
   // The memory into which to fetch a range. May block for a staging buffer until the context ends.
   virtual absl::StatusOr<ChunkBuffer> Acquire(const RequestContext& context, ByteRange range) = 0;
-  // Copies the bytes of a range to their place, or begins to. `bytes` must not change until the caller has
+  // Copies a range to its place, or begins the copy. `bytes` must not change until the caller has
   // called or destroyed the returned function; both wait for the copy. An error is the destination's fault:
   // another source would not help.
   virtual absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) = 0;

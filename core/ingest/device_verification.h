@@ -1,5 +1,5 @@
 // Selects which chunks to compare with the manifest when chunks are copied from GPU to GPU without the host.
-// All other chunks are always compared. Pure functions.
+// Chunks that are not copied in this way are always compared. Pure functions.
 #pragma once
 
 #include <cstdint>

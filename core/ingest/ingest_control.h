@@ -5,7 +5,7 @@
 // the stalled source at the end of the ingest. If all sources stall, the control asks the provider for a
 // better source; the slow sources stay in use.
 //
-// If no source has a missing chunk and no fetch is in flight, the ingest waits. If the wait lasts too long
+// If all sources lack all missing chunks and no fetch is in flight, the ingest waits. If the wait is too long
 // (missing_chunk_stall.h), the control gives up all sources and asks the provider for other sources.
 //
 // Used only on the control thread (IngestPipeline::Run). Slots may call only NextTime, IsAlone and NoteStall,
@@ -40,7 +40,7 @@ class IngestControl {
   using Step = std::function<void()>;
   // Destroys a source that is no longer used.
   Step RetireStep();
-  // The most urgent other step.
+  // The most urgent step other than RetireStep.
   Step NextStep(SteadyTime now);
   // The time at which to call NextStep again even if no event happens.
   SteadyTime NextTime() const;

@@ -25,7 +25,7 @@ namespace tensorcast {
 
 class IngestJob {
  public:
-  // Makes a job with one interest, of the caller with the context `first`.
+  // Makes a job with one interest, which belongs to the first caller. `first` is this caller's context.
   IngestJob(IngestRequest request, const RequestContext& first);
   IngestJob(const IngestJob&) = delete;
   IngestJob& operator=(const IngestJob&) = delete;
@@ -42,7 +42,7 @@ class IngestJob {
 
   // Notes that the job begins to run.
   void Start();
-  // The report so far. The numbers of verified and refetched chunks are only in the final report.
+  // The report so far. Only the final report counts verified and refetched chunks.
   TransferReport ReportSoFar() const;
 
   // The current context of the ingest: the latest deadline of all callers, the job's own cancellation, and
@@ -95,7 +95,7 @@ class IngestJob {
   mutable absl::Mutex mutex_;
   SteadyTime deadline_ ABSL_GUARDED_BY(mutex_);
   SteadyTime start_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const ProcessTime::Watch> process_ ABSL_GUARDED_BY(mutex_);  // while the job runs
+  std::shared_ptr<const ProcessTime::Watch> process_ ABSL_GUARDED_BY(mutex_);  // set while the job runs
   std::string replica_id_ ABSL_GUARDED_BY(mutex_);
   int interests_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);

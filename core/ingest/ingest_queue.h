@@ -3,9 +3,9 @@
 // So there can be more than `max_running` threads.
 //
 // A place is an artifact and a location. At most one ingest works on a place. A request joins the ingest of
-// its place if that ingest brings all wanted chunks and is not being cancelled. Otherwise the request becomes
-// a job that waits for the place. The job is queued when the previous job is done with the replica, and
-// continues from that replica (ReplicaTable::TakeOver).
+// its place if that ingest brings all wanted chunks and is not being cancelled. A request that cannot join
+// becomes a job that waits for the place. This job is queued when the previous job is done with the replica,
+// and continues from that replica (ReplicaTable::TakeOver).
 //
 // The queue makes a thread when a job needs a thread, and keeps the thread until Stop. A waiting job that
 // continues is not queued again, even if more than `max_running` jobs then run for a time.
@@ -42,7 +42,7 @@ namespace tensorcast {
 
 class IngestQueue {
  public:
-  // All pointers must outlive the queue. At most `max_running` jobs run, not counting jobs that wait.
+  // All pointers must outlive the queue. About `max_running` jobs run at a time (see above).
   IngestQueue(ReplicaTable* table, const IngestRunner* runner, ReplicaRemoval* removal, Notifier* notifier,
               int max_running);
   ~IngestQueue() { Stop(); }
@@ -51,9 +51,9 @@ class IngestQueue {
   // Cancels every ingest and waits for the threads. Later requests are CANCELLED.
   void Stop();
 
-  // Returns a replica that is ready or has the wanted chunks. If there is none, joins an ingest of the
-  // replica, or starts a new ingest. A new artifact always gets a new ingest. RESOURCE_EXHAUSTED if the queue
-  // has no thread and cannot start a thread.
+  // Returns a replica that is ready or has the wanted chunks. If there is none, joins or starts an ingest. A
+  // new artifact always gets a new ingest. Ignores existing replicas if the advance has a gate (advance.h).
+  // RESOURCE_EXHAUSTED if the queue cannot start its first thread. Also errors of IngestRunner::Check.
   absl::StatusOr<std::unique_ptr<PendingReplica>> Request(const RequestContext& context,
                                                           IngestRequest request);
   // Cancels the ingests of a deleted artifact. A replica that such an ingest still completes is removed.

@@ -28,13 +28,13 @@ struct IngestRequest {
   // Gives sources for chunks that no other replica of this node has. Must be set for a first ingest. May be
   // null for a known artifact: the ingest then uses only this node's replicas.
   std::shared_ptr<SourceProvider> sources;
-  bool wait_for_space = false;  // wait until the deadline for leases to end, instead of failing
+  bool wait_for_space = false;  // if space is short, also wait for leases to end, up to the deadline
   ImageLayout new_layout;       // this and the next two: only for a first ingest
   std::map<std::string, std::string> new_metadata;
   ArtifactKind new_kind = ArtifactKind::kTensors;
   // For a first ingest; may be null. Called at most once, on a thread of the engine, with the id of the new
   // artifact. The call comes before the new replica is ready, or before the ingest uses an existing replica
-  // instead. May block.
+  // of the artifact. May block.
   std::function<void(const std::string& artifact_id)> on_identified;
   // Only for a known artifact in host memory: the chunks to bring, ascending. Not set: all chunks. The result
   // is a partial replica if chunks of the image are then still missing.

@@ -43,10 +43,10 @@ struct IngestPlan {
   DeviceVerification device_verification = DeviceVerification::kFull;
   bool distrust_other_hosts = false;  // also compare BLAKE3 for chunks from another host
   std::optional<int> numa_node = {};  // the slots run near this node; Run's own thread does not
-  // If for this time no source has a missing chunk and no fetch is in flight, all sources are given up.
+  // All sources are given up if they lack all missing chunks for this time while no fetch is in flight.
   absl::Duration peer_timeout = absl::InfiniteDuration();
   uint64_t seed = 0;                        // for the random order of chunks
-  std::function<RequestContext()> context;  // returns the current context; its cancellation never changes
+  std::function<RequestContext()> context;  // the current context, always with the same cancellation
   // Called when a chunk is placed. `verified` is false if the policy left the chunk unverified.
   std::function<void(uint32_t chunk, bool verified)> on_chunk;
   // Called on Run's thread with a text for people, which names what the ingest waits for. Empty: the ingest
@@ -72,11 +72,11 @@ struct IngestState {
   SlotScheduler slots ABSL_GUARDED_BY(mutex);
   MissingChunkStall idle ABSL_GUARDED_BY(mutex);
   absl::Status failed ABSL_GUARDED_BY(mutex);  // the error that ends the whole ingest
-  // Set while the provider is asked for sources that the ingest may no longer need. Cancels the call to the
+  // Set while the ingest has a source and the provider is asked for another source. Cancels this call to the
   // provider.
   std::optional<Cancellation> asking ABSL_GUARDED_BY(mutex);
   std::string told_waiting ABSL_GUARDED_BY(mutex);  // the last text for on_wait
-  // Numbers of chunks, for IngestOutcome.
+  // Counts of chunks, for IngestOutcome.
   uint32_t reassigned ABSL_GUARDED_BY(mutex) = 0;
   uint32_t verified ABSL_GUARDED_BY(mutex) = 0;
 };

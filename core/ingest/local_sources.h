@@ -38,7 +38,7 @@ struct LocalSourcesOptions {
   WideBroadcasts* wide_broadcasts = nullptr;
   bool same_location = false;  // a replica at the receiver's location is a source, too
   // The ingest that uses the sources. If the ingest writes to a GPU, `receiver` has the GPU's memory, and the
-  // ingest takes part in broadcasts.
+  // ingest takes part in broadcasts (core/broadcast).
   BroadcastReceiver receiver;
 };
 
@@ -55,7 +55,7 @@ class LocalSources final : public NodeProvider {
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
  private:
-  // A source of the chunks that a broadcast delivers; null if there is no member, or if the source cannot be
+  // A source of the chunks that a broadcast delivers; null if `member` is not set, or if the source cannot be
   // opened.
   std::unique_ptr<ChunkSource> OpenArrived(std::optional<BroadcastMember> member);
   absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const std::shared_ptr<ReplicaLease>& lease) const;

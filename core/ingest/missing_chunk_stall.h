@@ -1,6 +1,6 @@
-// Decides when an ingest gives up its sources: when no source has had a missing chunk for the time `limit`. A
-// source that joins or leaves does not restart the limit. So receivers that lack the same chunk do not keep
-// each other waiting.
+// An ingest gives up its sources when all sources have lacked all missing chunks for the time `limit`. This
+// class finds that moment. A source that joins or leaves does not restart the limit. So receivers that lack
+// the same chunk do not keep each other waiting.
 //
 // A source that joins near the end of the limit still gets a short time to announce its chunks: at least half
 // a second, or a quarter of the limit if that is shorter.
@@ -29,7 +29,7 @@ class MissingChunkStall {
     if (idle()) dry_ += now - since_;
     since_ = ends_ = SteadyTime::InfiniteFuture();
   }
-  // No source has a missing chunk, and no fetch is in flight.
+  // All sources lack all missing chunks, and no fetch is in flight.
   void NoteNothing(SteadyTime now) {
     if (idle()) return;
     since_ = now;

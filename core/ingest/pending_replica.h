@@ -27,8 +27,8 @@ class PendingReplica {
   // this object.
   PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
   // For an ingest. Owns one interest in the job until this object is destroyed or `context` is cancelled.
-  // `whole`: all chunks are wanted. If not, a partial replica is enough. `table` must outlive this object,
-  // unless the job failed.
+  // With `whole`, all chunks are wanted; without it, a partial replica is enough. `table` must outlive this
+  // object, unless the job failed.
   PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job, const RequestContext& context,
                  bool shared, bool whole);
   PendingReplica(const PendingReplica&) = delete;
@@ -39,8 +39,8 @@ class PendingReplica {
   // a replica that has at least these chunks (ReplicaLease::availability). NOT_FOUND if the replica was
   // removed meanwhile.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Wait(const RequestContext& context);
-  // Calls `callback` once: on an engine thread when the ingest ends, or at once if no ingest is running. Wait
-  // then does not block. The destructor drops the callback, but a call that has begun may still run.
+  // Calls `callback` once, on an engine thread when the ingest ends, or at once if no ingest runs. In the
+  // callback Wait does not block. The destructor drops the callback, but cannot stop a call that has begun.
   void OnDone(std::function<void()> callback);
   TransferProgress progress() const;
   // The finished transfer; nullopt if the replica existed already.
@@ -50,8 +50,8 @@ class PendingReplica {
   void Abandon(const absl::Status& why);
   // Whether another caller started the ingest.
   bool shared() const { return shared_; }
-  // Whether the ingest has ended with a replica that it made. False if an existing replica of the same
-  // artifact is used instead.
+  // Whether the ingest has ended with a replica that it made. False if the result is a replica of the same
+  // artifact that existed already.
   bool made() const;
   // The span of the ingest; not valid if there was no ingest.
   TraceContext ingest() const;

@@ -35,7 +35,7 @@ namespace tensorcast {
 
 struct IngestOutcome {
   absl::Status status;
-  std::vector<ChunkDigests> digests;  // if the status is OK: of every chunk that was fetched
+  std::vector<ChunkDigests> digests;  // the digests of every fetched chunk, if the status is OK
   std::vector<SourceChange> changes;
   std::vector<SourceFailure> untold;  // sources that were given up and not yet reported to the provider
   uint32_t refetched_chunks = 0;
@@ -52,7 +52,7 @@ class IngestPipeline {
   IngestOutcome Run();
 
  private:
-  // The next work of a thread, which runs without the lock. Null: the ingest is over.
+  // The next work of a thread; the work runs without the lock. Null: the ingest is over.
   using Step = std::function<void()>;
 
   void TakeSteps(bool in_control);

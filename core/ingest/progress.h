@@ -78,7 +78,7 @@ class ProgressTracker {
   void Answered(StageClock& clock);
   // A chunk of the source with this clock was placed.
   void AddDone(StageClock& clock, uint64_t bytes);
-  // Empty: the ingest does not wait for a source.
+  // `what` is for people: a source, space or chunks. Empty: the ingest does not wait.
   void SetWaitingFor(const std::string& what);
   TransferProgress Get() const;
   // Adds the bytes done, the reports of all sources so far, and the times in which the ingest was idle or
@@ -95,7 +95,7 @@ class ProgressTracker {
   BusyTime under_way_ ABSL_GUARDED_BY(mutex_);
   SteadyTime first_took_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   SteadyTime last_ended_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  // The number of waits for memory, and of chunks that are requested from sources. If only the first number
+  // The number of waits for memory, and the number of chunks that are requested now. If only the first number
   // is positive, the ingest waits for buffers.
   int wait_for_buffer_ ABSL_GUARDED_BY(mutex_) = 0;
   int requested_ ABSL_GUARDED_BY(mutex_) = 0;

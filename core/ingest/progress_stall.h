@@ -16,7 +16,7 @@ namespace tensorcast {
 
 class ProgressStall {
  public:
-  // `chunks` is the number of chunks that the sources have now, summed over all sources.
+  // `chunks` is the sum over all sources of the chunks that each source has delivered, or that it has now.
   void Note(uint64_t chunks, SteadyTime now) {
     if (!watched_.has_value()) watched_ = {.since = now, .grew = now, .at_first = chunks, .chunks = chunks};
     if (chunks == watched_->chunks) return;
@@ -46,7 +46,7 @@ class ProgressStall {
   static constexpr int kPatienceChunks = 4;
 
   absl::Duration Patience() const {
-    // A source that left takes its chunks out of the sum.
+    // The sum can fall when a source leaves.
     if (watched_->chunks <= watched_->at_first) return min_patience_;
     const auto came = static_cast<int64_t>(watched_->chunks - watched_->at_first);
     return std::max(min_patience_, kPatienceChunks * (watched_->grew - watched_->since) / came);

@@ -1,8 +1,8 @@
 // The providers of the sources of one ingest: first the providers of this node in order, then the caller's
 // provider.
 //
-// The chain asks a provider of this node while no source of that provider is in use. When the chain asks the
-// next provider depends on the sources that the provider gave:
+// The chain asks a provider of this node while no source of that provider is in use. The sources that the
+// provider gave decide when the chain asks the next provider:
 //   every chunk, now or later   after the time Given::alone, which is longer for faster sources
 //   only some chunks            at once
 // After a later provider was asked, an earlier provider is not asked again. A chain without a caller's

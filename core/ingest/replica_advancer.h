@@ -41,15 +41,15 @@ class ReplicaAdvancer {
   // Returns the destination that writes over the earlier version. Without a gate, first retires the earlier
   // version and begins `request.advance`. With a gate, the destination retires the earlier version in Finish.
   //
-  // Null if the request has no advance. Null, too, if the earlier version cannot be advanced and the advance
-  // is not required, or if a required advance without a gate finds no earlier version. `progress` then
-  // reports the reason, and the image needs new memory.
+  // If null is returned, the image needs new memory. Null if the request has no advance. Also null, with the
+  // reason in `progress`, if an advance that is not required fails, or if a required advance without a gate
+  // finds no earlier version.
   //
   // Errors of a required advance: FAILED_PRECONDITION, RESOURCE_EXHAUSTED (no room for a buffer),
   // UNAVAILABLE, and with a gate NOT_FOUND. CANCELLED or DEADLINE_EXCEEDED if the context ends.
   //
-  // `space` is the request for the new memory. `partial`: this node already has a partial replica of the
-  // wanted version.
+  // `space` is the request for the image's new memory; buffers use its context, too. `partial`: this node
+  // already has a partial replica of the wanted version.
   absl::StatusOr<std::unique_ptr<Destination>> TakeBase(const IngestRequest& request,
                                                         const AllocationRequest& space, bool partial,
                                                         ProgressTracker& progress) const;
@@ -65,7 +65,7 @@ class ReplicaAdvancer {
                                               RetirementRequest retirement, StagingRing* staging,
                                               std::unique_ptr<StagingRing> own,
                                               std::unique_ptr<StagingRing> reads) const;
-  // Whether this process may write to the memory, because this pool made all segments of the memory. (Two
+  // True if this pool made all segments of the memory, so that this process may write to the memory. (Two
   // replicas never share memory.)
   bool IsOwn(const HostAllocation& memory) const;
   // Buffers for one ingest: several if the pool has room, else one, for which replicas may be evicted.

@@ -32,9 +32,9 @@ class ScatterPlan {
 
   explicit ScatterPlan(Allocate allocate) : allocate_(std::move(allocate)) {}
 
-  // Keeps the values that turn `there` into `wanted`. `there` has the bytes of the earlier image at `offset`,
-  // or a copy of them. `wanted` may be freed after the call. Errors are those of Allocate. REQUIRES: `there`
-  // and `wanted` have the same size, and these bytes are contiguous in the memory that Scatter writes later.
+  // Keeps the values that turn the span `there` into the span `wanted`. `there` has the bytes of the earlier
+  // image at `offset`, or a copy of them. `wanted` may be freed after the call. Errors are those of Allocate.
+  // REQUIRES: both spans have the same size, and these bytes are contiguous in the image that Scatter gets.
   absl::Status Add(uint64_t offset, std::span<const std::byte> there, std::span<const std::byte> wanted);
 
   // Writes what was added, on up to `threads` threads.

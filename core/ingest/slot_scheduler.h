@@ -6,7 +6,7 @@
 //   3. request another chunk; if chunks need buffers, only one slot at a time waits for a buffer
 //
 // After a step, a slot asks for the next step itself. So other slots wake only if there are several steps to
-// take. The control thread wakes only if a source joins or leaves, or if no source has a missing chunk.
+// take. This class wakes the control thread if a source joins or leaves, or if no source has a missing chunk.
 //
 // Has no threads and no clock; the ingest's mutex guards it. Thread-compatible.
 #pragma once
@@ -19,7 +19,7 @@ namespace tensorcast {
 
 class SlotScheduler {
  public:
-  // `buffers`: chunks need buffers.
+  // `buffers` is true if chunks need buffers.
   explicit SlotScheduler(bool buffers) : buffers_(buffers) {}
 
   // --- events
@@ -37,7 +37,7 @@ class SlotScheduler {
   FetchPtr TakeArrived();
   FetchPtr TakeToAwait();  // the caller must then call EndAwait
   // Whether another chunk may be requested while `under_way` chunks are in flight and `slots` slots run. If
-  // true, the caller must call Took, with whether it took a chunk.
+  // true, the caller must call Took; `any` says whether the caller took a chunk.
   bool MayTake(int slots, int under_way) const;
   void Took(bool any);
 

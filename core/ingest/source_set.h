@@ -5,7 +5,7 @@
 // the source after its last fetch was removed. TakeRetired also returns a source that has delivered all its
 // chunks and will get no more chunks.
 //
-// The calls for a fetch: Take; Fetched, if the bytes arrive; Done or PutBack; Remove.
+// The calls for a fetch are, in this order: Take; Fetched, if the bytes arrive; Done or PutBack; Remove.
 //
 // Thread-compatible. The caller cancels the returned fetches and destroys the returned sources without the
 // pipeline's lock.
@@ -33,7 +33,7 @@ class SourceSet {
   SourceSet(const SourceSet&) = delete;
   SourceSet& operator=(const SourceSet&) = delete;
 
-  // Adds a source, and sets only the fields that belong to the set.
+  // Adds a source, and sets only the fields of SourceInUse that belong to SourceSet (chunk_fetch.h).
   void Add(std::unique_ptr<SourceInUse> source);
   // Removes and returns a source without a fetch in flight. Either the source was given up, and has a
   // `failure`, or the source has no more chunks to deliver, and has no `failure`. Null if there is no such
@@ -50,13 +50,13 @@ class SourceSet {
   void Fetched(ChunkFetch& fetch, SteadyTime now);  // the chunk's bytes arrived
   void Done(ChunkFetch& fetch);                     // the chunk is placed
   void PutBack(ChunkFetch& fetch);                  // the chunk is missing again
-  void CountLost(ChunkFetch& fetch);                // after PutBack, if its source was at fault
+  void CountLost(ChunkFetch& fetch);                // counts a chunk that its source lost; after PutBack
   void Remove(ChunkFetch& fetch);                   // REQUIRES: done or put back
   // Fetches to cancel because another source would deliver their chunk sooner.
   [[nodiscard]] std::vector<Cancellation> TakeBackOverdue(SteadyTime now);
   std::vector<Cancellation> UnderWay() const;
-  // Marks overtaken sources as given up, but keeps at least one source. Called at the end, when no fetch is
-  // in flight.
+  // Marks sources that are `overtaken` (chunk_fetch.h) as given up, but keeps at least one source. Called at
+  // the end, when no fetch is in flight.
   void GiveUpOvertaken();
 
   // All sources, including those that are being given up.
