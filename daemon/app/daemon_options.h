@@ -53,8 +53,8 @@ struct DaemonOptions {
   int max_connections = 16384;       // max at each gRPC address, and at the handle socket
   std::string state_dir;
 
-  std::string global_store;        // address of the global store; for a daemon that works alone, of the
-                                   // embedded global store
+  std::string global_store;        // address of the global store; a daemon that works alone has the
+                                   // address of its embedded global store
   std::string global_store_label;  // for people; empty: the address
   // Called once, on a thread of the daemon, when another process took over the node. The daemon serves until
   // Shutdown. The function must not call Shutdown. May be empty.
@@ -77,15 +77,15 @@ struct DaemonOptions {
   DeviceRuntime* devices = nullptr;  // tests set it to replace `gpus`; must outlive the daemon
   HelperOptions broadcasts;          // between GPUs
   DiskOptions disk;
-  std::string difference_base = "none";  // for puts that name no base: auto or none
+  std::string difference_base = "none";  // auto or none; applies to puts that name no base
   bool advance = false;                  // replication tasks write over the earlier version if possible
   objects::OriginOptions origins;
   objects::ArchiveOptions archives;
   EngineOptions engine;
   HandleServer::Options handles;
   OriginComparer::Options comparer;
-  int serving_buffers = 8;  // of 2 MiB, for serving replicas on GPUs and disks
-  // Transfers that take longer, from request to end, are slow: the daemon exports their traces.
+  int serving_buffers = 8;  // buffers of 2 MiB, for serving replicas on GPUs and disks
+  // Transfers that take this long or longer, from request to end, are slow: the daemon exports their traces.
   absl::Duration slow_transfer = absl::Seconds(30);
   rpc::ProcessFacts process;  // shown to operators
 

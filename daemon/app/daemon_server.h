@@ -21,8 +21,8 @@ namespace tensorcast::daemon {
 class DaemonServer {
  public:
   // Returns when the daemon serves. The daemon registers with the global store in the background.
-  // FAILED_PRECONDITION when another daemon uses the state directory; RESOURCE_EXHAUSTED when the pool does
-  // not fit in the host's memory.
+  // INVALID_ARGUMENT when a required option is missing; FAILED_PRECONDITION when another daemon uses the
+  // state directory; RESOURCE_EXHAUSTED when the pool does not fit in the host's memory.
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Start(DaemonOptions options);
   ~DaemonServer();  // calls Shutdown with a deadline that has passed
 

@@ -21,14 +21,14 @@ namespace tensorcast::daemon {
 // trusted fabric connects this node's GPUs to other nodes. `devices` must outlive the broadcaster.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);
 
-// Opens the transports of `lanes` in their order and registers the pool; `pool` and `devices` must outlive
-// the transports. INVALID_ARGUMENT when a name is not a transport, UNAVAILABLE when a transport cannot be
-// opened on this host.
+// Opens the transports of `options.lanes` in that order and registers the pool with them. `pool` and
+// `devices` must outlive the transports. INVALID_ARGUMENT when a name is not a transport, UNAVAILABLE when
+// a transport cannot be opened on this host.
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime* devices, HostPool& pool);
 
-// The rate of the interfaces with the advertised addresses, in Mbit/s per direction: the sum of the rates
-// below `sysfs`, at most the send limit in the options. 0: unknown.
+// Returns the rate of the interfaces with the advertised addresses, in Mbit/s per direction: adds the rates
+// below `sysfs`, and returns at most the send limit in the options. 0: unknown.
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs = "/sys");
 
 }  // namespace tensorcast::daemon

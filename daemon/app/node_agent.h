@@ -43,7 +43,7 @@ class NodeAgent : public LinkedNode {
  private:
   const Options options_;
   SteadyTime heartbeat_began_ = SteadyTime::InfinitePast();
-  std::atomic<bool> evicting_ = false;     // the evictions of an earlier heartbeat still run
+  std::atomic<bool> evicting_ = false;     // true while the evictions of an earlier heartbeat run
   TaskLoop evictions_{"heartbeat evict"};  // destroyed first, since its tasks use the other members
 };
 

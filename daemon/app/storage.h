@@ -37,9 +37,9 @@ class Storage {
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
   // The rate limits, shared by all stores that read objects for this daemon.
   const std::shared_ptr<objects::ReadRates>& read_rates() const { return read_rates_; }
-  // Tells whether a shared object is immutable (OriginOptions::ParseImmutable).
+  // Tells whether an object outside this host is immutable (OriginOptions::ParseImmutable).
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
-  // null: daemon.archives is empty
+  // Null if daemon.archives is empty.
   const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }
   // The NUMA nodes of the devices; the pool is allocated near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }

@@ -22,8 +22,8 @@ namespace tensorcast::daemon {
 class ClusterEvictionGuard : public EvictionGuard {
  public:
   // Checks whether this node also has a packed file of the replica's artifact. True: the replica may be
-  // evicted even if the global store cannot be reached. An error: the listed file is damaged, so the replica
-  // must not be evicted.
+  // evicted even if the global store cannot be reached. An error: the packed file is damaged or cannot be
+  // read, so the replica must not be evicted.
   using DurableHere = std::function<absl::StatusOr<bool>(const ReplicaInfo&)>;
 
   // `client` and `link` must outlive the guard.

@@ -1,9 +1,9 @@
 // The calls that a daemon makes to the global store, without the RPC machinery; tests use a double.
 //
 // A call ends at its context's deadline and returns the global store's error unchanged. UNAVAILABLE, with the
-// store's address: the store cannot be reached, or is late with an answer that a healthy store gives at once.
-// When the store has been away for longer than kShortAbsence (with several stores: kTakeOver), the error says
-// not to retry (rpc/retry.h). An answer of an earlier leader (rpc/epoch.h) counts as no answer. Thread-safe.
+// store's address, means that the store cannot be reached, or is late with an answer that a healthy store
+// gives at once. When the store has been away for longer than kShortAbsence (with several stores: kTakeOver),
+// the error says not to retry. An answer of an earlier leader (rpc/epoch.h) counts as none. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ enum class Timeout : uint8_t {
 };
 
 // A path to an artifact: differences in the order in which to apply them. Each difference has a source now.
-// Empty if no path has fewer bytes than half the image.
+// `path` is empty if every path has at least half the image's bytes.
 struct FoundDifferences {
   std::vector<v1::Difference> path;
   // The manifests of the path's differences, as canonical bytes, not yet verified. The last manifests may be
@@ -41,7 +41,7 @@ struct FoundDifferences {
 };
 
 struct Copies {
-  std::vector<v1::Replica> replicas;  // the ready ones
+  std::vector<v1::Replica> replicas;  // the ready replicas
   bool has_origin = false;
   bool empty() const { return replicas.empty() && !has_origin; }
 };
@@ -69,9 +69,9 @@ class GlobalStoreClient {
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,
                                                                       const std::string& asking) = 0;
-  // Like PublishArtifact, but publishes `difference` in the same transaction: the manifest of a difference
-  // that makes the artifact. `first.difference_replica` is this node's replica of the difference.
-  // FAILED_PRECONDITION if the difference's base is gone; the caller may then call PublishArtifact.
+  // Like PublishArtifact, but also publishes, in the same transaction, a difference that makes the artifact.
+  // `difference`: the difference's manifest. `first.difference_replica`: this node's replica of the
+  // difference. FAILED_PRECONDITION if the base is gone; the caller may then call PublishArtifact.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(
       const RequestContext& context, const Manifest& manifest, const Manifest& difference,
       const v1::PublishArtifactRequest& first, const std::string& asking) = 0;
@@ -104,7 +104,7 @@ class GlobalStoreClient {
   virtual absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(
       const RequestContext& context, const v1::JoinBroadcastRequest& request) = 0;
 
-  // The time since the first failed call; zero while the store answers.
+  // The time since the first call that failed after the last answer; zero while the store answers.
   virtual absl::Duration away_for() const = 0;
   // Call this with the result of an RPC that other code made on the same channel. Records whether the store
   // answered, and returns the RPC's error in the form of the calls above. REQUIRES: the RPC began at `began`.
@@ -114,7 +114,7 @@ class GlobalStoreClient {
 };
 
 // While the store has been away for less time than this, failed calls may be retried. A restart of the store
-// takes less time.
+// takes less time than this.
 inline constexpr absl::Duration kShortAbsence = absl::Seconds(2);
 // Replaces kShortAbsence if there are several global stores. The next store leads within about three seconds
 // (global_store/metadata/etcd).

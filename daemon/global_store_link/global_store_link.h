@@ -48,7 +48,7 @@ class GlobalStoreLink {
   // Starts the thread. `node` must outlive the thread. Other nodes reach this node's service at
   // `grpc_address`. RESOURCE_EXHAUSTED if no thread can be started.
   absl::Status Start(LinkedNode* node, std::string grpc_address);
-  // Ends the thread. With `goodbye`, then tells the global store that this node now has no replicas.
+  // Ends the thread, and with `goodbye` then reports to the global store that this node has no replicas.
   // Idempotent.
   void Stop(bool goodbye);
 
@@ -61,7 +61,7 @@ class GlobalStoreLink {
   rpc::GrantKey grant_key() const;
   // The id in the global store's metadata; empty before the first registration.
   std::string cluster_id() const;
-  // OK while the global store accepts this node's reports; otherwise the reason.
+  // OK while the global store accepts this node's reports; otherwise the reason why it does not.
   absl::Status standing() const;
   // FAILED_PRECONDITION while the global store reports that another daemon took this node's place; the error
   // names that daemon.
@@ -76,7 +76,7 @@ class GlobalStoreLink {
   // at once with the error of CheckNotReplaced.
   absl::Status CheckIn(SteadyTime deadline);
   // Blocks until the global store has the changes that are in the feed now. UNAVAILABLE at the deadline,
-  // CANCELLED when the link stops, and the error of CheckNotReplaced.
+  // CANCELLED when the link stops, and the error of CheckNotReplaced when the node was replaced.
   absl::Status Flush(SteadyTime deadline);
 
  private:
@@ -123,7 +123,7 @@ class GlobalStoreLink {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heartbeat_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;  // finished without an error
+  uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;  // rounds that finished without an error
   absl::Status standing_ ABSL_GUARDED_BY(mutex_);
   absl::Status replaced_ ABSL_GUARDED_BY(mutex_);  // the result of CheckNotReplaced
   std::thread thread_;

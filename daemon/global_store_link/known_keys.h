@@ -1,4 +1,4 @@
-// Resolves keys: at the global store, or, while the global store does not answer, from this node's memory.
+// Resolves keys at the global store or, while the global store does not answer, from this node's memory.
 //
 // A node remembers the keys that it resolved, bound or watched, also across restarts. An answer from memory
 // is marked as unconfirmed: another node may have rebound or deleted the key.
@@ -45,34 +45,34 @@ class KnownKeys {
   // this object.
   KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
-  // Waits at most two seconds for the global store. If the store gives no answer or an older binding, returns
-  // the remembered binding, marked as unconfirmed. UNAVAILABLE instead with `confirmed`, or if no binding is
-  // remembered. NOT_FOUND if the global store does not have the key. `manifest`, if not null, gets the
-  // manifest of the returned artifact, or stays empty.
+  // Waits at most two seconds for each answer of the global store. If the store gives no answer or an older
+  // binding, returns the remembered binding, marked as unconfirmed; with `confirmed`, or if no binding is
+  // remembered, returns UNAVAILABLE. NOT_FOUND if the global store does not have the key. `manifest`, if not
+  // null, gets the manifest of the returned artifact, or stays empty.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
                                                  bool confirmed = false, std::string* manifest = nullptr);
 
   // The last binding that this node saw; nullopt if the key may have been unbound since then.
   std::optional<v1::Key> Find(const std::string& name);
 
-  // The next functions take answers of the global store. Pass an answer on after the function returned: the
-  // file then has no older binding of the key.
+  // The next functions take answers of the global store. Pass an answer on only after the function returned:
+  // from then on the file has no older binding of the key.
 
-  // An answer to a request made at `asked`.
+  // Takes an answer to a request made at `asked`.
   Order Note(const v1::Key& key, SteadyTime asked);
   // Like Note, for many keys. May ignore keys that are not remembered yet.
   void NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked);
-  // An answer of a watch that began at `began`. An older binding is never kCrossed.
+  // Takes an answer of a watch that began at `began`. Returns kOlder for every older binding.
   Order NoteWatched(const v1::Key& key, SteadyTime began);
   // A put bound the key. `key` has the binding's revision; `key.updated`: a time on this node's clock, after
-  // the binding. A repeated put gets the answer of the first put, so its revision may be older than the
-  // remembered revision.
+  // the binding. A repeated put gets the answer of the first put, so `key` may have an older revision than
+  // the remembered binding.
   void NotePut(const v1::Key& key, SteadyTime asked);
   // A watch reported that this binding was deleted, at `key.updated`.
   Order NoteDeletion(const v1::Key& key);
   // The key was deleted through this node.
   void NoteDeleted(const std::string& name, SteadyTime asked);
-  // The key is not bound. kCrossed if an answer noted since `asked` bound it.
+  // The key was found unbound. Returns kCrossed if an answer noted since `asked` bound the key.
   Order Forget(const std::string& name, SteadyTime asked);
 
   // Writes the file if a binding changed since the last write. A failure is logged, and the next call tries
@@ -81,8 +81,8 @@ class KnownKeys {
 
  private:
   struct Entry {
-    // Without an artifact id, the key is not known to be bound. A binding is then newer if it has a higher
-    // revision or was made after `updated`.
+    // Without an artifact id: the key is not known to be bound. A binding is then newer if it has a higher
+    // revision or was made after `key.updated`.
     v1::Key key;
     SteadyTime noted;
     bool exact = false;  // exactly this revision was deleted: any higher revision is newer

@@ -24,7 +24,7 @@ class LinkedNode {
   virtual void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* pools) = 0;
   // Sets the grants in use, and whether other nodes can reach this node.
   virtual void FillHeartbeat(v1::HeartbeatRequest* heartbeat) = 0;
-  // Called when the global store answered a heartbeat. The answer renews all work that it does not revoke.
+  // Called when the global store answered a heartbeat. The answer renews all grants that it does not revoke.
   virtual void OnHeartbeat(const v1::HeartbeatResponse& response) = 0;
 };
 

@@ -18,7 +18,7 @@
 
 namespace tensorcast::daemon {
 
-// A replica in its latest state, and the span in which it last changed (not valid without tracing).
+// A replica in its latest state, and the trace span of its last change (invalid without tracing).
 struct ReplicaChange {
   ReplicaInfo replica;
   TraceContext cause;

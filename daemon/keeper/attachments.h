@@ -27,7 +27,7 @@ void DropAttachment(KeeperClient& keeper, const Attachment& holder);
 // Records that the daemon no longer serves the holder's replica; clears holder.artifact_id.
 void NoteUnserved(KeeperClient& keeper, Attachment& holder);
 std::vector<std::string> NamesOf(const Attachment& holder);
-// Moves the holders that have not ended out of the keeper's descriptors.
+// Removes all attachments from `kept`, and returns those of processes that have not ended.
 std::vector<Attachment> TakeAttachments(std::vector<KeptDescriptor>& kept);
 
 }  // namespace tensorcast::daemon

@@ -4,7 +4,7 @@
 // The protocol, over a unix socket of the daemon's own user, has messages of 256 bytes: a letter, a name,
 // padding.
 //
-// - P: the keeper holds the attached descriptor under the name, in place of any earlier descriptor.
+// - P: the keeper holds the attached descriptor under the name, and releases an earlier one of that name.
 // - D: the keeper releases the descriptor of this name.
 // - L: the keeper answers with an N message for each name, with the descriptor attached, and then with E.
 //
@@ -40,7 +40,7 @@ struct KeptDescriptor {
 // Returns another descriptor of the same file, for the keeper.
 absl::StatusOr<UniqueFd> Duplicate(int fd);
 
-// Serves on `socket` until no daemon was connected for `linger`. Closes `ready_fd` once the socket listens.
+// Serves on `socket` until no daemon was connected for the time `linger`. Closes `ready_fd` when listening.
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd);
 
 // The daemon's client of the keeper. Starts a keeper if none runs. If the keeper was killed, starts another

@@ -14,8 +14,8 @@ namespace tensorcast::daemon {
 struct KeeperOptions {
   std::string kind = "off";                   // or "keeper"
   absl::Duration linger = absl::Minutes(10);  // max time that the keeper waits for a daemon
-  // Release kept replicas that do not fit in the host pool. If false, the start fails, and the error names
-  // these replicas.
+  // If true, kept replicas that do not fit in the host pool are released. If false, such replicas make the
+  // start fail, and the error names them.
   bool discard_kept = false;
 
   bool on() const { return kind == "keeper"; }

@@ -1,5 +1,5 @@
 // Keeps the host pool beyond the life of its daemon. The keeper holds the pool's segments, a record of each
-// ready replica, and the attached processes. The next daemon takes them back.
+// ready replica, and a pidfd of each attached process. The next daemon takes them back.
 //
 // A replica to which a client of the previous daemon is attached stays leased. The lease ends when that
 // client ends or gets a new lease.
@@ -41,13 +41,13 @@ class KeptPool final : public ReplicaListener {
   static absl::StatusOr<std::unique_ptr<KeptPool>> Open(const std::string& socket,
                                                         std::vector<std::string> argv);
 
-  // What the previous daemon left, until Attach.
+  // What the previous daemon left. Do not use it after Attach.
   PreviousPool& previous() { return previous_; }
-  // The pool made the segment `made` in place of the kept segment `gone_name`: swaps the two segments in the
-  // keeper.
+  // Call this when the pool made the segment `made` to replace the kept segment `gone_name`. Swaps the two
+  // segments in the keeper.
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
-  // Adopts the kept replicas that lie in `pool`, and lets the keeper release everything else. `pool` must
-  // outlive the engine's notifications.
+  // Adopts the kept replicas that lie in `pool`. Lets the keeper release what neither `pool` nor an attached
+  // process uses. `pool` must outlive the engine's notifications.
   void Attach(HostPool* pool);
   std::vector<KeptReplica> TakeReplicas();
   // `next` gets all notifications too. `next` and this object must outlive the engine's notifications.
@@ -55,9 +55,9 @@ class KeptPool final : public ReplicaListener {
   void SetEngine(StoreEngine* engine);
   // Has the contract of OnKeptSettled.
   void OnSettled(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease);
-  // Records until the returned object is destroyed that a process is attached to this replica in host memory.
-  // If the daemon ends first, the record stays for the next daemon. Ends the lease that this object kept for
-  // the same process.
+  // Records that a process is attached to this replica in host memory, until the returned object is
+  // destroyed. If the daemon ends before that, the record stays for the next daemon. Ends the lease that this
+  // object kept for the same process.
   std::shared_ptr<void> NoteHolder(pid_t pid, UniqueFd process, const ReplicaHandles& handles);
   // Checks the keeper, and drops processes that ended. Call Mend periodically.
   void Mend();

@@ -31,9 +31,9 @@ uint64_t KeptBytes(int fd);
 
 // The prefixes of the names in the keeper. The digit is the version of the content's format.
 inline constexpr std::string_view kSegmentPrefix = "segment1/";
-inline constexpr std::string_view kReplicaPrefix = "replica1/";  // and the artifact's id
-inline constexpr std::string_view kGpuPrefix = "gpu1/";          // and the replica's id
-inline constexpr std::string_view kSizePrefix = "size1/";        // of the pool, in bytes
+inline constexpr std::string_view kReplicaPrefix = "replica1/";  // followed by the artifact's id
+inline constexpr std::string_view kGpuPrefix = "gpu1/";          // followed by the replica's id
+inline constexpr std::string_view kSizePrefix = "size1/";        // followed by the pool's size in bytes
 std::string SegmentName(std::string_view name);
 std::string RecordName(std::string_view artifact_id);
 

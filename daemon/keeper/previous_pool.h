@@ -35,7 +35,7 @@ class PreviousPool {
     std::vector<Replica> replicas;
     std::vector<Attachment> holders;                     // processes that have not ended
     absl::flat_hash_map<std::string, uint64_t> outside;  // mapped segments outside the new pool -> bytes
-    std::vector<std::string> room;                       // names of new segments that reserve room
+    std::vector<std::string> room;                       // names of new segments: room for `outside`
   };
 
   PreviousPool() = default;  // nothing was kept
@@ -43,9 +43,9 @@ class PreviousPool {
 
   // The size of the kept segments in bytes, if this size suits a pool of `pool_bytes`; else `otherwise`.
   uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
-  // The kept segments to reuse, at most `max_bytes`. Takes mapped segments first, and then all segments of a
-  // replica or none; replicas with fewer segments first. Adds new segments without a descriptor, which
-  // reserve room for mapped memory outside the pool.
+  // The kept segments to reuse, at most `max_bytes`. Takes the segments that processes map, and then all
+  // segments of one replica after another; replicas with fewer segments come first. Adds new segments without
+  // a descriptor, which reserve room for mapped memory outside the pool.
   std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
   // The kept replicas with a segment that the pool did not take.
   std::vector<const Replica*> FindWithoutRoom(const HostPool& pool) const;

@@ -27,8 +27,8 @@ class UnservedSegments {
   // `keeper` must outlive this object.
   explicit UnservedSegments(KeeperClient* keeper) : keeper_(keeper) {}
 
-  // `outside`: the names of segments outside `pool` -> bytes. `room`: allocations that reserve as many bytes
-  // in `pool`. Call Open first, once. `pool` must live until Stop or the destructor.
+  // `outside` maps the names of segments outside `pool` to their sizes in bytes. `room`: allocations in
+  // `pool` that reserve room for them. Call Open first, once. `pool` must live until Stop or the destructor.
   void Open(HostPool* pool, absl::flat_hash_map<std::string, uint64_t> outside,
             std::vector<HostAllocation> room);
   // Adds a process that maps unserved segments. REQUIRES: the process's segments in the pool are kept

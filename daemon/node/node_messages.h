@@ -1,4 +1,4 @@
-// Conversions between core's values and messages that need this node's devices or a check; rpc/convert has
+// Conversions that need this node's devices or a check, between core's values and messages; rpc/convert has
 // the other conversions. Pure functions.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace tensorcast::daemon {
 // Like rpc::ToProto; adds the UUIDs of `devices`, which may be null.
 v1::Location ToProto(const Location& location, const DeviceRuntime* devices);
 v1::TransferReport ToProto(const TransferReport& report, const DeviceRuntime* devices);
-// Like rpc::FromProto. If `devices` is not null: INVALID_ARGUMENT for a device that this node does not have.
-// A device UUID, when set, overrides the ordinal.
+// Like rpc::FromProto. INVALID_ARGUMENT also for a negative ordinal and, with `devices`, an ordinal that this
+// node does not have. With `devices` a device UUID, when set, overrides the ordinal; NOT_FOUND if unknown.
 absl::StatusOr<Location> FromProto(const v1::Location& location, const DeviceRuntime* devices);
 
-// Decodes a manifest that came from another process. DATA_LOSS when the id computed from the bytes is not
-// `artifact_id`.
+// Decodes a manifest that came from another process. DATA_LOSS when the bytes cannot be decoded, or when the
+// id computed from the bytes is not `artifact_id`.
 absl::StatusOr<std::shared_ptr<const Manifest>> DecodeManifest(std::string_view bytes,
                                                                std::string_view artifact_id);
 

@@ -15,11 +15,11 @@ namespace tensorcast::daemon {
 
 class NodeState {
  public:
-  // Makes a missing directory. FAILED_PRECONDITION when another daemon holds it, DATA_LOSS when a file in it
-  // is damaged.
+  // Creates the directory if it is missing. FAILED_PRECONDITION when another daemon holds the directory,
+  // DATA_LOSS when a file in it is damaged.
   static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
 
-  // The id of the node with this directory, for callers that need the id before Open; makes a missing id.
+  // The id of this directory's node, for callers that need the id before Open. Makes the id if it is missing.
   // REQUIRES: the directory exists. FAILED_PRECONDITION when another daemon holds the directory.
   static absl::StatusOr<std::string> NodeId(const std::string& directory);
 
@@ -41,7 +41,7 @@ class NodeState {
   uint64_t incarnation_ = 0;
 };
 
-// The kernel's boot id: equal for all processes of a host and its containers, new after a reboot.
+// The kernel's boot id. All processes of a host and its containers read the same id; a reboot changes it.
 absl::StatusOr<std::string> ReadBootId();
 
 }  // namespace tensorcast::daemon

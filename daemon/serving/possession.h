@@ -46,16 +46,16 @@ class Possession {
   explicit Possession(Options options) : options_(std::move(options)) {}
 
   // DigestAgain calls `on_damage` with each replica that it finds damaged; the function must drop the
-  // replica. Set it before the first call.
+  // replica. Call SetOnDamage before DigestAgain.
   void SetOnDamage(OnDamage on_damage) { on_damage_ = std::move(on_damage); }
 
   // Returns the BLAKE3 digest, 32 bytes, of the nonce and the requested ranges in this node's own bytes;
-  // reads files from disk. INVALID_ARGUMENT for too many ranges, or ranges outside the image.
-  // FAILED_PRECONDITION for a replica of another artifact or a partial replica. NOT_FOUND for a replica that
-  // is gone.
+  // reads files from disk. INVALID_ARGUMENT for too many ranges or bytes, a nonce that is too long, or ranges
+  // outside the image. FAILED_PRECONDITION for a replica that is incomplete or of another artifact, and for
+  // files if this node proves no files. NOT_FOUND for a replica that is gone.
   absl::StatusOr<std::string> Prove(const v1::ProveRequest& request) const;
 
-  // Whether each chunk of the replica has the digests of the manifest. If not, calls `on_damage`
+  // Returns true if each chunk of the replica has the digests of the manifest. Otherwise calls `on_damage`
   // (SetOnDamage). RESOURCE_EXHAUSTED while the max number of replicas is being digested; other errors if the
   // replica cannot be read, or is gone.
   absl::StatusOr<bool> DigestAgain(const RequestContext& context, const std::string& replica_id);

@@ -2,8 +2,8 @@
 // with ClosePull, when the global store revokes the grant, when the ingest that fills the replica fails, or
 // when the grant has expired and no more bytes move.
 //
-// A grant has one pull. Opening the grant again over the same lane returns the same descriptor. A closed pull
-// stays closed. Thread-safe.
+// A grant has one pull. Opening the grant again over the same lane returns the same pull descriptor; over
+// another lane, it replaces the pull. A closed pull stays closed. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -76,7 +76,7 @@ class ServeRegistry {
   std::vector<std::string> OpenGrants() const;
   // Waits until no pull is open; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
-  // The open and ending pulls, then the last ended ones, newest first.
+  // Reports of the open and ending pulls, then of the last ended pulls; newer ended pulls come first.
   std::vector<v1::ServeReport> Reports() const;
   // The bytes served since the start.
   BytesByLane bytes() const;
@@ -84,12 +84,12 @@ class ServeRegistry {
   std::map<LocationKind, int> CountLeases() const;
 
  private:
-  // A transport's serving and its replica. The destructor ends the serving first, and then the replica's
-  // lease.
+  // An open pull: a transport::Serving, and the replica that it reads. The destructor ends the Serving first,
+  // and then the replica's lease.
   class Served {
    public:
-    // `report`: the fields known at the opening; this object adds the others. `call`: the span of the
-    // opening. `registry` gets the final report from the destructor, which takes the registry's mutex.
+    // `report`: the fields known at the opening; this object adds the others. `call`: the trace span
+    // of the opening. `registry` gets the final report from the destructor, which takes the registry's mutex.
     Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
            std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
            TraceContext call, ServeRegistry* registry);
@@ -111,7 +111,7 @@ class ServeRegistry {
     const std::string& receiver() const { return receiver_; }
     LocationKind location() const { return location_; }
 
-    // The next two are guarded by the registry's mutex.
+    // The registry's mutex guards the next two members.
     SteadyTime expires;
     uint64_t bytes_seen = 0;  // at the last sweep
 

@@ -41,8 +41,8 @@ class Sessions {
   // REQUIRES: `lease->lease()` is not null: the replica is neither being rewritten nor lost.
   absl::StatusOr<std::string> IssueLiveTicket(std::shared_ptr<LiveLease> lease);
 
-  // The processes attached to this replica by a ticket, ascending; 0 stands for processes without a visible
-  // id. Leaves out processes with a live lease for which `except` is true. Another thread calls `except`.
+  // The ids of the processes attached to this replica by a ticket, ascending; 0: a process without a visible
+  // id. Leaves out processes with a live lease for which `except` is true. Calls `except` on another thread.
   std::vector<pid_t> HoldersOf(std::string_view replica_id,
                                const std::function<bool(const void* lease)>& except = nullptr) const {
     return handles_->HoldersOf(replica_id, except);

@@ -17,13 +17,13 @@ namespace tensorcast::daemon {
 
 // The bytes of one pull at its receiver.
 struct PulledBytes {
-  std::atomic<uint64_t> asked{0};    // in fetches that began
-  std::atomic<uint64_t> arrived{0};  // in fetches that succeeded
+  std::atomic<uint64_t> asked{0};    // bytes of the fetches that began
+  std::atomic<uint64_t> arrived{0};  // bytes of the fetches that succeeded
 };
 
 class Conservation {
  public:
-  // Compares a pull that both ends closed. `peer`: the source's name. `served`: bytes, as the source reports.
+  // Compares a pull that both ends closed. `peer`: the source's name. `served`: bytes in the source's report.
   void ComparePull(std::string_view grant_id, std::string_view peer, const PulledBytes& pulled,
                    uint64_t served) ABSL_LOCKS_EXCLUDED(mutex_);
   // The results of all comparisons since the daemon started.

@@ -45,7 +45,7 @@ class ReportLog {
     return {entries_.begin(), entries_.end()};
   }
 
-  // The sum over all reports, including those dropped.
+  // The sum over all added reports, including those that the log no longer has.
   BytesByLane bytes() const {
     absl::MutexLock lock(&mutex_);
     return bytes_;

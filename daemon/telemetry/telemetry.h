@@ -21,8 +21,8 @@ void LogTransfer(const TransferReport& report);
 // started the ingest. Links lead to the ingests that made the source replicas.
 void RecordTransfer(const TransferReport& report);
 
-// A span over the time that a request waits for an ingest of another request, with a link to that ingest. An
-// empty span for a request that started its own ingest or needs none.
+// Returns a span over the time that a request waits for an ingest of another request, with a link to that
+// ingest. The span is empty if the request started its own ingest, or needs no ingest.
 otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending);
 
 // Records a pull that this node served since `opened`: a span, metrics, and a line in the log. The span is a
@@ -31,12 +31,12 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
 void RecordServing(const v1::ServeReport& report, const transport::ServeStats& stats, SteadyTime opened,
                    const TraceContext& call, std::string_view outcome, uint64_t filling_bytes);
 
-// A span for a replica of this node that another daemon of this host copies from. The span lasts as long as
+// The span of a copy from a replica of this node by another daemon of this host. The span lasts as long as
 // this object.
 class AttachRecord {
  public:
-  // `parent`: the span of the call that attached. `receiver`: the span that reads, for a link; may be
-  // invalid. `image_bytes`: the bytes that the receiver may copy.
+  // `parent`: the span of the call that attached. `receiver`: the receiver's span, to which the new span is
+  // linked; may be invalid. `image_bytes`: the bytes that the receiver may copy.
   AttachRecord(const TraceContext& parent, const TraceContext& receiver, std::string_view grant_id,
                std::string_view artifact_id, uint64_t image_bytes);
   AttachRecord(const AttachRecord&) = delete;
@@ -51,7 +51,7 @@ class AttachRecord {
   otel::Span span_;
 };
 
-// Records an ended request for a replica (source: attached, local, remote, disk, import, put; or unknown).
+// Records an ended request for a replica. `source`: attached, local, remote, disk, import, put or unknown.
 void RecordLoad(std::string_view source, LocationKind location, absl::Duration took, uint64_t bytes,
                 const absl::Status& status);
 

@@ -3,8 +3,8 @@
 // them as one trace through this daemon's telemetry. Spans of other processes carry their node's name.
 //
 // At most kMaxWaiting failed or slow transfers wait; further transfers are left out. One trace is exported at
-// a time. Each export asks at most kMaxSources nodes, for kTimeOfOne each. Nothing is exported while
-// telemetry or the recorder is off. Thread-safe.
+// a time. Each export asks at most kMaxSources nodes, and waits at most kTimeOfOne for each. Nothing is
+// exported while telemetry or the recorder is off. Thread-safe.
 #pragma once
 
 #include <array>
@@ -36,11 +36,11 @@ class TraceExporter {
 
   using Answer = absl::StatusOr<otel::RecordedSlice>;
   struct Options {
-    absl::Duration slow_transfer = absl::Seconds(30);  // duration from a transfer's request to its end
-    // Wait after a transfer's end, for the transfer's last calls and its request to end.
+    absl::Duration slow_transfer = absl::Seconds(30);  // min duration of a slow transfer, from request to end
+    // The time from a transfer's end to its export, in which its last calls and its request can end.
     absl::Duration settle = absl::Seconds(2);
     absl::Duration pause = absl::Seconds(1);  // between two exports
-    // `ask_store` asks the global store, and `ask_node` the node of this name. Both may block.
+    // `ask_store` asks the global store, and `ask_node` asks the node `node`. Both may block.
     std::function<Answer(const RequestContext&, const otel::TraceId&)> ask_store;
     std::function<Answer(const RequestContext&, const std::string& node, const otel::TraceId&)> ask_node;
   };
@@ -53,7 +53,7 @@ class TraceExporter {
  private:
   struct Wanted {
     otel::TraceId trace{};
-    std::vector<std::string> nodes;  // its sources
+    std::vector<std::string> nodes;  // the sources of the transfer
   };
   using SpanId = std::array<uint8_t, 8>;
 
@@ -66,7 +66,7 @@ class TraceExporter {
   absl::Mutex mutex_;
   std::set<otel::TraceId> waiting_ ABSL_GUARDED_BY(mutex_);
   SteadyTime next_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  std::set<SpanId> exported_;  // used on the loop only; these are not exported again
+  std::set<SpanId> exported_;  // used on the loop only; these spans are not exported again
   TaskLoop loop_;              // last: its tasks use the other members
 };
 
