@@ -66,8 +66,8 @@ absl::Status NameReaders(const absl::Status& refused, const Advance& advance, co
     std::ranges::move(ReadersOf(replica.id, sessions, servings), std::back_inserter(readers));
   }
   if (readers.empty()) return refused;
-  return absl::Status(refused.code(),
-                      absl::StrCat(refused.message(), " (read by ", ListReaders(std::move(readers)), ")"));
+  return absl::Status(refused.code(), absl::StrCat(refused.message(), "; the replica is read now by ",
+                                                   ListReaders(std::move(readers))));
 }
 
 }  // namespace tensorcast::daemon

@@ -210,7 +210,8 @@ std::vector<std::string> HeldGrants::Overtaken() const {
 
 absl::Status HeldGrants::OvertakenStatus() const {
   const std::string by = first_opened_.has_value() ? first_opened_->first : "another source";
-  return absl::DeadlineExceededError(absl::StrCat("the source was overtaken: ", by, " answered earlier"));
+  return absl::DeadlineExceededError(
+      absl::StrCat("the source was overtaken: ", by, " answered earlier; no action is needed"));
 }
 
 // `held_` loses the grant at once, so no second End finds it. A stalled peer delays only the background

@@ -208,7 +208,8 @@ class ReplicaSourceProvider : public SourceProvider {
   MoreSources InsteadOfOthers(Source source) {
     offered_.Clear();
     const absl::Status overtaken = absl::DeadlineExceededError(
-        "the source was overtaken: the files of the import were ready before the source answered");
+        "the source was overtaken: the files on this node from which the artifact was imported are read "
+        "instead");
     for (const std::string& id : held_.BeingOpened()) NoteUnopened({}, id, overtaken, {});
     held_.EndAll(absl::CancelledError("the files of the import are read instead"));
     return Only(std::move(source));
