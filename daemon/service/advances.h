@@ -20,11 +20,11 @@ namespace tensorcast::daemon {
 // What a get does with the replica of an earlier version.
 enum class AdvanceMode : uint8_t {
   kBeside,     // makes the new version beside the replica
-  kPreferred,  // writes over the replica if possible, else as kBeside
+  kPreferred,  // writes over the replica if possible, else makes the new version beside it
   kRequired,   // writes over the replica, or fails
 };
 
-// INVALID_ARGUMENT if the request asks to advance to a part of an artifact, over a chosen lane, or on disk.
+// INVALID_ARGUMENT for a request that asks for an advance, and also chooses tensors, a lane or the disk.
 absl::Status CheckAdvance(const v1::MaterializeReplicaRequest& request, const Location& location);
 
 // The known processes and nodes that read a replica, as words for a message. Leaves out the processes with a
@@ -35,8 +35,8 @@ std::vector<std::string> ReadersOf(const std::string& replica_id, const Sessions
 // One text with the first readers and the number of further readers.
 std::string ListReaders(std::vector<std::string> readers);
 
-// Adds to the error of an advance the known processes and nodes that read the earlier version. Does not name
-// this node's own transfers. `location`: where the advance happens.
+// Returns `refused`, the error of an advance, with the known processes and nodes that read the earlier
+// version. Does not name this node's own transfers. `location`: where the advance happens.
 absl::Status NameReaders(const absl::Status& refused, const Advance& advance, const Location& location,
                          const StoreEngine& engine, const Sessions& sessions, const ServeRegistry& servings);
 

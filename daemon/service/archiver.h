@@ -54,8 +54,8 @@ class Archiver {
   absl::StatusOr<Origin> Archive(const RequestContext& context, const ReplicaLease& lease,
                                  const std::string& place) const;
 
-  // WriteBeside writes a model's manifest to `uri`, a result of ManifestUriOf. CheckBeside returns
-  // PERMISSION_DENIED if `uri` is outside daemon.archives.
+  // CheckBeside returns PERMISSION_DENIED if `uri` is outside daemon.archives. WriteBeside writes a model's
+  // manifest to `uri`, a result of ManifestUriOf (core/safetensors/manifest_beside.h).
   absl::Status CheckBeside(std::string_view uri) const;
   absl::Status WriteBeside(const RequestContext& context, const Manifest& manifest,
                            const std::string& uri) const;

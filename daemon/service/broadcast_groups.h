@@ -1,6 +1,6 @@
 // This node's part in broadcasts between the GPUs of several nodes. Heartbeats report whether this node can
-// join a group. Their answers name groups, which this class begins in the engine
-// (core/broadcast/wide_broadcasts).
+// join a group of GPUs (core/broadcast/wide_broadcasts.h). The answers to heartbeats name the groups that
+// this class begins in the engine.
 //
 // Call Report and then Answered for each heartbeat, on one thread.
 #pragma once
@@ -27,7 +27,7 @@ class BroadcastGroups {
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;             // must outlive this object
     DeviceBroadcaster* broadcaster = nullptr;  // must outlive this object; null: this node joins no group
-    // Every process on the network between the nodes is trusted: NCCL has no certificates.
+    // True if every process on the network between the nodes is trusted; NCCL has no certificates.
     bool trusted_fabric = false;
   };
   explicit BroadcastGroups(Options options);

@@ -1,5 +1,5 @@
-// Encodes a difference while its target is put. Each copying thread compares its chunk with the base's chunk,
-// and keeps the changes in the host pool.
+// Encodes the difference from an earlier version (the base) while the new version (the target) is put. Each
+// thread that copies a chunk compares it with the base's chunk, and keeps the changes in the host pool.
 //
 //   the put's source ─► chunk in the target's memory ─┐
 //                                        base's chunk ┴► record, in scratch memory of the pool
@@ -37,8 +37,8 @@ class DifferenceEncoding : public std::enable_shared_from_this<DifferenceEncodin
                      const RequestContext& context);
   ~DifferenceEncoding();
 
-  // A provider of the same sources that also encodes each fetched chunk. For one ingest of a new artifact to
-  // host memory.
+  // Returns a provider of the same sources that also encodes each fetched chunk. Use the provider for one
+  // ingest of a new artifact to host memory.
   std::shared_ptr<SourceProvider> Wrap(std::shared_ptr<SourceProvider> sources);
 
   // Encodes one chunk, unless the chunk is encoded already; `target` has the chunk's bytes. May be called

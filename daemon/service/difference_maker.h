@@ -26,7 +26,7 @@ namespace tensorcast::daemon {
 // What a put publishes beside its artifact.
 struct DifferencePlan {
   std::shared_ptr<const Manifest> base;          // null: no difference
-  std::shared_ptr<DifferenceEncoding> encoding;  // for the target's ingest; null: none, or it has ended
+  std::shared_ptr<DifferenceEncoding> encoding;  // for the target's ingest; null: none, or that ingest ended
   bool required = false;
   std::string no_difference;  // for people: why a requested difference was not made
 
@@ -43,7 +43,7 @@ class DifferenceMaker {
     GlobalStoreClient* global_store = nullptr;
     const Materializer* materializer = nullptr;  // brings a base from elsewhere
     std::string node_id = {};
-    std::string default_base = "none";  // for puts that name no base: auto or none
+    std::string default_base = "none";  // auto or none; applies to puts that name no base
   };
 
   explicit DifferenceMaker(Options options) : options_(std::move(options)) {}
@@ -60,9 +60,9 @@ class DifferenceMaker {
                                                         const ReplicaLease& target) const;
 
  private:
-  // Brings the base to host memory, if a difference would save more bytes than the base costs. A base on
-  // another node: at least two other nodes must have the base in memory. A base on this node's disk or GPU:
-  // one other node must have the base in memory. A required difference always brings the base.
+  // Brings the base to host memory, if a difference would save more bytes than the base costs. This is so if
+  // at least two other nodes have the base in memory. For a base on this node's disk or GPU, one other node
+  // is enough. For a required difference, brings the base in any case.
   absl::Status BringBase(const RequestContext& context, const std::string& base_id, bool required) const;
 
   const Options options_;

@@ -49,30 +49,30 @@ class DifferencePaths {
 
   struct Prepared {
     std::shared_ptr<SourceProvider> sources;
-    std::shared_ptr<Advance> advance;  // null: not wanted, or this node holds no earlier version
+    std::shared_ptr<Advance> advance;  // null: not wanted, or found no replica to write over
   };
   // Asks to write the target over a base at `location`.
   struct WantedAdvance {
     Location location;
     bool required = false;
   };
-  // The sources for a whole `target` in host memory or on a GPU: if possible, a source that rebuilds chunks
-  // here, and then `others`. Blocks until the differences are on this node. `known`: the result of Look;
-  // nullopt: Prepare asks the global store.
+  // Returns the sources for a whole `target` in host memory or on a GPU: `others` and, if possible, before
+  // them a source that rebuilds chunks here. Blocks until the differences are on this node. `known`: the
+  // result of Look; nullopt: Prepare asks the global store.
   Prepared Prepare(const RequestContext& context, const std::shared_ptr<const Manifest>& target,
                    std::shared_ptr<SourceProvider> others,
                    const std::optional<WantedAdvance>& wanted = std::nullopt,
                    std::optional<FoundDifferences> known = std::nullopt) const;
 
-  // Gets a target's manifest and the differences to the target in one call. nullopt: there was no call, or
-  // the call failed.
+  // Gets a target's manifest and the differences to the target in one call. nullopt: the call failed, or was
+  // not made because this node has no image that can be the base, or too many.
   std::optional<FoundDifferences> Look(const RequestContext& context, const std::string& target_id,
                                        std::string* manifest) const;
 
  private:
-  // Whole images of this node with the target's layout: images in host memory first, and the most recently
-  // used first. Empty if the node has or makes the target. `only_at`: the only location to search. `target`:
-  // null if the target's layout is not known.
+  // Whole images of this node with the target's layout, up to a limit: images in host memory and then images
+  // on GPUs, the last used first. `only_at`: the only location to search. Empty if a searched location
+  // has or makes the target. `target`: null if the layout is not known; then images of any layout.
   std::vector<Base> FindBases(const std::string& target_id, const Manifest* target,
                               const std::optional<Location>& only_at) const;
   // The manifests of the path, after a check that they lead from a base to the target.

@@ -1,7 +1,7 @@
 // Serves the GlobalStore calls of this daemon's clients: forwards each call with the caller's request
 // context. While the global store does not answer, the daemon resolves remembered keys and marks the answers
-// as unconfirmed. A request for a confirmed answer fails instead. Calls that only nodes make are
-// UNIMPLEMENTED here. Thread-safe.
+// as unconfirmed; a request for a confirmed answer then fails. Calls that only nodes make are UNIMPLEMENTED
+// here. Thread-safe.
 #pragma once
 
 #include <memory>

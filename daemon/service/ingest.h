@@ -101,7 +101,7 @@ class Ingester {
   // Archives a published artifact. After a failure, the artifact is still stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
-  // Makes the planned difference and its replica. The lease is null if there can be no difference.
+  // Makes the planned difference and its replica. The result's lease is null if there can be no difference.
   absl::StatusOr<NewReplica> StoreDifference(const RequestContext& context, NewArtifact& artifact,
                                              const ReplicaLease& target) const;
   absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,

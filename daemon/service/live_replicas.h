@@ -2,11 +2,11 @@
 //
 // - AttachLive returns a hold, which is the token of a live lease.
 // - PrepareVersion stages the version by an ingest.
-// - CommitVersion keeps the caller in the ingest's gate until the ingest has ended.
+// - CommitVersion keeps the caller in the ingest's gate (core/replicas/commit_gate.h) until the ingest ends.
 //
 // A replica has one ingest at a time; all calls about the same version share the ingest. The ingest is
 // cancelled when the replica's last hold ends, or when another version is prepared. Before the version is
-// staged, the ingest is also cancelled when the last waiting call ends.
+// staged, the ingest is also cancelled when the last call that waits for the version ends.
 //
 // Thread-safe.
 #pragma once
@@ -46,7 +46,7 @@ class LiveReplicas {
   LiveReplicas(const LiveReplicas&) = delete;
   LiveReplicas& operator=(const LiveReplicas&) = delete;
 
-  // The calls of proto/live.proto with these names.
+  // The calls AttachLive, PrepareVersion and CommitVersion of proto/live.proto.
   absl::StatusOr<v1::AttachLiveResponse> Attach(const v1::AttachLiveRequest& request);
   absl::StatusOr<v1::PrepareVersionResponse> Prepare(const RequestContext& context,
                                                      const v1::PrepareVersionRequest& request);

@@ -44,8 +44,8 @@ class Materializer {
 
   explicit Materializer(Options options) : options_(std::move(options)) {}
 
-  // NOT_FOUND for unknown keys and artifacts; otherwise the errors of the engine and of the sources that were
-  // tried. `manifest`, if not null, is set to the artifact's manifest.
+  // INVALID_ARGUMENT for an invalid request, NOT_FOUND for unknown keys and artifacts; otherwise the errors
+  // of the engine and of the tried sources. `manifest`, if not null, is set to the artifact's manifest.
   absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
       const RequestContext& context, const v1::MaterializeReplicaRequest& request,
       const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest = nullptr) const;
@@ -53,11 +53,11 @@ class Materializer {
   absl::Status Fulfil(const RequestContext& context, const v1::ReplicationTask& task,
                       const OnProgress& on_progress) const;
   // Begins an ingest that writes an artifact over the replica that `base` leases, once that replica's holders
-  // are in `gate`. First fetches differences: `context` limits this fetch, but not the ingest. If this node
-  // has another replica of the artifact, the ingest reads that replica and then removes it. If another
-  // request is making a replica, waits for that replica, within `context`. Calls `check` before each attempt;
-  // an error of `check` ends the call. FAILED_PRECONDITION if the artifact has other tensors than the base,
-  // or if the base is pinned.
+  // are in `gate`. First fetches differences: `context` limits this fetch, but not the ingest. If the base's
+  // location has a replica of the artifact, the ingest reads that replica and then removes it. If another
+  // request is making a replica there, waits for that replica, within `context`. Calls `check`
+  // before each attempt; an error of `check` ends the call. FAILED_PRECONDITION if the artifact has another
+  // layout than the base, or if the base is pinned.
   absl::StatusOr<std::unique_ptr<PendingReplica>> BeginLive(const RequestContext& context,
                                                             const std::string& artifact_id,
                                                             const ReplicaLease& base,
@@ -68,9 +68,9 @@ class Materializer {
                                                    const std::string& receiver = "") const;
 
  private:
-  // Finds the artifact that a request names. For an id, the result has no name and no revision. `manifest`,
-  // if not null, gets the manifest's bytes if they came with the key and this node does not have the
-  // manifest.
+  // Finds the artifact that a request names. If the request has an id, the result has no name and no
+  // revision. `manifest` may be null. Sets it to the manifest's bytes if they came with the key and this node
+  // does not have the manifest.
   absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,
                                                     const std::string& artifact_id, const std::string& key,
                                                     bool confirmed, std::string* manifest = nullptr) const;

@@ -42,9 +42,9 @@ struct ModelPlaces {
   ForeignFds offered = {};                       // files that the client has open
 };
 
-// If the client offers files, opens these files; they may have no tensors. If it offers none, opens the model
-// at the request's path and, if the request binds a key with files, the files beside it. INVALID_ARGUMENT,
-// naming the file, for a file that is not a regular file or not a model.
+// Opens the files that the client offers; they may have no tensors. Without offered files, opens the model at
+// the request's path, and the files beside the model if the request binds a key without `no_files`.
+// INVALID_ARGUMENT, naming the file, for one that is not regular, not a model, or not named in valid UTF-8.
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request);
 

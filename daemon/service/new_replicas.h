@@ -1,5 +1,5 @@
-// Replicas of artifacts that are not published yet. If a put fails, the end of its hold (publications.h)
-// drops the replicas that the put made.
+// Replicas of artifacts that are not published yet. If a put fails, the replicas that it made are dropped
+// when its Hold (publications.h) is destroyed.
 //
 // Errors are those of the ingest, or of the context's end. Thread-safe.
 #pragma once
@@ -30,12 +30,12 @@ class NewReplicas {
   NewReplicas(StoreEngine* engine, Publications* publications, const SourceFinder* sources)
       : engine_(*engine), publications_(*publications), sources_(*sources) {}
 
-  // Makes the replica of a new artifact. The end of the replica's hold drops the replica, unless the hold was
-  // marked as Published.
+  // Makes the replica of a new artifact. When its hold is destroyed, the replica is dropped, unless a put of
+  // the artifact was published or still runs.
   absl::StatusOr<NewReplica> Make(const RequestContext& context, IngestRequest request,
                                   const OnProgress& on_progress) const;
-  // Packs the leased replica's artifact to this node's disk. `hold`: the put's hold, which gets the packed
-  // replica.
+  // Packs the leased replica's artifact to this node's disk. `hold`: the put's hold, which notes the
+  // packed replica as made by this put.
   absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
                           Publications::Hold& hold) const;
 

@@ -1,7 +1,7 @@
 // The tasks that the global store gives to this node in answers to heartbeats. This node makes each replica
 // and reports the progress with the next heartbeats. An answer names all tasks of the node. This node cancels
-// transfers for tasks that the answer does not name. The end of an attempt is in each heartbeat until a
-// heartbeat is answered.
+// transfers for tasks that the answer does not name. Every heartbeat reports the end of an attempt, until a
+// heartbeat with this report is answered.
 //
 // Call Report and then Answered for each heartbeat, on one thread; all other functions are thread-safe.
 #pragma once

@@ -36,7 +36,7 @@ class StatusReporter {
  public:
   struct Options {
     const LocalNode* node = nullptr;      // all must outlive the reporter
-    std::string global_store_label = {};  // its address, or "embedded"
+    std::string global_store_label = {};  // the store's address, or "embedded"
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;
     const HostPool* pool = nullptr;
@@ -46,7 +46,7 @@ class StatusReporter {
     const ServeRegistry* servings = nullptr;
     const TransferLog* transfers = nullptr;         // ended transfers to this node
     const Conservation* conservation = nullptr;     // null: nothing is compared
-    const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
+    const BroadcastGroups* groups = nullptr;        // broadcasts between the GPUs of nodes
     const DamagedReplicas* damaged = nullptr;       // null: damage is not searched for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
     const rpc::Credentials* credentials = nullptr;  // null: host:port is unencrypted

@@ -38,8 +38,8 @@ struct StoreDaemonServiceOptions {
   OriginChecker* origins = nullptr;
   OriginComparer* comparer = nullptr;
   GlobalStoreLink* link = nullptr;
-  // Calls that watch or wait run on `waiting`. Calls from other daemons' transfers (OpenPull, AttachReplica,
-  // CheckOrigin) run on `quick`.
+  // Calls that watch or wait run on `waiting`. Calls from other daemons' transfers (OpenPull, AttachReplica)
+  // and from the global store (CheckOrigin) run on `quick`.
   rpc::Executor* quick = nullptr;
   rpc::Executor* waiting = nullptr;
 };

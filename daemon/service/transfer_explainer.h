@@ -1,8 +1,8 @@
 // Explains how the bytes of a transfer reached this node. Collects the reports of this node, of the
 // transfer's sources, and of the daemons that filled these sources.
 //
-// An explanation asks at most kMaxQuestions nodes, at most kMaxHops away, within kTime. Nodes at the same
-// distance are asked at the same time. All addresses come from the global store. Read-only; thread-safe.
+// An explanation asks up to kMaxQuestions questions, of nodes up to kMaxHops away, within kTime. Nodes at the
+// same distance are asked at the same time. All addresses come from the global store. Read-only; thread-safe.
 #pragma once
 
 #include <set>
@@ -50,8 +50,8 @@ class TransferExplainer {
   };
   using Asked = std::set<std::pair<std::string, std::string>>;  // node and replica
 
-  // The questions about sources of this hop that are not in `asked` yet; sources that gave more bytes come
-  // first.
+  // A question for each source of this hop that is not in `asked` yet, sources with more bytes first. Adds
+  // these sources to `asked`.
   static std::vector<Question> QuestionsOf(const v1::TransferHop& hop, Asked& asked);
   std::vector<v1::TransferHop> AskAll(const RequestContext& context, const std::vector<Question>& questions);
   absl::StatusOr<v1::TransferHop> Ask(const RequestContext& context, const PeerAddress& peer,
